@@ -1,0 +1,4 @@
+//! `weft-bench`: the load generator and the comparison tables.
+#![forbid(unsafe_code)]
+
+fn main() {}

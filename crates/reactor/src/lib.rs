@@ -1,0 +1,1 @@
+//! Readiness and completion of I/O: sockets, wake-ups, buffers in flight.

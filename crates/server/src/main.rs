@@ -1,0 +1,4 @@
+//! `weft-server`: an in-memory data store that speaks Valkey's protocol and executes on every I/O thread.
+#![forbid(unsafe_code)]
+
+fn main() {}

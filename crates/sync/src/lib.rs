@@ -1,0 +1,1 @@
+//! Concurrency primitives of the parallel core: leases, the gate, mailboxes, striped counters.
