@@ -1,0 +1,44 @@
+//! Background threads for commands that would make their worker's other clients wait.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::observe::lock;
+use crate::state::{Job, Server};
+
+/// Threads; more would only contend for the cores that the workers use.
+pub const THREADS: usize = 2;
+
+/// The end of the queue where jobs are put, and the one where they are taken.
+pub fn queue() -> (Sender<Job>, Receiver<Job>) {
+    channel()
+}
+
+/// Starts the threads.
+///
+/// # Errors
+/// When the operating system refuses a thread, or no seat is left at the keyspace.
+pub fn start(server: &Arc<Server>, jobs: Receiver<Job>) -> std::io::Result<()> {
+    let jobs = Arc::new(Mutex::new(jobs));
+    for index in 0..THREADS {
+        let mut seat = server
+            .keyspace
+            .slots
+            .join()
+            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        let jobs = jobs.clone();
+        let server = Arc::downgrade(server);
+        std::thread::Builder::new()
+            .name(format!("weft-bg-{index}"))
+            .spawn(move || {
+                loop {
+                    let job = lock(&jobs).recv();
+                    let (Ok(job), Some(server)) = (job, server.upgrade()) else {
+                        return;
+                    };
+                    job(&server, &mut seat);
+                }
+            })?;
+    }
+    Ok(())
+}

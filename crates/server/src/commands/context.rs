@@ -1,0 +1,186 @@
+//! What a handler gets: arguments, keys, the reply, its client and the server.
+
+use weft_reactor::SharedBytes;
+use weft_resp::{Args, Protocol, Reply};
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
+
+use std::sync::Arc;
+
+use super::error::CommandError;
+use super::registry::Command;
+use crate::keyspace::Pass;
+use crate::keyspace::access::Keys;
+use crate::net::client::Client;
+use crate::state::{Job, Question, Server};
+
+/// The end of a handler: the reply is written, or an error is.
+pub type CommandResult = Result<(), CommandError>;
+
+/// A handler.
+pub type Handler = for<'a, 'p> fn(&mut Context<'a, 'p>) -> CommandResult;
+
+/// How a command is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Under the leases of its keys (none, if it has no keys).
+    Leased,
+    /// With the whole keyspace to itself.
+    Exclusive,
+}
+
+/// A handler and how it is executed.
+#[derive(Clone, Copy)]
+pub struct Binding {
+    /// The handler.
+    pub run: Handler,
+    /// Its mode.
+    pub mode: Mode,
+}
+
+/// Binds a handler that runs under the leases of its keys.
+pub const fn leased(run: Handler) -> Binding {
+    Binding {
+        run,
+        mode: Mode::Leased,
+    }
+}
+
+/// Binds a handler that needs the whole keyspace.
+pub const fn exclusive(run: Handler) -> Binding {
+    Binding {
+        run,
+        mode: Mode::Exclusive,
+    }
+}
+
+/// What is to be done once the handler has returned and its leases have ended.
+#[derive(Default)]
+pub enum After {
+    /// Send the reply.
+    #[default]
+    Nothing,
+    /// Park the connection and ask all workers.
+    Ask(Box<dyn FnOnce((usize, u64, u64)) -> Question>),
+    /// Park the connection and run this on a background thread; its bytes are the reply.
+    Background(BackgroundReply),
+    /// A slot was leased by somebody else: run the command again in a later turn.
+    Defer,
+    /// Park the connection until this time (ms since the epoch), then reply with the bytes.
+    ReplyAt(u64, Vec<u8>),
+}
+
+/// Work on a background thread that produces a reply.
+pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send>;
+
+/// What a handler works with.
+pub struct Context<'a, 'p> {
+    /// Arguments, the command's name first.
+    pub args: Args<'a>,
+    /// Its keys, under leases.
+    pub keys: Keys<'a, 'p>,
+    /// The reply.
+    pub reply: Reply<'a>,
+    /// Big values spliced into the reply by reference.
+    pub shared: &'a mut Vec<(usize, SharedBytes)>,
+    /// Who asks.
+    pub client: &'a mut Client,
+    /// The server.
+    pub server: &'a Arc<Server>,
+    /// The command itself.
+    pub command: &'static Command<Binding>,
+    /// The passage through the gate; `None` in exclusive mode.
+    pub pass: Option<&'a Pass<'p>>,
+    /// Milliseconds since the epoch, the same for a whole batch.
+    pub now_ms: u64,
+    /// What follows.
+    pub after: After,
+}
+
+impl<'a> Context<'a, '_> {
+    /// The n-th argument; empty when there is none.
+    #[inline]
+    pub fn arg(&self, index: usize) -> &'a [u8] {
+        self.args.at(index)
+    }
+
+    /// Number of arguments, the command's name included.
+    #[inline]
+    pub fn argc(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Replies with the string value of the n-th key, or null; an error for another type.
+    #[inline]
+    pub fn reply_with_string(&mut self, index: usize) -> CommandResult {
+        match self.keys.read(index) {
+            None => {
+                self.reply.null();
+                Ok(())
+            }
+            Some(entry) => bulk_of(&mut self.reply, self.shared, entry),
+        }
+    }
+
+    /// Parks the connection and lets a background thread produce the reply.
+    pub fn in_background(
+        &mut self,
+        work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
+    ) {
+        self.after = After::Background(Box::new(work));
+    }
+}
+
+/// Writes an entry's string as a bulk reply; a refcounted value is spliced in without copying.
+///
+/// # Errors
+/// `WRONGTYPE` when the entry is not a string.
+#[inline]
+pub fn bulk_of(
+    reply: &mut Reply<'_>,
+    shared: &mut Vec<(usize, SharedBytes)>,
+    entry: EntryRef<'_, Value>,
+) -> CommandResult {
+    match entry.value() {
+        ValueRef::Bytes(bytes) => reply.bulk(bytes),
+        ValueRef::Int(number) => reply.bulk_integer(number),
+        ValueRef::Blob(blob) => {
+            if blob.len() > crate::commands::context::SPLICE_BYTES {
+                reply.bulk_header(blob.len());
+                shared.push((reply.out.len(), Box::new(blob.clone())));
+                reply.crlf();
+            } else {
+                reply.bulk(blob);
+            }
+        }
+        ValueRef::Object(_) => return Err(CommandError::WRONG_TYPE),
+    }
+    Ok(())
+}
+
+/// Values above this size are sent by reference.
+pub const SPLICE_BYTES: usize = 16 * 1024;
+
+/// Runs a job on a background thread and mails its reply.
+pub fn background_job(work: BackgroundReply, asker: (usize, u64, u64)) -> Job {
+    Box::new(move |server, seat| {
+        let bytes = work(server, seat);
+        let (worker, client, ticket) = asker;
+        server.workers[worker].send(crate::state::Message::Reply {
+            client,
+            ticket,
+            bytes,
+        });
+    })
+}
+
+/// The protocol of a client, for replies that are produced elsewhere.
+pub fn reply_bytes(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reply = Reply {
+        out: &mut out,
+        protocol,
+    };
+    write(&mut reply);
+    out
+}

@@ -1,0 +1,657 @@
+//! The string commands.
+
+use weft_resp::LongDouble;
+use weft_resp::number::{parse_i64};
+use weft_table::{NewValue, ValueRef};
+use weft_values::Value;
+
+use super::context::{Binding, CommandResult, Context, bulk_of, leased};
+use super::error::CommandError;
+use super::expiry_argument::{ExpiryUnit, absolute_ms};
+use crate::config::id;
+use crate::keyspace::access::{Expiry, KeyWrite, is_expired};
+use crate::keyspace::event::Event;
+
+/// The string commands and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("append", leased(append)),
+    ("decr", leased(decr)),
+    ("decrby", leased(decrby)),
+    ("delifeq", leased(delifeq)),
+    ("get", leased(get)),
+    ("getdel", leased(getdel)),
+    ("getex", leased(getex)),
+    ("getrange", leased(getrange)),
+    ("getset", leased(getset)),
+    ("incr", leased(incr)),
+    ("incrby", leased(incrby)),
+    ("incrbyfloat", leased(incrbyfloat)),
+    ("mget", leased(mget)),
+    ("mset", leased(mset)),
+    ("msetex", leased(msetex)),
+    ("msetnx", leased(msetnx)),
+    ("psetex", leased(psetex)),
+    ("set", leased(set)),
+    ("setex", leased(setex)),
+    ("setnx", leased(setnx)),
+    ("setrange", leased(setrange)),
+    ("strlen", leased(strlen)),
+    ("substr", leased(getrange)),
+];
+
+/// Longest decimal form of a 64-bit integer; nothing longer is stored as one.
+const INTEGER_DIGITS: usize = 20;
+
+/// How a string that a client sent is stored: integers as such, everything else as bytes.
+#[inline]
+pub fn stored(bytes: &[u8]) -> NewValue<'_, Value> {
+    if bytes.len() <= INTEGER_DIGITS
+        && let Some(number) = parse_i64(bytes)
+    {
+        return NewValue::Int(number);
+    }
+    NewValue::Bytes(bytes)
+}
+
+/// Runs `view` on the string's bytes; integers are written out first.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is not a string.
+pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+    match value {
+        ValueRef::Bytes(bytes) => Ok(view(bytes)),
+        ValueRef::Blob(blob) => Ok(view(blob)),
+        ValueRef::Int(number) => {
+            let mut digits = [0u8; 20];
+            Ok(view(weft_resp::number::format_i64(number, &mut digits).as_bytes()))
+        }
+        ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
+    }
+}
+
+/// Length of a string value in bytes.
+fn string_len(value: ValueRef<'_, Value>) -> Result<usize, CommandError> {
+    with_bytes(value, <[u8]>::len)
+}
+
+fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_string(0)
+}
+
+fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let value = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry() {
+        Some(entry) => bulk_of(&mut ctx.reply, ctx.shared, entry),
+        None => {
+            ctx.reply.null();
+            Ok(())
+        }
+    };
+    if before.is_err() {
+        key.unchanged();
+        return before;
+    }
+    key.set(stored(value), Expiry::Never);
+    key.changed(Event::string("set"));
+    Ok(())
+}
+
+fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut key = ctx.keys.write(0);
+    let Some(entry) = key.entry() else {
+        key.unchanged();
+        ctx.reply.null();
+        return Ok(());
+    };
+    if let Err(error) = bulk_of(&mut ctx.reply, ctx.shared, entry) {
+        key.unchanged();
+        return Err(error);
+    }
+    key.delete();
+    key.changed(Event::generic("del"));
+    Ok(())
+}
+
+/// Which condition SET and MSETEX put on the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition<'a> {
+    None,
+    Missing,
+    Present,
+    Equal(&'a [u8]),
+}
+
+/// Options that SET, GETEX and MSETEX share.
+struct SetOptions<'a> {
+    condition: Condition<'a>,
+    get: bool,
+    keep_ttl: bool,
+    persist: bool,
+    expiry: Option<(ExpiryUnit, &'a [u8])>,
+}
+
+/// Which command's options are parsed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Grammar {
+    Set,
+    GetEx,
+    MsetEx,
+}
+
+fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> Result<SetOptions<'a>, CommandError> {
+    let mut options = SetOptions {
+        condition: Condition::None,
+        get: false,
+        keep_ttl: false,
+        persist: false,
+        expiry: None,
+    };
+    let writes = grammar != Grammar::GetEx;
+    let mut index = first;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let free = options.condition == Condition::None;
+        let timeless = !options.keep_ttl && !options.persist && options.expiry.is_none();
+        if is("NX") && writes && (free || options.condition == Condition::Missing) {
+            options.condition = Condition::Missing;
+        } else if is("XX") && writes && (free || options.condition == Condition::Present) {
+            options.condition = Condition::Present;
+        } else if is("IFEQ") && grammar == Grammar::Set && free && next.is_some() {
+            options.condition = Condition::Equal(next.unwrap_or_default());
+            index += 1;
+        } else if is("GET") && grammar == Grammar::Set {
+            options.get = true;
+        } else if is("KEEPTTL") && writes && (timeless || options.keep_ttl) {
+            options.keep_ttl = true;
+        } else if is("PERSIST") && !writes && (timeless || options.persist) {
+            options.persist = true;
+        } else if let (Some(unit), Some(amount), true) = (ExpiryUnit::of_option(option), next, timeless) {
+            options.expiry = Some((unit, amount));
+            index += 1;
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 1;
+    }
+    Ok(options)
+}
+
+fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Expiry, CommandError> {
+    match options.expiry {
+        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?)),
+        None if options.keep_ttl => Ok(Expiry::Keep),
+        None => Ok(Expiry::Never),
+    }
+}
+
+fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() == 3 {
+        let value = ctx.arg(2);
+        let mut key = ctx.keys.write(0);
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let options = parse_options(ctx, 3, Grammar::Set)?;
+    let expiry = expiry_of(ctx, &options)?;
+    set_with(ctx, &options, expiry)
+}
+
+fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
+    let value = ctx.arg(2);
+    let now_ms = ctx.now_ms;
+    let mut key = ctx.keys.write(0);
+    let mut answered = false;
+    if options.get {
+        let before = match key.entry() {
+            Some(entry) => bulk_of(&mut ctx.reply, ctx.shared, entry),
+            None => {
+                ctx.reply.null();
+                Ok(())
+            }
+        };
+        if let Err(error) = before {
+            key.unchanged();
+            return Err(error);
+        }
+        answered = true;
+    }
+    let met = match options.condition {
+        Condition::None => Ok(true),
+        Condition::Missing => Ok(!key.exists()),
+        Condition::Present => Ok(key.exists()),
+        Condition::Equal(wanted) => match key.entry() {
+            Some(entry) => with_bytes(entry.value(), |bytes| bytes == wanted),
+            None => Ok(false),
+        },
+    };
+    match met {
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+        Ok(false) => {
+            key.unchanged();
+            if !answered {
+                ctx.reply.null();
+            }
+            return Ok(());
+        }
+        Ok(true) => {}
+    }
+    store(key, value, expiry, now_ms);
+    if !answered {
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+/// Sets a key to what a client sent; an expiry that has passed already deletes it instead.
+fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
+    if let Expiry::At(at) = expiry
+        && is_expired(Some(at), now_ms)
+    {
+        if key.delete() {
+            key.changed(Event::generic("del"));
+        } else {
+            key.unchanged();
+        }
+        return;
+    }
+    key.set(stored(value), expiry);
+    if let Expiry::At(_) = expiry {
+        key.note(Event::string("set"));
+        key.changed(Event::generic("expire"));
+    } else {
+        key.changed(Event::string("set"));
+    }
+}
+
+fn setnx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let value = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    if key.exists() {
+        key.unchanged();
+        ctx.reply.integer(0);
+    } else {
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+        ctx.reply.integer(1);
+    }
+    Ok(())
+}
+
+fn setex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiring(ctx, ExpiryUnit::Seconds)
+}
+
+fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiring(ctx, ExpiryUnit::Milliseconds)
+}
+
+fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
+    let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
+    let value = ctx.arg(3);
+    let now_ms = ctx.now_ms;
+    store(ctx.keys.write(0), value, Expiry::At(at), now_ms);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = parse_options(ctx, 2, Grammar::GetEx)?;
+    let now_ms = ctx.now_ms;
+    let mut key = ctx.keys.write(0);
+    let Some(entry) = key.entry() else {
+        key.unchanged();
+        ctx.reply.null();
+        return Ok(());
+    };
+    let has_expiry = entry.expire_at_ms().is_some();
+    let length = ctx.reply.len();
+    let shared = ctx.shared.len();
+    if let Err(error) = bulk_of(&mut ctx.reply, ctx.shared, entry) {
+        key.unchanged();
+        return Err(error);
+    }
+    let at = match options.expiry {
+        Some((unit, amount)) => match absolute_ms(amount, unit, now_ms, ctx.command.full_name) {
+            Ok(at) => Some(at),
+            Err(error) => {
+                key.unchanged();
+                ctx.reply.truncate(length);
+                ctx.shared.truncate(shared);
+                return Err(error);
+            }
+        },
+        None => None,
+    };
+    match at {
+        Some(at) if is_expired(Some(at), now_ms) => {
+            key.delete();
+            key.changed(Event::generic("del"));
+        }
+        Some(at) => {
+            key.set_expiry(Some(at));
+            key.changed(Event::generic("expire"));
+        }
+        None if options.persist && has_expiry => {
+            key.set_expiry(None);
+            key.changed(Event::generic("persist"));
+        }
+        None => key.unchanged(),
+    }
+    Ok(())
+}
+
+fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let wanted = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    let equal = match key.entry() {
+        Some(entry) => with_bytes(entry.value(), |bytes| bytes == wanted),
+        None => Ok(false),
+    };
+    match equal {
+        Ok(true) => {
+            key.delete();
+            key.changed(Event::generic("del"));
+            ctx.reply.integer(1);
+        }
+        Ok(false) => {
+            key.unchanged();
+            ctx.reply.integer(0);
+        }
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn strlen(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let length = match ctx.keys.read(0) {
+        Some(entry) => string_len(entry.value())?,
+        None => 0,
+    };
+    ctx.reply.integer(length as i64);
+    Ok(())
+}
+
+fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let start = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let end = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let reply = &mut ctx.reply;
+    match ctx.keys.read(0) {
+        None => reply.bulk(b""),
+        Some(entry) => with_bytes(entry.value(), |bytes| {
+            let range = clamp_range(start, end, bytes.len());
+            reply.bulk(range.map_or(&[][..], |(from, to)| &bytes[from..=to]));
+        })?,
+    }
+    Ok(())
+}
+
+/// Resolves a range whose ends may be negative (counted from the end); `None` when it is empty.
+pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)> {
+    let length = length as i64;
+    if start < 0 && end < 0 && start > end {
+        return None;
+    }
+    let resolve = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let (start, end) = (resolve(start), resolve(end).min(length - 1));
+    (length > 0 && start <= end).then_some((start as usize, end as usize))
+}
+
+/// Refuses strings beyond `proto-max-bulk-len`.
+pub fn check_length(ctx: &Context<'_, '_>, length: u64, added: u64) -> CommandResult {
+    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    match length.checked_add(added) {
+        Some(total) if total <= limit => Ok(()),
+        _ => Err(CommandError::STRING_TOO_LONG),
+    }
+}
+
+fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let added = ctx.arg(2);
+    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry() {
+        Some(entry) => string_len(entry.value()),
+        None => {
+            key.set(stored(added), Expiry::Never);
+            key.changed(Event::string("append"));
+            ctx.reply.integer(added.len() as i64);
+            return Ok(());
+        }
+    };
+    let before = match before {
+        Ok(before) if before.saturating_add(added.len()) <= limit => before,
+        other => {
+            key.unchanged();
+            return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
+        }
+    };
+    if let Some(mut entry) = key.entry_mut() {
+        entry.append(added);
+    }
+    key.changed(Event::string("append"));
+    ctx.reply.integer((before + added.len()) as i64);
+    Ok(())
+}
+
+fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let Ok(offset) = usize::try_from(offset) else {
+        return Err(CommandError::constant("ERR offset is out of range"));
+    };
+    let value = ctx.arg(3);
+    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    let mut key = ctx.keys.write(0);
+    let length = match key.entry().map(|entry| string_len(entry.value())) {
+        None => 0,
+        Some(Ok(length)) => length,
+        Some(Err(error)) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    if value.is_empty() {
+        key.unchanged();
+        ctx.reply.integer(length as i64);
+        return Ok(());
+    }
+    let end = offset as u64 + value.len() as u64;
+    if end > limit {
+        key.unchanged();
+        return Err(CommandError::STRING_TOO_LONG);
+    }
+    if !key.exists() {
+        key.set(NewValue::Bytes(b""), Expiry::Never);
+    }
+    let mut total = length;
+    if let Some(mut entry) = key.entry_mut() {
+        let bytes = entry.bytes_mut(end as usize);
+        bytes[offset..end as usize].copy_from_slice(value);
+        total = bytes.len();
+    }
+    key.changed(Event::string("setrange"));
+    ctx.reply.integer(total as i64);
+    Ok(())
+}
+
+fn incr(ctx: &mut Context<'_, '_>) -> CommandResult {
+    add_integer(ctx, 1)
+}
+
+fn decr(ctx: &mut Context<'_, '_>) -> CommandResult {
+    add_integer(ctx, -1)
+}
+
+fn incrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    add_integer(ctx, by)
+}
+
+fn decrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let by = by
+        .checked_neg()
+        .ok_or(CommandError::constant("ERR decrement would overflow"))?;
+    add_integer(ctx, by)
+}
+
+fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry().map(|entry| entry.value()) {
+        None => Ok(0),
+        Some(ValueRef::Int(number)) => Ok(number),
+        Some(ValueRef::Bytes(bytes)) => parse_i64(bytes).ok_or(CommandError::NOT_AN_INTEGER),
+        Some(ValueRef::Blob(_)) => Err(CommandError::NOT_AN_INTEGER),
+        Some(ValueRef::Object(_)) => Err(CommandError::WRONG_TYPE),
+    };
+    let after = before.and_then(|before| {
+        before
+            .checked_add(by)
+            .ok_or(CommandError::constant("ERR increment or decrement would overflow"))
+    });
+    match after {
+        Ok(after) => {
+            key.set(NewValue::Int(after), Expiry::Keep);
+            key.changed(Event::string("incrby"));
+            ctx.reply.integer(after);
+            Ok(())
+        }
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}
+
+fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let argument = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry() {
+        None => Ok(LongDouble::from_i64(0)),
+        Some(entry) => with_bytes(entry.value(), LongDouble::parse)
+            .and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT)),
+    };
+    let sum = before.and_then(|before| {
+        let by = LongDouble::parse(argument).ok_or(CommandError::NOT_A_FLOAT)?;
+        let sum = before.add(by);
+        if sum.is_nan() || sum.is_infinite() {
+            return Err(CommandError::constant("ERR increment would produce NaN or Infinity"));
+        }
+        Ok(sum)
+    });
+    match sum {
+        Ok(sum) => {
+            let mut digits = Vec::new();
+            sum.format_human(&mut digits);
+            key.set(NewValue::Bytes(&digits), Expiry::Keep);
+            key.changed(Event::string("incrbyfloat"));
+            ctx.reply.bulk(&digits);
+            Ok(())
+        }
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}
+
+fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.array(ctx.keys.len());
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        match ctx.keys.read(index) {
+            None => ctx.reply.null(),
+            Some(entry) => {
+                if bulk_of(&mut ctx.reply, ctx.shared, entry).is_err() {
+                    ctx.reply.null();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::constant("ERR wrong number of arguments for 'mset' command"));
+    }
+    set_all(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn set_all(ctx: &mut Context<'_, '_>) {
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let value = ctx.arg(index * 2 + 2);
+        let mut key = ctx.keys.write(index);
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+    }
+}
+
+fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::constant("ERR wrong number of arguments for 'msetnx' command"));
+    }
+    if any_key(ctx, true) {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    set_all(ctx);
+    ctx.reply.integer(1);
+    Ok(())
+}
+
+/// Whether some key exists (`wanted`) or is missing (`!wanted`).
+fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let key = ctx.keys.write(index);
+        let exists = key.exists();
+        key.unchanged();
+        if exists == wanted {
+            return true;
+        }
+    }
+    false
+}
+
+fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let pairs = parse_i64(ctx.arg(1))
+        .filter(|count| (1..=i64::from(i32::MAX)).contains(count))
+        .ok_or(CommandError::constant("ERR invalid numkeys value"))? as usize;
+    let first_option = 2 + pairs.saturating_mul(2);
+    if first_option > ctx.argc() {
+        return Err(CommandError::constant("ERR wrong number of key-value pairs"));
+    }
+    let options = parse_options(ctx, first_option, Grammar::MsetEx)?;
+    let expiry = expiry_of(ctx, &options)?;
+    let refused = match options.condition {
+        Condition::Missing => any_key(ctx, true),
+        Condition::Present => any_key(ctx, false),
+        Condition::None | Condition::Equal(_) => false,
+    };
+    if refused {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    let now_ms = ctx.now_ms;
+    for index in 0..pairs {
+        ctx.keys.prefetch_ahead(index);
+        let value = ctx.arg(3 + index * 2);
+        store(ctx.keys.write(index), value, expiry, now_ms);
+    }
+    ctx.reply.integer(1);
+    Ok(())
+}

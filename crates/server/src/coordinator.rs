@@ -1,0 +1,170 @@
+//! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Listener, Reactor, Socket};
+
+use crate::config::id;
+use crate::keyspace::expiry;
+use crate::observe::log;
+use crate::observe::metrics::Counter;
+use crate::state::{Message, Server, Shutdown};
+use crate::tuning::Tuner;
+use crate::worker::unix_ms;
+
+/// Connections accepted in one turn.
+const ACCEPTS_A_TURN: usize = 128;
+
+/// The coordinator, on the main thread.
+pub struct Coordinator {
+    server: Arc<Server>,
+    reactor: Reactor,
+    tuner: Tuner,
+    next_cron: Instant,
+    next_tuning: Instant,
+    protected: bool,
+}
+
+impl Coordinator {
+    /// A coordinator that accepts from `listeners`.
+    ///
+    /// # Errors
+    /// When a listener cannot be watched.
+    pub fn new(server: Arc<Server>, mut reactor: Reactor, listeners: Vec<Listener>) -> std::io::Result<Self> {
+        for (token, listener) in listeners.into_iter().enumerate() {
+            reactor.register_listener(token, listener)?;
+        }
+        let tuner = Tuner::new(&server);
+        Ok(Coordinator {
+            server,
+            reactor,
+            tuner,
+            next_cron: Instant::now(),
+            next_tuning: Instant::now(),
+            protected: true,
+        })
+    }
+
+    /// Runs until somebody asks for the end.
+    ///
+    /// # Errors
+    /// When waiting for events fails.
+    pub fn run(mut self) -> std::io::Result<Shutdown> {
+        let mut events = Vec::new();
+        loop {
+            let now = Instant::now();
+            if now >= self.next_cron {
+                self.next_cron = now + self.cron_period();
+                self.cron();
+            }
+            let tuning_active = self.tuner.is_active(&self.server);
+            if tuning_active && now >= self.next_tuning {
+                self.next_tuning = now + crate::tuning::WINDOW;
+                self.tuner.sample(&self.server, now);
+            }
+            if let Some(how) = self.server.shutdown.get() {
+                return Ok(*how);
+            }
+            let mut wake_at = self.next_cron;
+            if tuning_active {
+                wake_at = wake_at.min(self.next_tuning);
+            }
+            let timeout = wake_at.saturating_duration_since(Instant::now());
+            events.clear();
+            self.reactor.wait(Some(timeout), &mut events, ACCEPTS_A_TURN)?;
+            for event in events.drain(..) {
+                if let Event::Accepted(_, socket) = event {
+                    self.place(socket);
+                }
+            }
+        }
+    }
+
+    fn cron_period(&self) -> Duration {
+        let hz = self.server.config.integer(id::HZ).clamp(1, 500) as u64;
+        Duration::from_millis(1000 / hz)
+    }
+
+    /// Refuses a connection or gives it to a worker.
+    fn place(&mut self, socket: Socket) {
+        let server = &self.server;
+        server.metrics.add(0, Counter::ConnectionsReceived, 1);
+        let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
+        if server.connections.load(Ordering::Relaxed) >= max {
+            server.metrics.add(0, Counter::ConnectionsRejected, 1);
+            socket.send_last(b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        if self.protected && self.refuses_strangers() && !socket.is_local() {
+            server.metrics.add(0, Counter::ConnectionsRejected, 1);
+            socket.send_last(PROTECTED_MODE.as_bytes());
+            return;
+        }
+        if let Socket::Tcp(_) = socket {
+            socket.set_nodelay();
+            let seconds = server.config.integer(id::TCP_KEEPALIVE);
+            if seconds > 0 {
+                socket.set_keepalive(seconds as u32);
+            }
+        }
+        let active = server.active_workers.load(Ordering::Relaxed).max(1);
+        let Some((worker, _)) = server.workers[..active.min(server.workers.len())]
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, link)| link.connections.load(Ordering::Relaxed))
+        else {
+            return;
+        };
+        server.connections.fetch_add(1, Ordering::Relaxed);
+        server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
+        server.workers[worker].send(Message::Connect(socket));
+    }
+
+    /// Protected mode: without a password, only this machine may connect.
+    fn refuses_strangers(&self) -> bool {
+        let config = &self.server.config;
+        config.boolean(id::PROTECTED_MODE) && config.text(id::REQUIREPASS).is_empty()
+    }
+
+    fn cron(&mut self) {
+        self.sample_memory();
+        let server = &self.server;
+        let now_ms = unix_ms();
+        if server.active_expire.load(Ordering::Relaxed)
+            && server.keyspace.counts.any_expiry()
+            && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0
+        {
+            let active = server.active_workers.load(Ordering::Relaxed).max(1);
+            for worker in server.workers.iter().take(active) {
+                worker.send(Message::ExpireDue);
+            }
+        }
+        let until_ms = server.pause.until_ms.load(Ordering::Relaxed);
+        if until_ms != 0 && now_ms >= until_ms {
+            server.pause.until_ms.store(0, Ordering::Relaxed);
+            for worker in &server.workers {
+                worker.send(Message::Unpaused);
+            }
+        }
+    }
+
+    fn sample_memory(&self) {
+        if let Some(bytes) = crate::observe::memory::allocated() {
+            self.server.used_memory.store(bytes, Ordering::Relaxed);
+            self.server.peak_memory.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a stranger is told in protected mode.
+const PROTECTED_MODE: &str = "-DENIED Weft is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers, either set a password for the default user, or switch protected mode off with CONFIG SET protected-mode no from the loopback interface, or start the server with '--protected-mode no'.\r\n";
+
+/// Writes the last lines of the log.
+pub fn say_goodbye(how: Shutdown) {
+    match how {
+        Shutdown::Orderly => log::warning!("Weft is now ready to exit, bye bye..."),
+        Shutdown::Now => log::warning!("Weft ends now, bye bye..."),
+    }
+}

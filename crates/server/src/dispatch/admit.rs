@@ -1,0 +1,123 @@
+//! Every reason to refuse a command, in the order in which clients see them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weft_resp::Args;
+
+use crate::commands::context::Binding;
+use crate::commands::error::CommandError;
+use crate::commands::registry::{Command, Lookup, Registry};
+use crate::commands::spec::Flags;
+use crate::config::id;
+use crate::net::client::Client;
+use crate::state::Server;
+
+use super::tunables::Tunables;
+
+/// What becomes of a command before it may run.
+pub enum Admission {
+    /// It runs.
+    Run,
+    /// It waits for the end of CLIENT PAUSE.
+    Paused,
+    /// It is refused.
+    Refused(CommandError),
+}
+
+/// Decides about a command that exists and has an acceptable number of arguments.
+#[inline]
+pub fn admit(
+    server: &Arc<Server>,
+    client: &Client,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+    tunables: &Tunables,
+    now_ms: u64,
+) -> Admission {
+    let flags = command.spec.flags;
+    if !client.authenticated && !flags.contains(Flags::NO_AUTH) {
+        return Admission::Refused(CommandError::constant("NOAUTH Authentication required."));
+    }
+    if flags.contains(Flags::PROTECTED)
+        && let Some(error) = protected(server, client, command)
+    {
+        return Admission::Refused(error);
+    }
+    if tunables.max_memory != 0
+        && flags.contains(Flags::DENYOOM)
+        && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
+    {
+        return Admission::Refused(CommandError::constant(
+            "OOM command not allowed when used memory > 'maxmemory'.",
+        ));
+    }
+    let held_back = flags.contains(Flags::WRITE) || flags.contains(Flags::MAY_REPLICATE);
+    if server.pause.until_ms.load(Ordering::Relaxed) != 0
+        && server.pause.holds(now_ms, held_back)
+        && !is_unpause(command)
+    {
+        return Admission::Paused;
+    }
+    let _ = args;
+    Admission::Run
+}
+
+/// The error of a request that names no command, or names one with a wrong number of arguments.
+pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
+    match commands.lookup(args) {
+        Lookup::Found(command) => {
+            let mut text = b"ERR wrong number of arguments for '".to_vec();
+            text.extend_from_slice(command.full_name.as_bytes());
+            text.extend_from_slice(b"' command");
+            CommandError::bytes(text)
+        }
+        Lookup::UnknownSubcommand { parent } => {
+            let mut text = b"ERR unknown subcommand '".to_vec();
+            text.extend(args.at(1).iter().take(128));
+            text.extend_from_slice(b"'. Try ");
+            text.extend_from_slice(parent.full_name.to_uppercase().as_bytes());
+            text.extend_from_slice(b" HELP.");
+            CommandError::bytes(text)
+        }
+        Lookup::UnknownCommand => {
+            let mut text = b"ERR unknown command '".to_vec();
+            text.extend(args.at(0).iter().take(128));
+            text.extend_from_slice(b"', with args beginning with: ");
+            let mut shown: Vec<u8> = Vec::new();
+            for index in 1..args.len() {
+                if shown.len() >= 128 {
+                    break;
+                }
+                let room = 128 - shown.len();
+                shown.push(b'\'');
+                shown.extend(args.at(index).iter().take(room));
+                shown.extend_from_slice(b"' ");
+            }
+            text.extend_from_slice(&shown);
+            CommandError::bytes(text)
+        }
+    }
+}
+
+fn is_unpause(command: &Command<Binding>) -> bool {
+    matches!(command.full_name, "client|unpause" | "client|pause")
+}
+
+fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
+    let setting = server.config.text(id::ENABLE_DEBUG_COMMAND);
+    let local = client.address.starts_with("127.") || client.address.starts_with("[::1]") || client.address.starts_with('/');
+    let allowed = match setting.as_ref() {
+        "yes" => true,
+        "local" => local,
+        _ => false,
+    };
+    (!allowed).then(|| {
+        CommandError::text(format!(
+            "ERR {} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+             from a local connection, otherwise you need to set this option in the configuration file, and then \
+             restart the server.",
+            command.full_name.split('|').next().unwrap_or_default().to_uppercase()
+        ))
+    })
+}

@@ -1,0 +1,222 @@
+//! Runs the plans of many connections together, so that their cache misses overlap.
+
+use weft_resp::Args;
+
+use crate::commands::context::{After, Mode};
+use crate::commands::error::CommandError;
+use crate::keyspace::Seat;
+use crate::keyspace::access::Lease;
+use crate::net::client::Flags;
+use crate::net::connection::{Connection, State};
+use crate::observe::metrics::Counter;
+
+use super::admit::{Admission, admit, explain_unknown};
+use super::effects::count;
+use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
+use super::plan::{Kind, Plan, Plans};
+use super::prefetch::Prefetcher;
+
+/// Gives out connections by token while a batch runs.
+pub trait Connections {
+    /// The connection; `None` if it is gone.
+    fn connection(&mut self, token: usize) -> Option<&mut Connection>;
+    /// Takes over what a command left to be done for a connection that waits.
+    fn after(&mut self, token: usize, after: After);
+}
+
+/// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
+pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn Connections) {
+    thread.ticks = thread.timer.raw();
+    let mut next = 0;
+    while next < plans.list.len() {
+        next = run_until_exclusive(thread, seat, plans, connections, next);
+        if next < plans.list.len() {
+            run_one_exclusive(thread, seat, plans, connections, next);
+            next += 1;
+        }
+    }
+    let executed = plans.list.len() as u64;
+    count(&mut thread.effects, &thread.server, thread.seat);
+    let metrics = &thread.server.metrics;
+    metrics.add(thread.seat, Counter::Batches, 1);
+    if plans.probes.len() > 1 {
+        metrics.add(thread.seat, Counter::PrefetchBatches, 1);
+        metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);
+    }
+    metrics.add(thread.seat, Counter::Commands, executed);
+}
+
+/// Runs plans behind one passage of the gate; returns the index of the first that needs exclusive mode.
+fn run_until_exclusive(
+    thread: &mut Thread,
+    seat: &mut Seat,
+    plans: &mut Plans,
+    connections: &mut dyn Connections,
+    first: usize,
+) -> usize {
+    let pass = seat.enter();
+    let mut many: Vec<Lease<'_>> = Vec::new();
+    let mut prefetcher = Prefetcher::default();
+    let depth = thread.tunables.prefetch_depth;
+    let lone = plans.probes.len() < 2;
+    for index in first..plans.list.len() {
+        let plan = &plans.list[index];
+        if !lone {
+            prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize, depth);
+        }
+        let Some(connection) = connections.connection(plan.token) else {
+            continue;
+        };
+        if !is_runnable(connection) {
+            continue;
+        }
+        let Kind::Command(command) = plan.kind else {
+            refuse(thread, plan, &plans.ranges, connection);
+            continue;
+        };
+        if command.handler.mode == Mode::Exclusive {
+            return index;
+        }
+        if !admitted(thread, plan, &plans.ranges, connection) {
+            continue;
+        }
+        let request = Request {
+            plan,
+            command,
+            ranges: &plans.ranges,
+        };
+        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+        let outcome = run_leased(thread, &pass, &request, keys, &mut many, connection);
+        many.clear();
+        if let Some(after) = settle(plan, connection, outcome) {
+            connections.after(plan.token, after);
+        }
+    }
+    plans.list.len()
+}
+
+/// Runs one plan with the whole keyspace to itself.
+fn run_one_exclusive(
+    thread: &mut Thread,
+    seat: &mut Seat,
+    plans: &mut Plans,
+    connections: &mut dyn Connections,
+    index: usize,
+) {
+    let plan = &plans.list[index];
+    let Kind::Command(command) = plan.kind else {
+        return;
+    };
+    let Some(connection) = connections.connection(plan.token) else {
+        return;
+    };
+    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
+        return;
+    }
+    let request = Request {
+        plan,
+        command,
+        ranges: &plans.ranges,
+    };
+    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+    let mut all = seat.exclusive();
+    let outcome = run_exclusive(thread, &mut all, &request, keys, connection);
+    drop(all);
+    if let Some(after) = settle(plan, connection, outcome) {
+        connections.after(plan.token, after);
+    }
+}
+
+fn is_runnable(connection: &Connection) -> bool {
+    connection.state == State::Ready
+        && !connection
+            .client
+            .flags
+            .has_any(Flags::CLOSE_ASAP.with(Flags::CLOSE_AFTER_REPLY))
+}
+
+/// Whether the plan may run; if not, the refusal is written or the connection waits.
+fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+    let Kind::Command(command) = plan.kind else {
+        return false;
+    };
+    let admission = admit(
+        &thread.server,
+        &connection.client,
+        command,
+        args_of(plan, ranges, &connection.input),
+        &thread.tunables,
+        thread.now_ms,
+    );
+    match admission {
+        Admission::Run => true,
+        Admission::Paused => {
+            connection.state = State::Paused;
+            false
+        }
+        Admission::Refused(error) => {
+            thread.server.metrics.rejected(thread.seat, command.id as usize);
+            reply_error(thread, connection, &error);
+            connection.consumed = plan.end;
+            false
+        }
+    }
+}
+
+fn args_of<'a>(plan: &Plan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
+    Args::new(
+        &input[plan.start..plan.end],
+        &ranges[plan.args.0 as usize..plan.args.1 as usize],
+    )
+}
+
+/// Answers a request that is no command.
+fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) {
+    match plan.kind {
+        Kind::Malformed(error) => {
+            let mut text = b"ERR ".to_vec();
+            text.extend_from_slice(&error.message());
+            reply_error(thread, connection, &CommandError::bytes(text));
+            connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+        }
+        Kind::Unknown | Kind::Command(_) => {
+            let commands = crate::commands::registry();
+            let args = args_of(plan, ranges, &connection.input);
+            let error = explain_unknown(commands, args);
+            if let crate::commands::registry::Lookup::Found(command) = commands.lookup(args) {
+                thread.server.metrics.rejected(thread.seat, command.id as usize);
+            }
+            reply_error(thread, connection, &error);
+        }
+    }
+    connection.consumed = plan.end;
+}
+
+fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandError) {
+    let (length, shared) = connection.output.position();
+    write_error(thread, error, &mut connection.output.bytes);
+    connection.settle_reply(length, shared);
+}
+
+/// Books the end of an execution; returns what the connection now waits for.
+fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<After> {
+    match outcome {
+        Outcome::Contended => {
+            connection.lease_failures += 1;
+            connection.state = State::Deferred;
+            None
+        }
+        Outcome::Done => {
+            connection.lease_failures = 0;
+            connection.consumed = plan.end;
+            connection.client.commands += 1;
+            None
+        }
+        Outcome::After(after) => {
+            connection.lease_failures = 0;
+            connection.consumed = plan.end;
+            connection.client.commands += 1;
+            Some(after)
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Runs one plan: leases all or nothing, handler, effects, release, counters.
+
+use std::sync::Arc;
+
+use weft_resp::{Args, Reply};
+
+use crate::commands::context::{After, Binding, Context};
+use crate::commands::error::CommandError;
+use crate::commands::registry::Command;
+use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::effects::Effects;
+use crate::keyspace::{Exclusive, Pass};
+use crate::net::client::{Client, Flags};
+use crate::net::connection::Connection;
+use crate::observe::metrics::Counter;
+use crate::state::Server;
+
+use super::effects::release;
+use super::plan::Plan;
+
+/// Failed attempts after which a writer asks readers to stay out.
+pub const PATIENCE: u32 = 3;
+
+/// What a worker keeps from command to command.
+pub struct Thread {
+    /// The server.
+    pub server: Arc<Server>,
+    /// This thread's row of counters.
+    pub seat: usize,
+    /// The worker's index.
+    pub worker: usize,
+    /// Record of the running command.
+    pub effects: Effects,
+    /// Milliseconds since the epoch, at the start of the batch.
+    pub now_ms: u64,
+    /// Access clock at the start of the batch.
+    pub clock: AccessClock,
+    /// Ticks at the end of the last command.
+    pub ticks: u64,
+    /// The clock behind `ticks`.
+    pub timer: quanta::Clock,
+    /// Parameters.
+    pub tunables: super::tunables::Tunables,
+    order: Vec<(u16, bool, u32)>,
+}
+
+impl Thread {
+    /// The state of worker `worker`, which counts in row `seat`.
+    pub fn new(server: Arc<Server>, seat: usize, worker: usize) -> Self {
+        let tunables = super::tunables::Tunables::read(&server.config);
+        let timer = quanta::Clock::new();
+        Thread {
+            seat,
+            worker,
+            effects: Effects::default(),
+            now_ms: 0,
+            clock: tunables.clock,
+            ticks: timer.raw(),
+            timer,
+            tunables,
+            order: Vec::new(),
+            server,
+        }
+    }
+
+    fn access(&self, client: &Client) -> AccessParts {
+        AccessParts {
+            touch: !client.flags.has(Flags::NO_TOUCH),
+            sees_expired: client.flags.has(Flags::IMPORT_SOURCE)
+                && self.server.config.boolean(crate::config::id::IMPORT_MODE),
+        }
+    }
+}
+
+struct AccessParts {
+    touch: bool,
+    sees_expired: bool,
+}
+
+/// What a plan needs to be executed.
+pub struct Request<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The command.
+    pub command: &'static Command<Binding>,
+    /// Arguments of the whole batch.
+    pub ranges: &'a [weft_resp::ArgRange],
+}
+
+/// How an execution ended.
+pub enum Outcome {
+    /// The reply is in the output.
+    Done,
+    /// Some slot was leased by somebody else; nothing happened.
+    Contended,
+    /// The connection waits for something.
+    After(After),
+}
+
+/// Takes the leases that the keys need: all, or none.
+fn lease<'p>(
+    pass: &Pass<'p>,
+    keys: &mut [PlannedKey],
+    order: &mut Vec<(u16, bool, u32)>,
+    many: &mut Vec<Lease<'p>>,
+    failures: u32,
+) -> Option<()> {
+    order.clear();
+    order.extend(
+        keys.iter()
+            .enumerate()
+            .map(|(index, key)| (key.slot, key.write, index as u32)),
+    );
+    // Ascending slots; a slot's writers sort behind its readers, so the last of a run tells its kind.
+    order.sort_unstable();
+    let slots = pass.domain();
+    for (slot, _, index) in order.iter() {
+        slots
+            .header(*slot as usize)
+            .hint
+            .prefetch_bucket(keys[*index as usize].hash);
+    }
+    let mut at = 0;
+    while at < order.len() {
+        let slot = order[at].0;
+        let mut end = at + 1;
+        while end < order.len() && order[end].0 == slot {
+            end += 1;
+        }
+        let write = order[end - 1].1;
+        let Some(held) = lease_one(pass, slot as usize, write, failures) else {
+            many.clear();
+            return None;
+        };
+        for (_, _, index) in &order[at..end] {
+            keys[*index as usize].lease = many.len() as u32;
+        }
+        many.push(held);
+        at = end;
+    }
+    Some(())
+}
+
+#[inline]
+fn lease_one<'p>(pass: &Pass<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
+    let held = if write {
+        pass.write_spinning(slot).map(Lease::Write)
+    } else {
+        pass.read_spinning(slot).map(Lease::Read)
+    };
+    if held.is_none() && write && failures >= PATIENCE {
+        pass.announce_writer(slot);
+    }
+    held
+}
+
+/// Runs a plan under leases.
+pub fn run_leased<'p>(
+    thread: &mut Thread,
+    pass: &Pass<'p>,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    let held = match keys {
+        [] => Held::Nothing,
+        [key] => {
+            match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
+                Some(lease) => Held::One(lease),
+                None => return Outcome::Contended,
+            }
+        }
+        keys => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
+            Some(()) => Held::Many(many),
+            None => return Outcome::Contended,
+        },
+    };
+    run(thread, Some(pass), request, keys, held, connection)
+}
+
+/// Runs a plan with the whole keyspace to itself.
+pub fn run_exclusive(
+    thread: &mut Thread,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
+    run(thread, None, request, keys, Held::Everything(all), connection)
+}
+
+fn run<'p>(
+    thread: &mut Thread,
+    pass: Option<&Pass<'p>>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: Held<'_, 'p>,
+    connection: &mut Connection,
+) -> Outcome {
+    let command = request.command;
+    let parts = thread.access(&connection.client);
+    let Connection {
+        client,
+        input,
+        output,
+        ..
+    } = connection;
+    let (first, last) = request.plan.args;
+    let args = Args::new(
+        &input[request.plan.start..request.plan.end],
+        &request.ranges[first as usize..last as usize],
+    );
+    client.last_command = command.full_name;
+    let protocol = client.protocol;
+    let (bytes, shared) = output.parts_mut();
+    let length_before = bytes.len();
+    let shared_before = shared.len();
+    let mut context = Context {
+        args,
+        keys: Keys {
+            args,
+            planned: keys,
+            held,
+            db: client.db,
+            access: AccessContext {
+                now_ms: thread.now_ms,
+                clock: &thread.clock,
+                counts: &thread.server.keyspace.counts,
+                seat: thread.seat,
+                touch: parts.touch,
+                sees_expired: parts.sees_expired,
+            },
+            effects: &mut thread.effects,
+        },
+        reply: Reply {
+            out: bytes,
+            protocol,
+        },
+        shared,
+        client,
+        server: &thread.server,
+        command,
+        pass,
+        now_ms: thread.now_ms,
+        after: After::Nothing,
+    };
+    let result = (command.handler.run)(&mut context);
+    let after = std::mem::take(&mut context.after);
+    // The leases end here.
+    drop(context);
+    release(&mut thread.effects, &thread.server);
+    let failed = result.is_err();
+    if let Err(error) = result {
+        output.truncate(length_before, shared_before);
+        write_error(thread, &error, &mut output.bytes);
+    }
+    if matches!(after, After::Defer) {
+        output.truncate(length_before, shared_before);
+        return Outcome::Contended;
+    }
+    finish_command(thread, command, failed);
+    match after {
+        After::Nothing => {
+            connection.settle_reply(length_before, shared_before);
+            Outcome::Done
+        }
+        other => Outcome::After(other),
+    }
+}
+
+/// Appends an error reply and counts it.
+pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
+    error.write(out);
+    thread.server.metrics.add(thread.seat, Counter::ErrorReplies, 1);
+    thread.server.errors.count(error.code());
+}
+
+#[inline]
+fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) {
+    let now = thread.timer.raw();
+    let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
+    thread.ticks = now;
+    let metrics = &thread.server.metrics;
+    metrics.executed(thread.seat, command.id as usize, nanoseconds, failed);
+    if thread.tunables.latency_tracking {
+        metrics.latency(thread.seat, command.id as usize, nanoseconds);
+    }
+}

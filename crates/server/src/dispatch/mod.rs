@@ -1,0 +1,17 @@
+//! From requests to replies: plan, admit, prefetch, lease, run, effects.
+//!
+//! ```text
+//! bytes ──plan──▶ Plan (command, arguments, keys, hashes, slots)      once per request
+//!       ──batch─▶ prefetch slot → bucket → entry → value               interleaved over all plans
+//!       ──admit─▶ every refusal, in order
+//!       ──execute▶ leases all or nothing → handler → effects → release
+//! ```
+
+pub mod admit;
+pub mod batch;
+pub mod effects;
+pub mod execute;
+pub mod keys;
+pub mod plan;
+pub mod prefetch;
+pub mod tunables;

@@ -1,0 +1,235 @@
+//! One plan per request: its command, arguments, keys, hashes and slots, computed once.
+//!
+//! Plans of a batch share three flat arrays, so that planning allocates nothing in the steady state and
+//! the prefetch stages walk over memory in order.
+
+use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
+
+use crate::commands::context::{Binding, Mode};
+use crate::commands::registry::{Command, Lookup};
+use crate::keyspace::Keyspace;
+use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
+use crate::keyspace::hash::KeyHasher;
+use crate::net::connection::Connection;
+
+use super::keys;
+use super::prefetch::Probe;
+
+/// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.
+pub const REQUESTS_A_TURN: usize = 64;
+
+/// What a request turned out to be.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// A command that exists, with an acceptable number of arguments.
+    Command(&'static Command<Binding>),
+    /// Anything else that is well-formed; the error is made when its turn comes.
+    Unknown,
+    /// Bytes that are no request.
+    Malformed(ProtocolError),
+}
+
+/// One request, ready to be executed.
+pub struct Plan {
+    /// Index of the connection.
+    pub token: usize,
+    /// Where the request starts in the connection's input.
+    pub start: usize,
+    /// Where the next one starts.
+    pub end: usize,
+    /// The request's argument ranges.
+    pub args: (u32, u32),
+    /// The request's keys.
+    pub keys: (u32, u32),
+    /// How far the prefetch list was when this plan had been added.
+    pub probes_end: u32,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// Plans that will run together.
+#[derive(Default)]
+pub struct Plans {
+    /// The plans, in order of arrival.
+    pub list: Vec<Plan>,
+    /// Argument ranges of all plans.
+    pub ranges: Vec<ArgRange>,
+    /// Keys of all plans.
+    pub keys: Vec<PlannedKey>,
+    /// Keys to prefetch.
+    pub probes: Vec<Probe>,
+    /// Connections that have plans.
+    pub tokens: Vec<usize>,
+}
+
+impl Plans {
+    /// Forgets everything but the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.ranges.clear();
+        self.keys.clear();
+        self.probes.clear();
+        self.tokens.clear();
+    }
+}
+
+/// What planning a connection's input left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing: everything received is planned.
+    Nothing,
+    /// Part of a request, of which at least so many bytes are missing (0: unknown).
+    Partial(usize),
+    /// Requests beyond the turn's share.
+    More,
+}
+
+/// How a planner sees the server.
+pub struct Planner<'a> {
+    /// Where the keys live.
+    pub keyspace: &'a Keyspace,
+    /// Limits of requests.
+    pub max_bulk_len: u64,
+    /// Whether to prefetch.
+    pub prefetch: bool,
+    /// The commands.
+    pub commands: &'static crate::commands::registry::Registry<Binding>,
+}
+
+impl Planner<'_> {
+    /// Plans the complete requests in a connection's input.
+    pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
+        let authenticated = connection.client.authenticated;
+        let limits = Limits {
+            max_bulk_len: self.max_bulk_len,
+            authenticated,
+        };
+        // What AUTH permits must be known before the next request is parsed.
+        let share = if authenticated { REQUESTS_A_TURN } else { 1 };
+        let mut position = connection.consumed;
+        let mut planned = 0;
+        let rest = loop {
+            if position == connection.input.len() {
+                break Rest::Nothing;
+            }
+            if planned == share {
+                break Rest::More;
+            }
+            let first_range = plans.ranges.len();
+            let parsed = connection
+                .parser
+                .parse(&connection.input[position..], &mut plans.ranges, &limits);
+            match parsed {
+                Parsed::Incomplete { wanted } => break Rest::Partial(wanted),
+                Parsed::Request { consumed, argc: 0 } => {
+                    position += consumed;
+                    match plans.list.last_mut() {
+                        Some(last) if planned > 0 => last.end = position,
+                        _ => connection.consumed = position,
+                    }
+                }
+                Parsed::Request { consumed, .. } => {
+                    let end = position + consumed;
+                    self.add(token, connection, plans, first_range, position, end);
+                    position = end;
+                    planned += 1;
+                }
+                Parsed::Inline { consumed, args } => {
+                    rewrite_as_multibulk(&mut connection.input, position, consumed, &args);
+                }
+                Parsed::Error(error) => {
+                    plans.list.push(Plan {
+                        token,
+                        start: position,
+                        end: connection.input.len(),
+                        args: (0, 0),
+                        keys: (0, 0),
+                        probes_end: plans.probes.len() as u32,
+                        kind: Kind::Malformed(error),
+                    });
+                    planned += 1;
+                    break Rest::Nothing;
+                }
+            }
+        };
+        if planned > 0 {
+            plans.tokens.push(token);
+            connection.in_batch = true;
+        }
+        rest
+    }
+
+    fn add(
+        &self,
+        token: usize,
+        connection: &Connection,
+        plans: &mut Plans,
+        first_range: usize,
+        start: usize,
+        end: usize,
+    ) {
+        let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
+        let first_key = plans.keys.len();
+        let kind = match self.commands.lookup(args) {
+            Lookup::Found(command) if command.spec.accepts(args.len()) => {
+                if command.handler.mode == Mode::Leased {
+                    keys::walk(command, args, &mut |position: keys::KeyPosition| {
+                        let hash = self.keyspace.hasher.hash(args.at(position.index));
+                        let slot = KeyHasher::slot(hash);
+                        plans.keys.push(PlannedKey {
+                            hash,
+                            argument: position.index as u32,
+                            slot: slot as u16,
+                            write: position.writes(),
+                            lease: 0,
+                        });
+                    });
+                } else {
+                    keys::walk(command, args, &mut |position: keys::KeyPosition| {
+                        let hash = self.keyspace.hasher.hash(args.at(position.index));
+                        plans.keys.push(PlannedKey {
+                            hash,
+                            argument: position.index as u32,
+                            slot: KeyHasher::slot(hash) as u16,
+                            write: true,
+                            lease: 0,
+                        });
+                    });
+                }
+                Kind::Command(command)
+            }
+            _ => Kind::Unknown,
+        };
+        let new_keys = plans.keys.len() - first_key;
+        if self.prefetch && new_keys <= SLIDING_KEYS {
+            for key in &plans.keys[first_key..] {
+                self.keyspace.slots.prefetch(key.slot as usize);
+                plans.probes.push(Probe {
+                    hash: key.hash,
+                    slot: key.slot,
+                    db: connection.client.db as u32,
+                });
+            }
+        }
+        plans.list.push(Plan {
+            token,
+            start,
+            end,
+            args: (first_range as u32, plans.ranges.len() as u32),
+            keys: (first_key as u32, plans.keys.len() as u32),
+            probes_end: plans.probes.len() as u32,
+            kind,
+        });
+    }
+}
+
+/// Replaces an inline command whose quoting changed its bytes by the same command in the other form.
+fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, args: &[Vec<u8>]) {
+    let mut form = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        form.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        form.extend_from_slice(arg);
+        form.extend_from_slice(b"\r\n");
+    }
+    input.splice(position..position + consumed, form);
+}

@@ -1,0 +1,77 @@
+//! The parameters that the path of a command reads, copied out of the configuration when it changes.
+
+use crate::config::{Config, id};
+use crate::keyspace::clock::AccessClock;
+
+/// One worker's copy.
+#[derive(Clone, Debug, Default)]
+pub struct Tunables {
+    /// The configuration's generation that this copy shows.
+    pub generation: u64,
+    /// `prefetch-batch-max-size`; 0 and 1 switch prefetching off.
+    pub prefetch_depth: usize,
+    /// `proto-max-bulk-len`, bytes.
+    pub max_bulk_len: u64,
+    /// `client-query-buffer-limit`, bytes.
+    pub query_buffer_limit: usize,
+    /// `maxmemory`, bytes; 0 for none.
+    pub max_memory: u64,
+    /// `timeout`, seconds; 0 for none.
+    pub timeout_s: u64,
+    /// The access clock, without the time.
+    pub clock: AccessClock,
+    /// `latency-tracking`.
+    pub latency_tracking: bool,
+    /// `commandlog-execution-slower-than`, ns; `u64::MAX` when off.
+    pub slow_ns: u64,
+    /// `commandlog-request-larger-than`, bytes; `usize::MAX` when off.
+    pub large_request: usize,
+    /// `commandlog-reply-larger-than`, bytes; `usize::MAX` when off.
+    pub large_reply: usize,
+    /// `latency-monitor-threshold`, ns; `u64::MAX` when off.
+    pub latency_event_ns: u64,
+}
+
+impl Tunables {
+    /// Copies the parameters if they changed since this copy was made.
+    #[inline]
+    pub fn refresh(&mut self, config: &Config) {
+        let generation = config.generation();
+        if generation != self.generation {
+            *self = Self::read(config);
+            self.generation = generation;
+        }
+    }
+
+    /// A fresh copy.
+    pub fn read(config: &Config) -> Self {
+        let bytes = |parameter| usize::try_from(config.integer(parameter)).unwrap_or(usize::MAX);
+        // Negative thresholds switch a log off.
+        let threshold_ns = |parameter| {
+            u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000))
+        };
+        let policy = config.text(id::MAXMEMORY_POLICY);
+        Tunables {
+            generation: config.generation(),
+            prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
+            max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
+            query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
+            max_memory: config.integer(id::MAXMEMORY).max(0) as u64,
+            timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
+            clock: AccessClock {
+                now_s: 0,
+                lfu: policy.ends_with("lfu"),
+                lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
+                lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
+            },
+            latency_tracking: config.boolean(id::LATENCY_TRACKING),
+            slow_ns: threshold_ns(id::COMMANDLOG_EXECUTION_SLOWER_THAN),
+            large_request: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
+            large_reply: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),
+            latency_event_ns: match config.integer(id::LATENCY_MONITOR_THRESHOLD) {
+                0 => u64::MAX,
+                ms => (ms as u64).saturating_mul(1_000_000),
+            },
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! How handlers reach keys: `KeyRead` and `KeyWrite` under the leases that the dispatcher took.
+//!
+//! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry
+//! or a [`KeyWrite`], which must be closed as [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. From that
+//! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
+//! [`super::effects`].
+
+use std::sync::atomic::Ordering;
+
+use weft_resp::Args;
+use weft_sync::StripedCounters;
+use weft_table::{EntryMut, EntryRef, Garbage, NewValue, Removed};
+use weft_values::Value;
+
+use super::clock::AccessClock;
+use super::effects::{Change, Effects};
+use super::event::Event;
+use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease, publish, publish_due};
+
+/// A key of a plan: which argument it is, its hash and where its slot's lease is held.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedKey {
+    /// The hash of the key.
+    pub hash: u64,
+    /// Index of the argument.
+    pub argument: u32,
+    /// Its slot.
+    pub slot: u16,
+    /// Whether the command may write the key.
+    pub write: bool,
+    /// Index into the held leases, once they are held.
+    pub lease: u32,
+}
+
+/// One held lease.
+pub enum Lease<'a> {
+    /// Beside other readers.
+    Read(ReadLease<'a>),
+    /// Alone.
+    Write(WriteLease<'a>),
+}
+
+impl Lease<'_> {
+    #[inline]
+    fn slot(&self) -> &Slot {
+        match self {
+            Lease::Read(lease) => lease,
+            Lease::Write(lease) => lease,
+        }
+    }
+}
+
+/// A command with more keys than this prefetches on its own while it walks over them.
+pub const SLIDING_KEYS: usize = 64;
+/// How many keys ahead it asks for values; twice as many for entries.
+const SLIDING_DISTANCE: usize = 12;
+
+/// What a command holds while it runs.
+pub enum Held<'a, 'p> {
+    /// Nothing: the command has no keys.
+    Nothing,
+    /// The lease of the only slot.
+    One(Lease<'a>),
+    /// Leases of several slots, ascending.
+    Many(&'a mut Vec<Lease<'p>>),
+    /// Every slot.
+    Everything(&'a mut Exclusive<'p>),
+}
+
+impl Held<'_, '_> {
+    #[inline]
+    fn slot(&self, key: &PlannedKey) -> Option<&Slot> {
+        match self {
+            Held::One(lease) => Some(lease.slot()),
+            Held::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
+            Held::Everything(all) => Some(all.cell(key.slot as usize)),
+            Held::Nothing => None,
+        }
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, key: &PlannedKey) -> Option<(&SlotHeader, &mut Slot)> {
+        match self {
+            Held::One(Lease::Write(lease)) => Some(lease.parts_mut()),
+            Held::Many(leases) => match leases.get_mut(key.lease as usize) {
+                Some(Lease::Write(lease)) => Some(lease.parts_mut()),
+                _ => None,
+            },
+            Held::Everything(all) => Some(all.parts_mut(key.slot as usize)),
+            Held::One(Lease::Read(_)) | Held::Nothing => None,
+        }
+    }
+}
+
+/// Keys and keys with an expiry per database: each thread writes its own row, readers add them up.
+pub struct KeyCounts {
+    rows: StripedCounters,
+    databases: usize,
+}
+
+impl KeyCounts {
+    /// Zeroes for `databases` databases and `seats` threads.
+    pub fn new(seats: usize, databases: usize) -> Self {
+        KeyCounts {
+            rows: StripedCounters::new(seats, databases * 2),
+            databases,
+        }
+    }
+
+    /// Adds to the counts of database `db` in the row of thread `seat`.
+    #[inline]
+    pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
+        if keys != 0 {
+            self.rows.add(seat, db * 2, keys);
+        }
+        if with_expiry != 0 {
+            self.rows.add(seat, db * 2 + 1, with_expiry);
+        }
+    }
+
+    /// Keys in database `db`.
+    pub fn keys(&self, db: usize) -> u64 {
+        self.rows.sum(db * 2).max(0) as u64
+    }
+
+    /// Keys with an expiry in database `db`.
+    pub fn with_expiry(&self, db: usize) -> u64 {
+        self.rows.sum(db * 2 + 1).max(0) as u64
+    }
+
+    /// Databases counted.
+    pub fn databases(&self) -> usize {
+        self.databases
+    }
+
+    /// Whether any key anywhere has an expiry.
+    pub fn any_expiry(&self) -> bool {
+        (0..self.databases).any(|db| self.with_expiry(db) > 0)
+    }
+}
+
+/// Everything about "now" and "who" that access to keys depends on; fixed for one command.
+#[derive(Clone, Copy)]
+pub struct AccessContext<'a> {
+    /// Milliseconds since the epoch.
+    pub now_ms: u64,
+    /// How the access clock of entries advances.
+    pub clock: &'a AccessClock,
+    /// Key counts and the row to write.
+    pub counts: &'a KeyCounts,
+    /// The row of this thread.
+    pub seat: usize,
+    /// Whether a read advances the entry's access clock (CLIENT NO-TOUCH).
+    pub touch: bool,
+    /// Whether expired keys are still visible (CLIENT IMPORT-SOURCE).
+    pub sees_expired: bool,
+}
+
+/// The keys of one command.
+pub struct Keys<'a, 'p> {
+    /// The command's arguments.
+    pub args: Args<'a>,
+    /// The keys, in the order of the key walker.
+    pub planned: &'a [PlannedKey],
+    /// What is held.
+    pub held: Held<'a, 'p>,
+    /// The client's database.
+    pub db: usize,
+    /// Time, clock, counters.
+    pub access: AccessContext<'a>,
+    /// What the command did.
+    pub effects: &'a mut Effects,
+}
+
+/// Whether an entry with this expiry is gone at `now_ms`.
+#[inline]
+pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
+    expire_at_ms.is_some_and(|at| now_ms > at)
+}
+
+/// How a lookup for reading treats hit counts and the access clock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// An ordinary read.
+    Yes,
+    /// The entry's access clock stays (TYPE, TTL, OBJECT).
+    No,
+    /// As an ordinary read, whatever CLIENT NO-TOUCH says (TOUCH).
+    Always,
+}
+
+impl<'a> Keys<'a, '_> {
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.planned.len()
+    }
+
+    /// The name of the n-th key.
+    #[inline]
+    pub fn name(&self, index: usize) -> &'a [u8] {
+        self.planned
+            .get(index)
+            .map_or(&[][..], |key| self.args.at(key.argument as usize))
+    }
+
+    /// The n-th key's entry for reading; `None` when it is missing or expired.
+    #[inline]
+    pub fn read(&mut self, index: usize) -> Option<EntryRef<'_, Value>> {
+        self.read_with(index, self.db, Touch::Yes)
+    }
+
+    /// The n-th key's entry in database `db` for reading.
+    #[inline]
+    pub fn read_with(&mut self, index: usize, db: usize, touch: Touch) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        let name = self.args.at(key.argument as usize);
+        let found = self
+            .held
+            .slot(key)
+            .and_then(|slot| slot.table(db))
+            .and_then(|table| table.find(key.hash, name));
+        let Some(entry) = found else {
+            self.effects.misses += 1;
+            return None;
+        };
+        if is_expired(entry.expire_at_ms(), self.access.now_ms) && !self.access.sees_expired {
+            self.effects.misses += 1;
+            self.effects.queue_expired(db, key, name);
+            return None;
+        }
+        self.effects.hits += 1;
+        let advance = match touch {
+            Touch::Yes => self.access.touch,
+            Touch::No => false,
+            Touch::Always => true,
+        };
+        if advance {
+            self.access.clock.touch(entry);
+        }
+        Some(entry)
+    }
+
+    /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
+    #[inline]
+    pub fn prefetch_ahead(&self, index: usize) {
+        if self.planned.len() > SLIDING_KEYS {
+            self.prefetch_window(index);
+        }
+    }
+
+    fn prefetch_window(&self, index: usize) {
+        // Entries two distances ahead, values one: at the start both windows are filled at once.
+        let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
+        let (entries, values) = if index == 0 { (0, 0) } else { (index + far - 1, index + near - 1) };
+        for key in self.planned.get(entries..(index + far).min(self.planned.len())).unwrap_or_default() {
+            if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
+                table.prefetch_entry(key.hash);
+            }
+        }
+        for key in self.planned.get(values..(index + near).min(self.planned.len())).unwrap_or_default() {
+            if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
+                table.prefetch_value(key.hash);
+            }
+        }
+    }
+
+    /// The n-th key for writing.
+    #[inline]
+    pub fn write(&mut self, index: usize) -> KeyWrite<'_> {
+        self.write_in(index, self.db)
+    }
+
+    /// The n-th key of database `db` for writing. An expired entry is deleted first.
+    #[inline]
+    pub fn write_in(&mut self, index: usize, db: usize) -> KeyWrite<'_> {
+        let key = &self.planned[index];
+        let name = self.args.at(key.argument as usize);
+        let Some((header, slot)) = self.held.slot_mut(key) else {
+            unreachable!("the key walker said that key {index} is not written, and the handler writes it");
+        };
+        let slot: &mut Slot = slot;
+        // The slot outlives the table borrow; `finish` publishes through the header alone.
+        let table = slot.table_mut(db);
+        let mut write = KeyWrite {
+            keys_before: table.len(),
+            expiring_before: table.with_expiry(),
+            table,
+            header,
+            name,
+            hash: key.hash,
+            index: index as u32,
+            slot: key.slot,
+            db,
+            access: self.access,
+            effects: self.effects,
+            closed: false,
+        };
+        write.delete_if_expired();
+        write
+    }
+}
+
+/// What becomes of the expiry when a value is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// As it was.
+    Keep,
+    /// None.
+    Never,
+    /// At this time, in ms since the epoch.
+    At(u64),
+}
+
+/// One key under a write lease; closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
+pub struct KeyWrite<'k> {
+    table: &'k mut SlotTable,
+    header: &'k SlotHeader,
+    name: &'k [u8],
+    hash: u64,
+    index: u32,
+    slot: u16,
+    db: usize,
+    access: AccessContext<'k>,
+    effects: &'k mut Effects,
+    keys_before: usize,
+    expiring_before: usize,
+    closed: bool,
+}
+
+impl KeyWrite<'_> {
+    /// The key's name.
+    pub fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    /// The entry as it stands.
+    #[inline]
+    pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
+        self.table.find(self.hash, self.name)
+    }
+
+    /// The entry, to be changed in place; its access clock advances.
+    #[inline]
+    pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
+        let entry = self.table.find_mut(self.hash, self.name)?;
+        if self.access.touch {
+            self.access.clock.touch(entry.as_ref());
+        }
+        Some(entry)
+    }
+
+    /// Whether the key exists.
+    #[inline]
+    pub fn exists(&self) -> bool {
+        self.entry().is_some()
+    }
+
+    /// Sets the value, making the key when it is missing.
+    #[inline]
+    pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
+        match self.table.find_mut(self.hash, self.name) {
+            Some(mut entry) => {
+                if self.access.touch {
+                    self.access.clock.touch(entry.as_ref());
+                }
+                match expiry {
+                    Expiry::Keep => {}
+                    Expiry::Never => {
+                        if entry.expire_at_ms().is_some() {
+                            let freed = entry.set_expire(None);
+                            self.effects.discard(freed);
+                        }
+                    }
+                    Expiry::At(at) => {
+                        let freed = entry.set_expire(Some(at));
+                        self.effects.discard(freed);
+                    }
+                }
+                let freed = entry.set_value(value);
+                self.effects.discard(freed);
+            }
+            None => {
+                let at = match expiry {
+                    Expiry::At(at) => Some(at),
+                    Expiry::Keep | Expiry::Never => None,
+                };
+                let clock = self.access.clock.of_new_entry();
+                let freed = self.table.insert(self.hash, self.name, value, at, clock);
+                self.effects.discard(freed);
+            }
+        }
+        if let Expiry::At(at) = expiry {
+            publish_due(self.header, at);
+        }
+    }
+
+    /// Sets or removes the expiry of an existing key.
+    pub fn set_expiry(&mut self, expire_at_ms: Option<u64>) {
+        if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
+            let freed = entry.set_expire(expire_at_ms);
+            self.effects.discard(freed);
+            if let Some(at) = expire_at_ms {
+                publish_due(self.header, at);
+            }
+        }
+    }
+
+    /// Takes the entry out.
+    pub fn remove(&mut self) -> Option<Removed<Value>> {
+        self.table.remove(self.hash, self.name)
+    }
+
+    /// Deletes the entry; the memory is freed after the lease. Whether there was one.
+    pub fn delete(&mut self) -> bool {
+        match self.table.remove(self.hash, self.name) {
+            Some(removed) => {
+                self.effects.discard_removed(removed);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry.
+    pub fn put(&mut self, removed: Removed<Value>) {
+        let at = removed.expire_at_ms();
+        let freed = self.table.insert_removed(self.hash, self.name, removed);
+        self.effects.discard(freed);
+        if let Some(at) = at {
+            publish_due(self.header, at);
+        }
+    }
+
+    /// Closes the write: the key changed and `event` tells how.
+    #[inline]
+    pub fn changed(mut self, event: Event) {
+        self.effects.dirty += 1;
+        self.note(event);
+        self.finish();
+    }
+
+    /// Closes the write: nothing changed.
+    #[inline]
+    pub fn unchanged(mut self) {
+        self.finish();
+    }
+
+    /// Records an event beside the one the write is closed with (`set` beside `expire`).
+    #[inline]
+    pub fn note(&mut self, event: Event) {
+        if self.effects.hooks.any() {
+            self.effects.changes.push(Change {
+                key: self.index,
+                slot: self.slot,
+                db: self.db as u32,
+                event,
+            });
+        }
+    }
+
+    fn delete_if_expired(&mut self) {
+        if self.expiring_before == 0 || self.access.sees_expired {
+            return;
+        }
+        let expired = self
+            .entry()
+            .is_some_and(|entry| is_expired(entry.expire_at_ms(), self.access.now_ms));
+        if expired && self.delete() {
+            self.effects.expired_keys += 1;
+            self.note(Event::EXPIRED);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.closed = true;
+        let keys = self.table.len() as i64 - self.keys_before as i64;
+        let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
+        self.access
+            .counts
+            .add(self.access.seat, self.db, keys, expiring);
+        if self.db == 0 {
+            self.table.publish(&self.header.hint);
+        }
+    }
+}
+
+impl Drop for KeyWrite<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            debug_assert!(std::thread::panicking(), "a KeyWrite was neither changed nor unchanged");
+            self.finish();
+        }
+    }
+}

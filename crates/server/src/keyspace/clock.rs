@@ -1,0 +1,94 @@
+//! The access clock of entries: when (LRU) or how often (LFU) a key was used.
+//!
+//! Both live in the entry's 24 clock bits. LRU: seconds, modulo 2^24. LFU: 16 bits of minutes since the
+//! last decrement, 8 bits of a logarithmic counter (Valkey's documentation, "Key eviction").
+
+use weft_table::EntryRef;
+use weft_values::Value;
+
+/// Bits of the clock.
+const MASK: u32 = (1 << 24) - 1;
+/// Counter of a new entry, so that it is not evicted at once.
+const LFU_INITIAL: u32 = 5;
+
+/// How entries' clocks advance at this moment; a snapshot taken once per batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccessClock {
+    /// Seconds since the epoch.
+    pub now_s: u64,
+    /// Whether `maxmemory-policy` is an LFU one.
+    pub lfu: bool,
+    /// `lfu-log-factor`.
+    pub lfu_log_factor: i64,
+    /// `lfu-decay-time`, minutes.
+    pub lfu_decay_minutes: i64,
+}
+
+impl AccessClock {
+    /// The clock of an entry made now.
+    #[inline]
+    pub fn of_new_entry(&self) -> u32 {
+        if self.lfu {
+            (self.minutes() << 8) | LFU_INITIAL
+        } else {
+            self.now_s as u32 & MASK
+        }
+    }
+
+    /// Advances the clock of an entry that is used now.
+    #[inline]
+    pub fn touch(&self, entry: EntryRef<'_, Value>) {
+        let before = entry.clock();
+        let after = if self.lfu {
+            self.count_use(before)
+        } else {
+            self.now_s as u32 & MASK
+        };
+        // An unchanged clock is not written: readers of a hot key would only steal its line from each other.
+        if after != before {
+            entry.set_clock(after);
+        }
+    }
+
+    /// Seconds since the entry was used (OBJECT IDLETIME).
+    pub fn idle_s(&self, clock: u32) -> u64 {
+        u64::from((self.now_s as u32).wrapping_sub(clock) & MASK)
+    }
+
+    /// The clock that makes an entry look unused for `idle_s` seconds (RESTORE IDLETIME).
+    pub fn with_idle(&self, idle_s: u64) -> u32 {
+        (self.now_s.saturating_sub(idle_s)) as u32 & MASK
+    }
+
+    /// The clock with access frequency `frequency` (RESTORE FREQ).
+    pub fn with_frequency(&self, frequency: u8) -> u32 {
+        (self.minutes() << 8) | u32::from(frequency)
+    }
+
+    /// The decayed access frequency (OBJECT FREQ).
+    pub fn frequency(&self, clock: u32) -> u32 {
+        let counter = clock & 0xff;
+        if self.lfu_decay_minutes <= 0 {
+            return counter;
+        }
+        let passed = self.minutes().wrapping_sub(clock >> 8) & 0xffff;
+        let periods = i64::from(passed) / self.lfu_decay_minutes;
+        (i64::from(counter) - periods).max(0) as u32
+    }
+
+    fn minutes(&self) -> u32 {
+        (self.now_s / 60) as u32 & 0xffff
+    }
+
+    fn count_use(&self, clock: u32) -> u32 {
+        let mut counter = self.frequency(clock);
+        if counter < 255 {
+            let above = f64::from(counter.saturating_sub(LFU_INITIAL));
+            let chance = 1.0 / (above * self.lfu_log_factor as f64 + 1.0);
+            if fastrand::f64() < chance {
+                counter += 1;
+            }
+        }
+        (self.minutes() << 8) | counter
+    }
+}

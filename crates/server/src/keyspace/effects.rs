@@ -1,0 +1,104 @@
+//! What a command did to the keyspace, recorded while it runs and acted upon before its leases end.
+
+use weft_table::{Garbage, Removed};
+use weft_values::Value;
+
+use super::access::PlannedKey;
+use super::event::Event;
+
+/// Which consumers of changes are switched on; with none, changes are not even recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks(u32);
+
+impl Hooks {
+    /// Keyspace events are published.
+    pub const EVENTS: Hooks = Hooks(1);
+    /// Some client watches keys.
+    pub const WATCH: Hooks = Hooks(1 << 1);
+    /// Some client is blocked on keys.
+    pub const WAITERS: Hooks = Hooks(1 << 2);
+    /// Some client tracks keys.
+    pub const TRACKING: Hooks = Hooks(1 << 3);
+    /// A log (append-only file or replicas) takes writes.
+    pub const LOG: Hooks = Hooks(1 << 4);
+
+    /// Whether anything listens.
+    #[inline]
+    pub const fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// One change of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Index of the key in the plan.
+    pub key: u32,
+    /// Its slot.
+    pub slot: u16,
+    /// Its database.
+    pub db: u32,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A key that a reader found expired; only a writer may delete it.
+pub struct ExpiredKey {
+    /// Its database.
+    pub db: usize,
+    /// Its slot.
+    pub slot: u16,
+    /// Its hash.
+    pub hash: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+/// The record of the command that runs, and what waits for the end of its leases. One per thread, reused.
+#[derive(Default)]
+pub struct Effects {
+    /// Consumers of changes.
+    pub hooks: Hooks,
+    /// Changes made (Valkey's `rdb_changes_since_last_save`).
+    pub dirty: u64,
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys deleted because they were expired.
+    pub expired_keys: u64,
+    /// Every change, when somebody listens.
+    pub changes: Vec<Change>,
+    /// Keys that readers found expired.
+    pub expired: Vec<ExpiredKey>,
+    /// Memory to free after the leases.
+    pub garbage: Vec<Garbage<Value>>,
+    /// Entries to free after the leases.
+    pub removed: Vec<Removed<Value>>,
+}
+
+impl Effects {
+    /// Keeps freed memory until the leases have ended.
+    #[inline]
+    pub fn discard(&mut self, garbage: Garbage<Value>) {
+        if !garbage.is_empty() {
+            self.garbage.push(garbage);
+        }
+    }
+
+    /// Keeps a removed entry until the leases have ended.
+    pub fn discard_removed(&mut self, removed: Removed<Value>) {
+        self.removed.push(removed);
+    }
+
+    /// Remembers a key for deletion by a writer.
+    #[cold]
+    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8]) {
+        self.expired.push(ExpiredKey {
+            db,
+            slot: key.slot,
+            hash: key.hash,
+            name: name.to_vec(),
+        });
+    }
+}

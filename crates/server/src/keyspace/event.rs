@@ -1,0 +1,51 @@
+//! The names and classes of keyspace events.
+//!
+//! See Valkey's documentation, "Keyspace notifications": a class is one letter of `notify-keyspace-events`.
+
+/// A class of events; the bits are those of the letters of `notify-keyspace-events`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `g`: commands that work on keys of any type.
+    Generic,
+    /// `$`: string commands.
+    String,
+    /// `x`: a key expired.
+    Expired,
+    /// `e`: a key was evicted.
+    Evicted,
+    /// `n`: a key came into being.
+    New,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its class.
+    pub class: Class,
+    /// Its name, as it is published.
+    pub name: &'static str,
+}
+
+impl Event {
+    /// An event of class `g`.
+    pub const fn generic(name: &'static str) -> Self {
+        Event {
+            class: Class::Generic,
+            name,
+        }
+    }
+
+    /// An event of class `$`.
+    pub const fn string(name: &'static str) -> Self {
+        Event {
+            class: Class::String,
+            name,
+        }
+    }
+
+    /// The event of an expired key.
+    pub const EXPIRED: Event = Event {
+        class: Class::Expired,
+        name: "expired",
+    };
+}

@@ -1,0 +1,134 @@
+//! Deletes expired keys: those that readers stumbled upon, and those that nobody asks for any more.
+//!
+//! A slot's header says when its next key is due, and the slot's table indexes due keys by bucket, so the
+//! cycle never samples: it reads 16384 header words, queues the slots that are due, and workers take the
+//! queue in slices between their batches.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_table::Removed;
+use weft_values::Value;
+
+use super::access::{KeyCounts, is_expired};
+use super::effects::{Effects, ExpiredKey};
+use super::{Keyspace, SLOTS, Seat, Slots, publish};
+use crate::observe::lock;
+
+/// Slots taken from the queue at once.
+const SLOTS_A_TAKE: usize = 16;
+/// Keys deleted under one lease.
+const KEYS_A_LEASE: usize = 64;
+
+/// Queues the slots whose next key is due; returns how many are queued.
+pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
+    let mut queue = lock(queue);
+    if !queue.is_empty() {
+        return queue.len();
+    }
+    for slot in 0..SLOTS {
+        if slots.header(slot).next_due_ms.load(Ordering::Relaxed) < now_ms {
+            queue.push(slot as u16);
+        }
+    }
+    queue.len()
+}
+
+/// Works on queued slots for at most `budget`; returns whether slots are left.
+pub fn run_slice(
+    keyspace: &Keyspace,
+    seat: &mut Seat,
+    queue: &Mutex<Vec<u16>>,
+    now_ms: u64,
+    budget: Duration,
+    effects: &mut Effects,
+) -> bool {
+    let start = Instant::now();
+    let row = seat.index();
+    let mut due: Vec<u16> = Vec::with_capacity(SLOTS_A_TAKE);
+    loop {
+        {
+            let mut queue = lock(queue);
+            let keep = queue.len().saturating_sub(SLOTS_A_TAKE);
+            due.extend(queue.drain(keep..));
+        }
+        if due.is_empty() {
+            return false;
+        }
+        while let Some(slot) = due.pop() {
+            let more = expire_slot(keyspace, seat, row, slot, now_ms, effects);
+            if more {
+                due.push(slot);
+            }
+            if start.elapsed() >= budget {
+                lock(queue).append(&mut due);
+                return true;
+            }
+        }
+    }
+}
+
+/// Deletes due keys of one slot; returns whether more are due or the slot could not be leased.
+fn expire_slot(
+    keyspace: &Keyspace,
+    seat: &mut Seat,
+    row: usize,
+    slot: u16,
+    now_ms: u64,
+    effects: &mut Effects,
+) -> bool {
+    let mut removed: Vec<Removed<Value>> = Vec::new();
+    let pass = seat.enter();
+    let Some(mut lease) = pass.try_write(slot as usize) else {
+        return true;
+    };
+    let mut more = false;
+    let (header, data) = lease.parts_mut();
+    for db in 0..data.databases() {
+        let table = data.table_mut(db);
+        let before = (table.len(), table.with_expiry());
+        // A key lives through the millisecond it expires in.
+        more |= table.expire_due(now_ms.saturating_sub(1), KEYS_A_LEASE, &mut removed);
+        count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
+    }
+    publish(header, data);
+    header.next_due_ms.store(data.next_due_ms(), Ordering::Relaxed);
+    drop(lease);
+    drop(pass);
+    effects.expired_keys += removed.len() as u64;
+    more
+}
+
+fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize), after: (usize, usize)) {
+    counts.add(
+        row,
+        db,
+        after.0 as i64 - before.0 as i64,
+        after.1 as i64 - before.1 as i64,
+    );
+}
+
+/// Deletes the keys that readers found expired.
+pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects) {
+    let row = seat.index();
+    let pass = seat.enter();
+    for ExpiredKey { db, slot, hash, name } in std::mem::take(&mut effects.expired) {
+        // A leased slot is left to the cycle: the key is invisible already.
+        let Some(mut lease) = pass.try_write(slot as usize) else {
+            continue;
+        };
+        let (header, data) = lease.parts_mut();
+        let table = data.table_mut(db);
+        let before = (table.len(), table.with_expiry());
+        let still_expired = table
+            .find(hash, &name)
+            .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
+        if still_expired && let Some(removed) = table.remove(hash, &name) {
+            effects.discard_removed(removed);
+            effects.expired_keys += 1;
+        }
+        count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
+        publish(header, data);
+    }
+}

@@ -1,0 +1,156 @@
+//! The keyspace: 16384 slots, each with a table per database, shared by all workers under leases.
+//!
+//! A slot is the unit of leasing. Its header (readable without a lease) carries what a prefetch and the
+//! expiry cycle need to know; its data is reachable only through a lease or in exclusive mode.
+
+pub mod access;
+pub mod clock;
+pub mod effects;
+pub mod event;
+pub mod expiry;
+pub mod hash;
+pub mod lazyfree;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_sync::Domain;
+use weft_table::{Hint, Table};
+use weft_values::Value;
+
+/// Slots of the keyspace, in cluster mode and outside it.
+pub const SLOTS: usize = 16384;
+
+/// The table of one slot and database.
+pub type SlotTable = Table<Value>;
+/// The leased cells of the whole keyspace.
+pub type Slots = Domain<SlotHeader, Slot>;
+/// A thread's place at the gate of the keyspace.
+pub type Seat = weft_sync::Seat<SlotHeader, Slot>;
+/// A passage through the gate, for one batch.
+pub type Pass<'a> = weft_sync::Pass<'a, SlotHeader, Slot>;
+/// A reader's lease of one slot.
+pub type ReadLease<'a> = weft_sync::ReadLease<'a, SlotHeader, Slot>;
+/// The writer's lease of one slot.
+pub type WriteLease<'a> = weft_sync::WriteLease<'a, SlotHeader, Slot>;
+/// Exclusive ownership of every slot.
+pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
+
+/// What may be read of a slot without holding its lease.
+pub struct SlotHeader {
+    /// Where database 0's buckets lie, for prefetching.
+    pub hint: Hint,
+    /// No key of this slot expires before this time (ms since the epoch); `u64::MAX` without expiries.
+    pub next_due_ms: AtomicU64,
+}
+
+impl SlotHeader {
+    fn new() -> Self {
+        SlotHeader {
+            hint: Hint::new(),
+            next_due_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+/// The data of one slot: its tables, database 0 inline and the others only once they are used.
+pub struct Slot {
+    first: SlotTable,
+    others: Vec<SlotTable>,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Slot {
+            first: Table::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// The table of database `db`; `None` when that database was never written to in this slot.
+    #[inline]
+    pub fn table(&self, db: usize) -> Option<&SlotTable> {
+        match db {
+            0 => Some(&self.first),
+            _ => self.others.get(db - 1),
+        }
+    }
+
+    /// The table of database `db`, made when it is missing.
+    #[inline]
+    pub fn table_mut(&mut self, db: usize) -> &mut SlotTable {
+        if db == 0 {
+            return &mut self.first;
+        }
+        if self.others.len() < db {
+            self.others.resize_with(db, Table::new);
+        }
+        &mut self.others[db - 1]
+    }
+
+    /// Databases that have a table here.
+    pub fn databases(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// The earliest time at which a key of any database may expire (a lower bound).
+    pub fn next_due_ms(&self) -> u64 {
+        (0..self.databases())
+            .filter_map(|db| self.table(db).and_then(Table::next_due_ms))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Takes every key of database `db` out of the slot.
+    pub fn take(&mut self, db: usize) -> SlotTable {
+        if db > self.others.len() {
+            return Table::new();
+        }
+        self.table_mut(db).take()
+    }
+
+    /// Exchanges the contents of two databases.
+    pub fn swap(&mut self, one: usize, other: usize) {
+        if one == other {
+            return;
+        }
+        let taken = self.take(one);
+        let second = std::mem::replace(self.table_mut(other), taken);
+        *self.table_mut(one) = second;
+    }
+}
+
+/// Publishes what a slot's header says about its data; called by whoever changed the slot, under its lease.
+#[inline]
+pub fn publish(header: &SlotHeader, slot: &Slot) {
+    slot.first.publish(&header.hint);
+}
+
+/// Lowers the header's due time after a key got an expiry.
+#[inline]
+pub fn publish_due(header: &SlotHeader, expire_at_ms: u64) {
+    if expire_at_ms < header.next_due_ms.load(Ordering::Relaxed) {
+        header.next_due_ms.store(expire_at_ms, Ordering::Relaxed);
+    }
+}
+
+/// The keyspace and the key that scatters keys over it.
+pub struct Keyspace {
+    /// The slots.
+    pub slots: Arc<Slots>,
+    /// The keyed hash of this process.
+    pub hasher: hash::KeyHasher,
+    /// Keys and keys with expiry per database, striped by seat.
+    pub counts: access::KeyCounts,
+}
+
+impl Keyspace {
+    /// An empty keyspace for `databases` databases and at most `seats` threads.
+    pub fn new(databases: usize, seats: usize) -> Self {
+        Keyspace {
+            slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),
+            hasher: hash::KeyHasher::from_os(),
+            counts: access::KeyCounts::new(seats, databases),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A connection: its client, the bytes that came in and were not executed, and the bytes that go out.
+//!
+//! A connection is an owned value. It belongs to one worker and travels to another with its buffers.
+
+use weft_reactor::{Output, Socket};
+use weft_resp::Parser;
+
+use super::client::{Buffers, Client, Flags};
+
+/// Why a connection's input is not being executed at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is: whatever arrives is planned.
+    Ready,
+    /// Requests wait in the input for a later turn (a slot was leased, or the turn was full).
+    Deferred,
+    /// The reply of the running command comes by mail, under this ticket.
+    Parked(u64),
+    /// CLIENT PAUSE holds the next command.
+    Paused,
+}
+
+/// One connection.
+pub struct Connection {
+    /// Its client.
+    pub client: Client,
+    /// Bytes received; those before `consumed` are done with.
+    pub input: Vec<u8>,
+    /// Start of the first request that was not executed.
+    pub consumed: usize,
+    /// Where the parser stopped in the request at `consumed`.
+    pub parser: Parser,
+    /// Replies not yet handed to the reactor.
+    pub output: Output,
+    /// What it waits for.
+    pub state: State,
+    /// Whether the batch that is being put together has plans of it.
+    pub in_batch: bool,
+    /// Whether its input may hold further complete requests.
+    pub has_more: bool,
+    /// Whether the reactor was told not to receive.
+    pub receive_paused: bool,
+    /// Bytes that the request at `consumed` still misses, if that is known.
+    pub wanted: usize,
+    /// Failed attempts to take leases for the request at `consumed`.
+    pub lease_failures: u32,
+    /// The socket while no reactor has it: between two workers.
+    pub socket: Option<Socket>,
+    /// Since when it is above the soft output limit, ms since the epoch.
+    pub over_soft_limit_since_ms: u64,
+}
+
+impl Connection {
+    /// A connection of a new client.
+    pub fn new(client: Client) -> Self {
+        Connection {
+            client,
+            input: Vec::new(),
+            consumed: 0,
+            parser: Parser::default(),
+            output: Output::new(),
+            state: State::Ready,
+            in_batch: false,
+            has_more: false,
+            receive_paused: false,
+            wanted: 0,
+            lease_failures: 0,
+            socket: None,
+            over_soft_limit_since_ms: 0,
+        }
+    }
+
+    /// Bytes received and not executed.
+    pub fn pending(&self) -> usize {
+        self.input.len() - self.consumed
+    }
+
+    /// Forgets executed bytes.
+    pub fn discard_consumed(&mut self) {
+        if self.consumed == self.input.len() {
+            self.input.clear();
+        } else if self.consumed > 0 {
+            self.input.drain(..self.consumed);
+        }
+        self.consumed = 0;
+    }
+
+    /// Applies CLIENT REPLY to the reply that began at this position of the output.
+    #[inline]
+    pub fn settle_reply(&mut self, length: usize, shared: usize) {
+        let silent = Flags::REPLY_OFF.with(Flags::REPLY_SKIP);
+        let flags = &mut self.client.flags;
+        if !flags.has_any(silent.with(Flags::REPLY_SKIP_NEXT)) {
+            return;
+        }
+        if flags.has_any(silent) {
+            self.output.truncate(length, shared);
+        }
+        let next = flags.has(Flags::REPLY_SKIP_NEXT);
+        flags.put(Flags::REPLY_SKIP, next);
+        flags.put(Flags::REPLY_SKIP_NEXT, false);
+    }
+
+    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send.
+    pub fn buffers(&self, in_flight: usize) -> Buffers {
+        let output = self.output.len() + in_flight;
+        Buffers {
+            input: self.pending(),
+            input_free: self.input.capacity() - self.input.len(),
+            arguments: 0,
+            output,
+            total: self.input.capacity() + output + std::mem::size_of::<Connection>(),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Clients and their connections: what a worker owns of each.
+
+pub mod client;
+pub mod connection;

@@ -1,0 +1,283 @@
+//! Counters of the server and of its commands. Each thread adds to its own row; readers add the rows up.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weft_sync::StripedCounters;
+
+/// A counter of the server, as INFO names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// `total_connections_received`
+    ConnectionsReceived,
+    /// `rejected_connections`
+    ConnectionsRejected,
+    /// `total_commands_processed`
+    Commands,
+    /// `total_net_input_bytes`
+    NetInputBytes,
+    /// `total_net_output_bytes`
+    NetOutputBytes,
+    /// `total_reads_processed`
+    Reads,
+    /// `total_writes_processed`
+    Writes,
+    /// `keyspace_hits`
+    KeyspaceHits,
+    /// `keyspace_misses`
+    KeyspaceMisses,
+    /// `expired_keys`
+    ExpiredKeys,
+    /// `rdb_changes_since_last_save`
+    Dirty,
+    /// `total_error_replies`
+    ErrorReplies,
+    /// `acl_access_denied_auth`
+    DeniedAuth,
+    /// `client_query_buffer_limit_disconnections`
+    QueryBufferDisconnections,
+    /// `client_output_buffer_limit_disconnections`
+    OutputBufferDisconnections,
+    /// `lazyfreed_objects`
+    LazyFreed,
+    /// Batches that ran.
+    Batches,
+    /// `io_threaded_total_prefetch_batches`
+    PrefetchBatches,
+    /// `io_threaded_total_prefetch_entries`
+    PrefetchEntries,
+    /// Connections put off because a slot was leased.
+    Deferrals,
+    /// Commands that ran in exclusive mode.
+    Exclusives,
+    /// Commands that left the worker.
+    BackgroundCommands,
+    /// Nanoseconds in which the thread was not waiting.
+    BusyNs,
+}
+
+const COUNTERS: usize = Counter::BusyNs as usize + 1;
+const PER_COMMAND: usize = 4;
+/// Log-linear latency histogram: 16 steps per doubling of nanoseconds, so ≤ 6.25% error.
+const STEPS_BITS: u32 = 4;
+const STEPS: usize = 1 << STEPS_BITS;
+const BUCKETS: usize = (64 - STEPS_BITS as usize) * STEPS;
+
+/// Figures of one command.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommandFigures {
+    /// Executions.
+    pub calls: u64,
+    /// Time in the handler, ns.
+    pub nanoseconds: u64,
+    /// Refused before execution.
+    pub rejected: u64,
+    /// Failed while executing.
+    pub failed: u64,
+}
+
+/// All counters.
+pub struct Metrics {
+    rows: StripedCounters,
+    commands: StripedCounters,
+    command_count: usize,
+    histograms: Vec<OnceLock<Box<[AtomicU32]>>>,
+}
+
+impl Metrics {
+    /// Zeroes for `seats` threads and `command_count` commands.
+    pub fn new(seats: usize, command_count: usize) -> Self {
+        Metrics {
+            rows: StripedCounters::new(seats, COUNTERS),
+            commands: StripedCounters::new(seats, command_count * PER_COMMAND),
+            command_count,
+            histograms: (0..seats * command_count).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// Adds to a counter in the row of thread `seat`.
+    #[inline]
+    pub fn add(&self, seat: usize, counter: Counter, delta: u64) {
+        if delta != 0 {
+            self.rows.add(seat, counter as usize, delta as i64);
+        }
+    }
+
+    /// A counter over all threads.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.rows.sum(counter as usize).max(0) as u64
+    }
+
+    /// Sets a counter back to zero.
+    pub fn reset(&self, counter: Counter) {
+        self.rows.reset(counter as usize);
+    }
+
+    /// A counter of one thread.
+    pub fn of_thread(&self, seat: usize, counter: Counter) -> u64 {
+        self.rows.row(seat, counter as usize).max(0) as u64
+    }
+
+    /// Notes one execution of a command.
+    #[inline]
+    pub fn executed(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
+        let base = command * PER_COMMAND;
+        self.commands.add(seat, base, 1);
+        self.commands.add(seat, base + 1, nanoseconds as i64);
+        if failed {
+            self.commands.add(seat, base + 3, 1);
+        }
+    }
+
+    /// Notes the latency of one execution.
+    #[inline]
+    pub fn latency(&self, seat: usize, command: usize, nanoseconds: u64) {
+        if let Some(cell) = self.histograms.get(seat * self.command_count + command) {
+            let buckets = cell.get_or_init(|| (0..BUCKETS).map(|_| AtomicU32::new(0)).collect());
+            let bucket = &buckets[bucket_of(nanoseconds)];
+            // Single writer: only this thread adds to its row.
+            bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a refusal.
+    pub fn rejected(&self, seat: usize, command: usize) {
+        self.commands.add(seat, command * PER_COMMAND + 2, 1);
+    }
+
+    /// The figures of one command over all threads.
+    pub fn command(&self, command: usize) -> CommandFigures {
+        let base = command * PER_COMMAND;
+        let sum = |index: usize| self.commands.sum(base + index).max(0) as u64;
+        CommandFigures {
+            calls: sum(0),
+            nanoseconds: sum(1),
+            rejected: sum(2),
+            failed: sum(3),
+        }
+    }
+
+    /// The latency histogram of one command over all threads; `None` when it never ran.
+    pub fn histogram(&self, command: usize) -> Option<Histogram> {
+        let mut counts: Option<Vec<u64>> = None;
+        for row in self.histograms.chunks(self.command_count) {
+            let Some(buckets) = row.get(command).and_then(OnceLock::get) else {
+                continue;
+            };
+            let sums = counts.get_or_insert_with(|| vec![0; BUCKETS]);
+            for (sum, bucket) in sums.iter_mut().zip(buckets) {
+                *sum += u64::from(bucket.load(Ordering::Relaxed));
+            }
+        }
+        let counts = counts?;
+        let total = counts.iter().sum();
+        (total > 0).then_some(Histogram { counts, total })
+    }
+
+    /// Forgets the latencies of one command.
+    pub fn reset_histogram(&self, command: usize) {
+        for row in self.histograms.chunks(self.command_count) {
+            if let Some(buckets) = row.get(command).and_then(OnceLock::get) {
+                for bucket in buckets {
+                    bucket.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Forgets all figures of commands.
+    pub fn reset_commands(&self) {
+        for index in 0..self.command_count * PER_COMMAND {
+            self.commands.reset(index);
+        }
+        for command in 0..self.command_count {
+            self.reset_histogram(command);
+        }
+    }
+}
+
+/// Latencies of one command.
+pub struct Histogram {
+    counts: Vec<u64>,
+    /// Samples.
+    pub total: u64,
+}
+
+impl Histogram {
+    /// The latency below which `percentile` per cent of the samples lie, ns.
+    pub fn percentile_ns(&self, percentile: f64) -> u64 {
+        let wanted = ((percentile / 100.0) * self.total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return upper_edge_ns(bucket);
+            }
+        }
+        0
+    }
+
+    /// Cumulative counts at doubling limits in µs: (limit, samples at or below it), as LATENCY HISTOGRAM shows.
+    pub fn doublings_us(&self) -> Vec<(u64, u64)> {
+        let mut rows: Vec<(u64, u64)> = Vec::new();
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            seen += count;
+            let us = upper_edge_ns(bucket).div_ceil(1000).max(1);
+            let limit = us.next_power_of_two();
+            match rows.last_mut() {
+                Some(last) if last.0 == limit => last.1 = seen,
+                _ => rows.push((limit, seen)),
+            }
+        }
+        rows
+    }
+}
+
+fn bucket_of(nanoseconds: u64) -> usize {
+    let value = nanoseconds.max(STEPS as u64);
+    let exponent = 63 - value.leading_zeros();
+    let step = (value >> (exponent - STEPS_BITS)) as usize & (STEPS - 1);
+    ((exponent - STEPS_BITS) as usize * STEPS + step).min(BUCKETS - 1)
+}
+
+fn upper_edge_ns(bucket: usize) -> u64 {
+    let exponent = (bucket / STEPS) as u32 + STEPS_BITS;
+    let step = (bucket % STEPS) as u64;
+    (1u64 << exponent) + ((step + 1) << (exponent - STEPS_BITS)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_latency_lies_in_its_bucket_with_at_most_a_sixteenth_of_error() {
+        for shift in 4..60 {
+            for offset in [0u64, 1, 3, 7] {
+                let value = (1u64 << shift) + offset * ((1u64 << shift) >> 4);
+                let edge = upper_edge_ns(bucket_of(value));
+                assert!(edge >= value, "{value} above its bucket's edge {edge}");
+                assert!(edge - value <= value / 16, "{value} far below its edge {edge}");
+            }
+        }
+    }
+
+    #[test]
+    fn percentiles_and_doublings_agree_with_the_samples() {
+        let metrics = Metrics::new(2, 3);
+        for seat in 0..2 {
+            for _ in 0..50 {
+                metrics.latency(seat, 1, 900);
+            }
+        }
+        metrics.latency(0, 1, 900_000);
+        let histogram = metrics.histogram(1).expect("it ran");
+        assert_eq!(histogram.total, 101);
+        assert!(histogram.percentile_ns(50.0) < 1000);
+        assert!(histogram.percentile_ns(100.0) >= 900_000);
+        assert_eq!(histogram.doublings_us(), vec![(1, 100), (1024, 101)]);
+        assert!(metrics.histogram(0).is_none());
+    }
+}

@@ -1,0 +1,751 @@
+//! A worker: one thread with its reactor and its connections; it reads, plans, executes and replies.
+//!
+//! One turn of its loop:
+//!
+//! ```text
+//!   wait ─▶ mail ─▶ put-off connections ┐
+//!                 ─▶ readable ones: read, plan ┴─▶ batch full or nobody left ─▶ run ─▶ send ─▶ expiry slice
+//! ```
+//!
+//! Every loop of a turn is bounded: connections by the reactor, requests a connection by the planner,
+//! plans a batch by [`PLANS_A_BATCH`], expiry by time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Reactor, Received, Sent, Socket};
+
+use crate::commands::context::{After, background_job};
+use crate::config::id;
+use crate::dispatch::batch::{self, Connections};
+use crate::dispatch::effects::release;
+use crate::dispatch::execute::Thread;
+use crate::dispatch::plan::{Planner, Plans, Rest};
+use crate::keyspace::{Seat, expiry};
+use crate::net::client::{Buffers, Client, Flags};
+use crate::net::connection::{Connection, State};
+use crate::observe::metrics::Counter;
+use crate::state::{ClientVisitor, Message, Server, WorkerId};
+
+/// Connections handled in one turn.
+const CONNECTIONS_A_TURN: usize = 128;
+/// Plans that run together; more would push each other out of the cache before they run.
+const PLANS_A_BATCH: usize = 128;
+/// Room made for each receive, bytes.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// Most room made at once for a large argument, bytes.
+const RECEIVE_LARGE_BYTES: usize = 1 << 20;
+/// Buffers kept for reuse; larger ones are given back to the allocator.
+const POOLED_BUFFERS: usize = 64;
+/// A pooled buffer is at most this large, bytes.
+const POOLED_BYTES: usize = 256 * 1024;
+/// How long one slice of expiry may take beside waiting clients.
+const EXPIRY_SLICE: Duration = Duration::from_micros(500);
+
+/// A worker's connections and what each of them waits for.
+#[derive(Default)]
+struct Clients {
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    by_id: HashMap<u64, usize>,
+    afters: Vec<(usize, After)>,
+    timed: Vec<Timed>,
+}
+
+/// A connection that is answered at a certain time.
+struct Timed {
+    at_ms: u64,
+    client: u64,
+    ticket: u64,
+    bytes: Vec<u8>,
+}
+
+impl Clients {
+    fn add(&mut self, connection: Box<Connection>) -> usize {
+        let id = connection.client.id;
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[token] = Some(connection);
+        self.by_id.insert(id, token);
+        token
+    }
+
+    fn remove(&mut self, token: usize) -> Option<Box<Connection>> {
+        let connection = self.slots.get_mut(token)?.take()?;
+        self.by_id.remove(&connection.client.id);
+        self.free.push(token);
+        Some(connection)
+    }
+
+    fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}
+
+impl Connections for Clients {
+    #[inline]
+    fn connection(&mut self, token: usize) -> Option<&mut Connection> {
+        self.slots.get_mut(token)?.as_deref_mut()
+    }
+
+    fn after(&mut self, token: usize, after: After) {
+        // Parked at once: the plans behind it in this batch must not run.
+        if let Some(connection) = self.connection(token) {
+            connection.state = State::Parked(0);
+        }
+        self.afters.push((token, after));
+    }
+}
+
+/// One worker.
+pub struct Worker {
+    id: WorkerId,
+    thread: Thread,
+    seat: Seat,
+    reactor: Reactor,
+    clients: Clients,
+    plans: Plans,
+    /// Connections with work for the next turn.
+    again: Vec<usize>,
+    buffers: Vec<Vec<u8>>,
+    events: Vec<Event>,
+    mail: Vec<Message>,
+    expiring: bool,
+    stopping: bool,
+    next_sweep_ms: u64,
+}
+
+impl Worker {
+    /// A worker that is ready to run on the calling thread.
+    ///
+    /// # Errors
+    /// When the reactor cannot be made or no seat is left.
+    pub fn new(server: Arc<Server>, id: WorkerId) -> std::io::Result<Self> {
+        let reactor = Reactor::new()?;
+        let seat = server
+            .keyspace
+            .slots
+            .join()
+            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        let link = &server.workers[id];
+        if link.waker.set(reactor.waker()).is_err() {
+            return Err(std::io::Error::other("this worker runs already"));
+        }
+        Ok(Worker {
+            id,
+            thread: Thread::new(server, seat.index(), id),
+            seat,
+            reactor,
+            clients: Clients::default(),
+            plans: Plans::default(),
+            again: Vec::new(),
+            buffers: Vec::new(),
+            events: Vec::new(),
+            mail: Vec::new(),
+            expiring: false,
+            stopping: false,
+            next_sweep_ms: 0,
+        })
+    }
+
+    /// Runs until [`Message::Stop`].
+    pub fn run(mut self) {
+        while !self.stopping {
+            let timeout = self.timeout();
+            self.events.clear();
+            if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
+                crate::observe::log::warning!("worker {}: waiting for events failed: {error}", self.id);
+                return;
+            }
+            let start = Instant::now();
+            self.turn();
+            let busy_ns = start.elapsed().as_nanos() as u64;
+            self.thread
+                .server
+                .metrics
+                .add(self.thread.seat, Counter::BusyNs, busy_ns);
+        }
+        let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
+        for token in tokens {
+            self.close(token);
+        }
+    }
+
+    fn server(&self) -> &Arc<Server> {
+        &self.thread.server
+    }
+
+    /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() || self.expiring {
+            return Some(Duration::ZERO);
+        }
+        if !self.server().workers[self.id].mailbox.is_empty_hint() {
+            return Some(Duration::ZERO);
+        }
+        let timed = self.clients.timed.iter().map(|timed| timed.at_ms).min();
+        let sweep = (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0).then_some(self.next_sweep_ms);
+        let next_ms = [timed, sweep].into_iter().flatten().min()?;
+        Some(Duration::from_millis(next_ms.saturating_sub(unix_ms()).clamp(1, 1000)))
+    }
+
+    fn turn(&mut self) {
+        self.begin_turn();
+        self.read_mail();
+        let put_off = std::mem::take(&mut self.again);
+        for token in put_off {
+            self.plan(token);
+            self.run_if_full();
+        }
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            match event {
+                Event::Readable(token) => {
+                    self.receive(token);
+                    self.run_if_full();
+                }
+                Event::Writable(token) => self.sent(token),
+                Event::Closed(token) => self.close(token),
+                Event::Accepted(_, socket) => drop(socket),
+            }
+        }
+        self.events = events;
+        self.run_batch();
+        self.answer_timed();
+        self.housekeeping();
+    }
+
+    fn begin_turn(&mut self) {
+        let thread = &mut self.thread;
+        thread.now_ms = unix_ms();
+        thread.tunables.refresh(&thread.server.config);
+        thread.clock = thread.tunables.clock;
+        thread.clock.now_s = thread.now_ms / 1000;
+    }
+
+    // ---- mail -------------------------------------------------------------------------------------
+
+    fn read_mail(&mut self) {
+        if self.server().workers[self.id].mailbox.is_empty_hint() {
+            return;
+        }
+        let mut mail = std::mem::take(&mut self.mail);
+        self.thread.server.workers[self.id]
+            .mailbox
+            .drain(&mut mail, CONNECTIONS_A_TURN);
+        for message in mail.drain(..) {
+            self.handle(message);
+        }
+        self.mail = mail;
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Connect(socket) => self.connect(socket),
+            Message::Adopt(connection) => self.adopt(connection),
+            Message::Shed { to, keep } => self.shed(to, keep),
+            Message::Reply {
+                client,
+                ticket,
+                bytes,
+            } => self.unpark(client, ticket, &bytes),
+            Message::Question(question) => {
+                let part = (question.ask)(self);
+                let server = self.server().clone();
+                question.answer(&server, part);
+                self.close_killed();
+            }
+            Message::ExpireDue => self.expiring = true,
+            Message::Unpaused => self.resume_paused(),
+            Message::Stop => self.stopping = true,
+        }
+    }
+
+    fn connect(&mut self, socket: Socket) {
+        let server = self.server().clone();
+        let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let mut client = Client::new(id, self.thread.now_ms, self.id);
+        client.authenticated = server.config.text(id::REQUIREPASS).is_empty();
+        client.address = socket.peer_name();
+        client.local_address = socket.local_name();
+        client.fd = socket.fd();
+        if matches!(socket, Socket::Unix(_)) {
+            client.flags.put(Flags::UNIX_SOCKET, true);
+        }
+        let connection = Box::new(Connection::new(client));
+        self.install(connection, socket);
+    }
+
+    fn install(&mut self, connection: Box<Connection>, socket: Socket) {
+        let token = self.clients.add(connection);
+        if let Err(error) = self.reactor.register(token, socket) {
+            crate::observe::log::warning!("cannot watch a connection: {error}");
+            self.forget(token);
+        }
+    }
+
+    fn adopt(&mut self, mut connection: Box<Connection>) {
+        let Some(socket) = connection.socket.take() else {
+            return;
+        };
+        connection.client.worker = self.id;
+        let id = connection.client.id;
+        self.install(connection, socket);
+        if let Some(token) = self.clients.by_id.get(&id).copied() {
+            self.again.push(token);
+        }
+    }
+
+    /// Gives connections that are between requests to another worker.
+    fn shed(&mut self, to: WorkerId, keep: usize) {
+        let mut surplus = self.clients.len().saturating_sub(keep);
+        for token in 0..self.clients.slots.len() {
+            if surplus == 0 {
+                return;
+            }
+            let movable = self.clients.connection(token).is_some_and(|connection| {
+                connection.state == State::Ready && !connection.in_batch && connection.output.is_empty()
+            });
+            if !movable || self.reactor.in_flight(token) > 0 {
+                continue;
+            }
+            let Some(registered) = self.reactor.deregister(token) else {
+                continue;
+            };
+            let Some(mut connection) = self.clients.remove(token) else {
+                continue;
+            };
+            self.again.retain(|other| *other != token);
+            connection.socket = Some(registered.socket);
+            connection.receive_paused = false;
+            let server = self.server();
+            server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+            server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
+            server.workers[to].send(Message::Adopt(connection));
+            surplus -= 1;
+        }
+    }
+
+    // ---- input ------------------------------------------------------------------------------------
+
+    fn receive(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            // Its plans point into the input: run them first.
+            self.run_batch();
+            return self.receive(token);
+        }
+        if !matches!(connection.state, State::Ready | State::Deferred) {
+            connection.receive_paused = true;
+            self.reactor.pause(token);
+            return;
+        }
+        if connection.input.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            connection.input = buffer;
+        }
+        let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let count = match self.reactor.receive(token, &mut connection.input, room) {
+            Ok(Received::Bytes { count, .. }) => count,
+            Ok(Received::WouldBlock) => return,
+            Ok(Received::Closed) | Err(_) => return self.close(token),
+        };
+        connection.client.net_input_bytes += count as u64;
+        connection.client.last_interaction_ms = self.thread.now_ms;
+        let over_limit = connection.pending() > self.thread.tunables.query_buffer_limit;
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
+        metrics.add(self.thread.seat, Counter::Reads, 1);
+        if over_limit {
+            metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
+            crate::observe::log::warning!("Closing client that reached max query buffer length");
+            return self.close(token);
+        }
+        self.plan(token);
+    }
+
+    fn plan(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            return;
+        }
+        if connection.state == State::Deferred {
+            connection.state = State::Ready;
+        }
+        if connection.state != State::Ready || connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+            return;
+        }
+        let planner = Planner {
+            keyspace: &self.thread.server.keyspace,
+            max_bulk_len: self.thread.tunables.max_bulk_len,
+            prefetch: self.thread.tunables.prefetch_depth > 1,
+            commands: crate::commands::registry(),
+        };
+        let rest = planner.plan(token, connection, &mut self.plans);
+        connection.has_more = rest == Rest::More;
+        connection.wanted = match rest {
+            Rest::Partial(wanted) => wanted,
+            Rest::Nothing | Rest::More => 0,
+        };
+        if !connection.in_batch {
+            // Nothing complete yet, or only empty requests.
+            self.settle_input(token);
+        }
+    }
+
+    fn run_if_full(&mut self) {
+        if self.plans.list.len() >= PLANS_A_BATCH {
+            self.run_batch();
+        }
+    }
+
+    fn run_batch(&mut self) {
+        if self.plans.list.is_empty() {
+            return;
+        }
+        let executed = self.plans.list.len() as u64;
+        batch::run(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        self.server().workers[self.id]
+            .executed
+            .fetch_add(executed, Ordering::Relaxed);
+        let tokens = std::mem::take(&mut self.plans.tokens);
+        for (token, after) in std::mem::take(&mut self.clients.afters) {
+            self.start_after(token, after);
+        }
+        for token in &tokens {
+            self.finish(*token);
+        }
+        self.plans.clear();
+        self.plans.tokens = tokens;
+        self.plans.tokens.clear();
+        self.delete_found_expired();
+    }
+
+    fn delete_found_expired(&mut self) {
+        if self.thread.effects.expired.is_empty() {
+            return;
+        }
+        let thread = &mut self.thread;
+        expiry::delete_found(
+            &thread.server.keyspace,
+            &mut self.seat,
+            thread.now_ms,
+            &mut thread.effects,
+        );
+        release(&mut thread.effects, &thread.server);
+    }
+
+    /// Ends a connection's part of a batch: forgets executed bytes, sends replies, plans its next turn.
+    fn finish(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.in_batch = false;
+        let waits = connection.state == State::Deferred || (connection.state == State::Ready && connection.has_more);
+        if waits {
+            self.again.push(token);
+        }
+        self.settle_input(token);
+        self.flush(token);
+    }
+
+    /// Gives an emptied input buffer back.
+    fn settle_input(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.discard_consumed();
+        if connection.input.is_empty() {
+            let buffer = std::mem::take(&mut connection.input);
+            self.recycle(buffer);
+        }
+    }
+
+    fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0 && buffer.capacity() <= POOLED_BYTES && self.buffers.len() < POOLED_BUFFERS {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    // ---- output -----------------------------------------------------------------------------------
+
+    fn flush(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let closing = connection.client.flags;
+        if closing.has(Flags::CLOSE_ASAP) {
+            return self.close(token);
+        }
+        let length = connection.output.len();
+        if length > 0 {
+            let sent = self.reactor.send(token, &mut connection.output);
+            connection.client.net_output_bytes += length as u64;
+            let buffer = std::mem::take(&mut connection.output.bytes);
+            let metrics = &self.thread.server.metrics;
+            metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
+            metrics.add(self.thread.seat, Counter::Writes, 1);
+            self.recycle(buffer);
+            match sent {
+                Ok(Sent::Done) => {}
+                Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
+                Err(_) => return self.close(token),
+            }
+        }
+        if closing.has(Flags::CLOSE_AFTER_REPLY) && self.reactor.in_flight(token) == 0 {
+            self.close(token);
+        }
+    }
+
+    /// An output that was left in flight has been sent.
+    fn sent(&mut self, token: usize) {
+        let closing = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_AFTER_REPLY));
+        if closing {
+            self.close(token);
+        }
+    }
+
+    fn check_output_limit(&mut self, token: usize, in_flight: usize) {
+        let now_ms = self.thread.now_ms;
+        let limits = self.server().config.output_buffer_limit();
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
+        let above_soft = limits.soft_bytes > 0 && in_flight as u64 > limits.soft_bytes;
+        if !above_soft {
+            connection.over_soft_limit_since_ms = 0;
+        } else if connection.over_soft_limit_since_ms == 0 {
+            connection.over_soft_limit_since_ms = now_ms;
+        }
+        let soft = above_soft && now_ms - connection.over_soft_limit_since_ms > limits.soft_seconds * 1000;
+        if hard || soft {
+            let line = connection.client.describe(now_ms, connection.buffers(in_flight));
+            crate::observe::log::warning!(
+                "Client {} closed for overcoming of output buffer limits.",
+                String::from_utf8_lossy(&line)
+            );
+            let metrics = &self.thread.server.metrics;
+            metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
+            self.close(token);
+        }
+    }
+
+    // ---- waiting ----------------------------------------------------------------------------------
+
+    fn start_after(&mut self, token: usize, after: After) {
+        let server = self.server().clone();
+        let ticket = server.ticket();
+        let worker = self.id;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.state = State::Parked(ticket);
+        let asker = (worker, connection.client.id, ticket);
+        match after {
+            After::Nothing | After::Defer => connection.state = State::Deferred,
+            After::Ask(make) => server.ask_all(make(asker)),
+            After::Background(work) => {
+                server
+                    .metrics
+                    .add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(background_job(work, asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::ReplyAt(at_ms, bytes) => {
+                connection.client.flags.put(Flags::BLOCKED, true);
+                let client = connection.client.id;
+                self.clients.timed.push(Timed {
+                    at_ms,
+                    client,
+                    ticket,
+                    bytes,
+                });
+            }
+        }
+    }
+
+    /// A parked connection got its reply and goes on.
+    fn unpark(&mut self, client: u64, ticket: u64, bytes: &[u8]) {
+        let Some(token) = self.clients.by_id.get(&client).copied() else {
+            return;
+        };
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.state != State::Parked(ticket) {
+            return;
+        }
+        connection.state = State::Ready;
+        connection.client.flags.put(Flags::BLOCKED, false);
+        let (length, shared) = connection.output.position();
+        connection.output.bytes.extend_from_slice(bytes);
+        connection.settle_reply(length, shared);
+        self.wake(token);
+        self.flush(token);
+    }
+
+    /// Lets a connection go on after it waited.
+    fn wake(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let resume = std::mem::take(&mut connection.receive_paused);
+        if connection.pending() > 0 {
+            self.again.push(token);
+        }
+        if resume {
+            self.reactor.resume(token);
+        }
+    }
+
+    fn resume_paused(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            if connection.state == State::Paused {
+                connection.state = State::Ready;
+                self.wake(token);
+            }
+        }
+    }
+
+    fn answer_timed(&mut self) {
+        if self.clients.timed.is_empty() {
+            return;
+        }
+        let now_ms = unix_ms();
+        let (due, later): (Vec<Timed>, Vec<Timed>) = std::mem::take(&mut self.clients.timed)
+            .into_iter()
+            .partition(|timed| timed.at_ms <= now_ms);
+        self.clients.timed = later;
+        for timed in due {
+            self.unpark(timed.client, timed.ticket, &timed.bytes);
+        }
+    }
+
+    // ---- the rest ---------------------------------------------------------------------------------
+
+    fn housekeeping(&mut self) {
+        if self.expiring {
+            self.expire_slice();
+        }
+        if self.thread.tunables.timeout_s > 0 && self.thread.now_ms >= self.next_sweep_ms {
+            self.next_sweep_ms = self.thread.now_ms + 1000;
+            self.close_idle();
+        }
+    }
+
+    fn expire_slice(&mut self) {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        self.expiring = expiry::run_slice(
+            &server.keyspace,
+            &mut self.seat,
+            &server.due_slots,
+            thread.now_ms,
+            EXPIRY_SLICE,
+            &mut thread.effects,
+        );
+        release(&mut thread.effects, &server);
+        crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
+    }
+
+    fn close_idle(&mut self) {
+        let limit_ms = self.thread.tunables.timeout_s * 1000;
+        let now_ms = self.thread.now_ms;
+        for token in 0..self.clients.slots.len() {
+            let idle = self.clients.connection(token).is_some_and(|connection| {
+                !matches!(connection.state, State::Parked(_))
+                    && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
+            });
+            if idle {
+                self.close(token);
+            }
+        }
+    }
+
+    fn close_killed(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let killed = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_ASAP));
+            if killed {
+                self.close(token);
+            }
+        }
+    }
+
+    fn close(&mut self, token: usize) {
+        if self.clients.connection(token).is_some_and(|connection| connection.in_batch) {
+            // Its plans are still in the batch: they are skipped, and the batch's end closes it.
+            if let Some(connection) = self.clients.connection(token) {
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            }
+            return;
+        }
+        if let Some(registered) = self.reactor.deregister(token) {
+            drop(registered);
+        }
+        self.forget(token);
+    }
+
+    fn forget(&mut self, token: usize) {
+        if let Some(connection) = self.clients.remove(token) {
+            self.again.retain(|other| *other != token);
+            let server = self.server();
+            server.connections.fetch_sub(1, Ordering::Relaxed);
+            server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+            drop(connection);
+        }
+    }
+}
+
+impl ClientVisitor for Worker {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        for token in 0..self.clients.slots.len() {
+            let in_flight = self.reactor.in_flight(token);
+            if let Some(connection) = self.clients.connection(token) {
+                let buffers = connection.buffers(in_flight);
+                visit(&mut connection.client, buffers);
+            }
+        }
+    }
+
+    fn unblock(&mut self, id: u64, with_error: bool) -> bool {
+        let Some(at) = self.clients.timed.iter().position(|timed| timed.client == id) else {
+            return false;
+        };
+        let timed = self.clients.timed.swap_remove(at);
+        let bytes: &[u8] = if with_error {
+            b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
+        } else {
+            &timed.bytes
+        };
+        self.unpark(timed.client, timed.ticket, bytes);
+        true
+    }
+}
+
+/// Milliseconds since the epoch.
+pub fn unix_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
