@@ -56,7 +56,7 @@ impl ArgRange {
     ///
     /// Panics if `request` is shorter than the request that was parsed.
     #[inline]
-    pub fn of<'b>(self, request: &'b [u8]) -> &'b [u8] {
+    pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.start as usize..][..self.len as usize]
     }
 }
@@ -180,6 +180,8 @@ pub struct Parser {
     scanned: usize,
     /// Arguments still to come; 0 while the first line is not complete.
     remaining: u32,
+    /// The inline request holds a zero byte, so that it has no end.
+    endless: bool,
     /// The length of the bulk string at `position`, once its header is parsed.
     bulk_len: Option<u32>,
     /// The finished arguments of a request that is not complete.
@@ -215,6 +217,7 @@ impl Parser {
         self.position = 0;
         self.scanned = 0;
         self.remaining = 0;
+        self.endless = false;
         self.bulk_len = None;
         if self.partial.capacity() > KEPT_PARTIAL_ARGS {
             self.partial = Vec::new();
@@ -411,19 +414,28 @@ impl Parser {
 
     /// Parses an inline request.
     fn inline(&mut self, request: &[u8], args: &mut Vec<ArgRange>) -> Parsed {
-        let found = memchr2(b'\n', 0, &request[self.scanned..]).map(|at| self.scanned + at);
-        let newline = found.filter(|&at| request[at] == b'\n');
+        let newline = self.find_inline_end(request);
         if newline.unwrap_or(request.len()) > LINE_MAX_LEN {
             self.reset();
             return Parsed::Error(ProtocolError::TooBigInlineRequest);
         }
         let Some(newline) = newline else {
-            self.scanned = found.unwrap_or(request.len()).max(1);
+            self.scanned = request.len();
             return Parsed::Incomplete { wanted: 0 };
         };
         self.reset();
         let line = &request[..newline];
         inline_arguments(line.strip_suffix(b"\r").unwrap_or(line), newline + 1, args)
+    }
+
+    /// Offset of the `\n` that ends an inline request.
+    fn find_inline_end(&mut self, request: &[u8]) -> Option<usize> {
+        if self.endless {
+            return None;
+        }
+        let found = self.scanned + memchr2(b'\n', 0, &request[self.scanned..])?;
+        self.endless = request[found] == 0;
+        (!self.endless).then_some(found)
     }
 }
 
