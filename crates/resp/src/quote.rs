@@ -1,0 +1,166 @@
+//! Splits a line into arguments as a shell would, and quotes bytes so that such a line can hold them.
+//!
+//! Used for inline requests, lines of configuration files, and wherever a reply shows bytes as text.
+//! The rules, which clients can see, are those of Valkey 9.1 to the byte:
+//!
+//! - Arguments are separated by white space. Before an argument that includes vertical tab and form
+//!   feed; after its first byte those two belong to it.
+//! - Quotes may begin and end anywhere: `a"b c"'d'` is the one argument `ab cd`.
+//! - In double quotes `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a` stand for a byte, and any other `\c` for `c`.
+//!   In single quotes only `\'` means something.
+//! - A backslash just before the last byte of the line escapes nothing: `"a\"` is `a\`.
+//! - Quotes left open make the line invalid.
+//! - The byte 0xff, written raw, begins an argument but is not part of it. A zero byte ends the line.
+
+/// Splits `line` into arguments; `None` if its quotes are not balanced.
+pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let end = memchr::memchr(0, line).unwrap_or(line.len());
+    let mut rest = &line[..end];
+    let mut arguments = Vec::new();
+    loop {
+        rest = skip_blanks(rest);
+        if rest.is_empty() {
+            return Some(arguments);
+        }
+        let (argument, used) = one_argument(rest)?;
+        arguments.push(argument);
+        rest = &rest[used..];
+    }
+}
+
+/// Whether [`plain_arguments`] could split a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    Yes,
+    No,
+}
+
+/// Splits `line` if its arguments are pieces of it, that is if it holds neither quotes nor 0xff,
+/// calling `argument` with the offset and length of each. Else `argument` is not called.
+pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize)) -> Plain {
+    if line
+        .iter()
+        .any(|&byte| matches!(byte, b'"' | b'\'' | 0xff | 0))
+    {
+        return Plain::No;
+    }
+    let mut rest = skip_blanks(line);
+    while !rest.is_empty() {
+        let len = rest
+            .iter()
+            .position(|&byte| ends_argument(byte))
+            .unwrap_or(rest.len());
+        argument(line.len() - rest.len(), len);
+        rest = skip_blanks(&rest[len..]);
+    }
+    Plain::Yes
+}
+
+/// Appends `bytes` to `out` in double quotes, so that [`split_arguments`] gives them back.
+pub fn append_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    for &byte in bytes {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x07 => out.extend_from_slice(b"\\a"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            b' '..=b'~' => out.push(byte),
+            _ => {
+                let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+                out.extend_from_slice(&[b'\\', b'x', high, low]);
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+/// Whether `bytes` must be quoted to be one argument of a line that reads back the same: true if
+/// they hold white space, quotes of the double kind, a backslash or anything unprintable.
+pub fn needs_quotes(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .any(|&byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii_graphic())
+}
+
+fn skip_blanks(line: &[u8]) -> &[u8] {
+    let blanks = line
+        .iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
+        .count();
+    &line[blanks..]
+}
+
+/// White space that ends an argument outside quotes.
+fn ends_argument(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// Reads the argument at the start of `line`. Returns it and how many bytes of the line it took.
+fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut argument = Vec::new();
+    let mut quote = None;
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        match quote {
+            None if ends_argument(byte) => return Some((argument, at)),
+            None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
+            Some(open) if byte == open => quote = None,
+            Some(open) if byte == b'\\' => {
+                let (escaped, len) = escape(&line[at..], open);
+                argument.extend(escaped);
+                at += len;
+                continue;
+            }
+            _ => argument.extend(raw(byte)),
+        }
+        at += 1;
+    }
+    quote.is_none().then_some((argument, at))
+}
+
+/// Reads the escape sequence at the start of `line`, inside quotes opened by `quote`. Returns the
+/// byte it stands for and its length.
+fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
+    let double = quote == b'"';
+    match *line {
+        [_, b'x', high, low, ..]
+            if double && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+        {
+            (Some(hex_value(high) << 4 | hex_value(low)), 4)
+        }
+        [_, next, _, ..] if double => {
+            let byte = match next {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'b' => 0x08,
+                b'a' => 0x07,
+                other => return (raw(other), 2),
+            };
+            (Some(byte), 2)
+        }
+        [_, b'\'', _, ..] => (Some(b'\''), 2),
+        _ => (Some(b'\\'), 1),
+    }
+}
+
+/// What a byte that stands for itself adds to an argument.
+fn raw(byte: u8) -> Option<u8> {
+    (byte != 0xff).then_some(byte)
+}
+
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests;
