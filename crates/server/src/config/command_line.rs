@@ -1,0 +1,141 @@
+//! The command line: a file, `-` for standard input, and options that become lines of configuration.
+//!
+//! `weft-server redis.conf --port 7000 --save 900 1` reads the file and then the lines `port 7000` and `save 900 1`.
+//! An option takes every argument up to the next one that starts with `--`; at least one, so a value may start with
+//! `--` too. Values are quoted, so blanks in them do not matter; `--option=value` does not exist.
+//!
+//! The program may be started under the names `valkey-server` and `redis-server`: names change nothing, except that
+//! those of Sentinel are refused.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::lines::{quoted, split_arguments};
+use super::{COMPATIBLE_VERSION, StartError};
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start the server.
+    Run(CommandLine),
+    /// Print this text to standard output and exit with 0.
+    Show(String),
+    /// Run [`super::system_check::run`] and exit with what it says.
+    CheckSystem,
+}
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Read standard input after the file.
+    pub standard_input: bool,
+    /// Lines to read after both.
+    pub options: Vec<u8>,
+}
+
+impl Action {
+    /// Understands the arguments; the first is the program's name.
+    ///
+    /// # Errors
+    /// What the server cannot do; wrong options are found later, when the configuration is read.
+    pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
+        let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
+        let (program, arguments) = arguments.split_first().map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
+        refuse_sentinel(program, arguments)?;
+        match arguments.first().copied() {
+            Some(b"-v" | b"--version") => Ok(Action::Show(version_line())),
+            Some(b"-h" | b"--help") => Ok(Action::Show(USAGE.into())),
+            Some(b"--test-memory") => Err(StartError::Other(
+                "This server has no memory test; use one that runs without an operating system.".into(),
+            )),
+            Some(b"--check-system") => Ok(Action::CheckSystem),
+            _ => Ok(Action::Run(CommandLine::parse(arguments))),
+        }
+    }
+}
+
+fn refuse_sentinel(program: &[u8], arguments: &[&[u8]]) -> Result<(), StartError> {
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or(program);
+    let named_so = name.windows(b"-sentinel".len()).any(|part| part == b"-sentinel");
+    if named_so || arguments.contains(&&b"--sentinel"[..]) {
+        return Err(StartError::Other("This server has no Sentinel mode.".into()));
+    }
+    Ok(())
+}
+
+impl CommandLine {
+    fn parse(arguments: &[&[u8]]) -> CommandLine {
+        let mut command_line = CommandLine::default();
+        let mut rest = arguments;
+        if let Some((first, others)) = arguments.split_first()
+            && !first.starts_with(b"-")
+        {
+            command_line.file = Some(PathBuf::from(std::ffi::OsStr::from_bytes(first)));
+            rest = others;
+        }
+        let mut awaits_value = false;
+        for (index, &argument) in rest.iter().enumerate() {
+            let is_first = index == 0 && command_line.file.is_none();
+            let next = rest.get(index + 1);
+            if argument == b"-" && (is_first || next.is_none()) {
+                command_line.standard_input = true;
+            } else if !awaits_value && argument.starts_with(b"--") {
+                awaits_value = command_line.option(argument, next.copied());
+            } else {
+                command_line.options.extend(quoted(argument));
+                command_line.options.push(b' ');
+                awaits_value = false;
+            }
+        }
+        command_line
+    }
+
+    /// Starts the line of an option; whether its next argument is a value whatever it looks like.
+    fn option(&mut self, argument: &[u8], next: Option<&[u8]>) -> bool {
+        if !self.options.is_empty() {
+            self.options.push(b'\n');
+        }
+        self.options.extend_from_slice(&argument[2..]);
+        self.options.push(b' ');
+        let carries_value = split_arguments(argument).is_none_or(|parts| parts.len() != 1);
+        let ends_here = next.is_none_or(|next| next.starts_with(b"--"));
+        if argument.eq_ignore_ascii_case(b"--save") && ends_here {
+            // Scripts build "--save" from an empty list of pairs and mean that there are none.
+            self.options.extend_from_slice(b"\"\"");
+            return false;
+        }
+        !carries_value
+    }
+}
+
+/// The line that `--version` prints. Its start is what tools look for; our own version comes last.
+pub fn version_line() -> String {
+    let commit = option_env!("WEFT_COMMIT").unwrap_or("00000000");
+    let build = option_env!("WEFT_BUILD").unwrap_or("0");
+    format!(
+        "Valkey server v={COMPATIBLE_VERSION} sha={commit}:0 malloc=jemalloc-5.3.0 bits={} build={build} weft={}\n",
+        usize::BITS,
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+const USAGE: &str = "\
+Usage: weft-server [FILE | -] [--PARAMETER VALUE...]... [-]
+
+  FILE                   read the configuration from this file
+  -                      read it from standard input, before the options
+  --PARAMETER VALUE...   set a parameter, as a line of the file would
+  -v, --version          print the version
+  -h, --help             print this
+  --check-system         look for settings of the system that slow the server down
+
+Examples:
+  weft-server
+  weft-server /etc/weft/weft.conf
+  weft-server --port 7777 --maxmemory 2gb
+  weft-server /etc/weft/weft.conf --loglevel verbose
+  echo 'maxmemory 128mb' | weft-server -
+";

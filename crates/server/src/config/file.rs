@@ -1,0 +1,293 @@
+//! The configuration file: one directive per line, with comments, quotes, includes and repetitions.
+//!
+//! The options of the command line are lines too: they come behind the file and behind standard input, so the last
+//! line about a parameter wins. `save` adds up, `client-output-buffer-limit` changes the classes it names, and
+//! `user`, `rename-command` and `loadmodule` are collected for those who understand them.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::COMPATIBLE_VERSION;
+use super::command_line::CommandLine;
+use super::directory::{enter, error_text};
+use super::glob;
+use super::lines::split_arguments;
+use super::parameters::{self, Flags, Kind, Named, ParameterId, RETIRED, Special, id};
+use super::value::Value;
+use super::values::{Config, Origin};
+
+/// How deep files may include each other: more can only be a circle.
+const INCLUDE_DEPTH_MAX: usize = 64;
+
+/// A line of the configuration file that is no parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directive {
+    /// What stands behind the directive's name.
+    pub arguments: Vec<Vec<u8>>,
+    place: Place,
+}
+
+impl Directive {
+    /// The error that stops the start because of this line.
+    pub fn error(&self, reason: impl Into<String>) -> StartError {
+        StartError::Configuration { place: Some(self.place.clone()), reason: reason.into() }
+    }
+}
+
+/// A line of a file, counted from 1, without the blanks around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    number: usize,
+    line: Vec<u8>,
+}
+
+/// Why the server does not start. The program prints it to standard error and exits with 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The configuration is wrong, at some line or as a whole.
+    Configuration {
+        /// The line, if it is one line's fault.
+        place: Option<Place>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Anything else.
+    Other(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Configuration { place, reason } => {
+                writeln!(out, "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***")?;
+                if let Some(Place { number, line }) = place {
+                    writeln!(out, "Reading the configuration file, at line {number}")?;
+                    writeln!(out, ">>> '{}'", String::from_utf8_lossy(line))?;
+                }
+                out.write_str(reason)
+            }
+            StartError::Other(reason) => out.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl Config {
+    /// Reads the file, standard input and options that the command line asks for.
+    ///
+    /// `dir` takes effect while reading: relative paths in later lines start there.
+    ///
+    /// # Errors
+    /// The first line that is wrong, or a file that cannot be read.
+    pub fn load(command_line: &CommandLine) -> Result<Config, StartError> {
+        let file = command_line.file.as_ref().map(std::path::absolute).transpose().map_err(|error| {
+            StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
+        })?;
+        let mut text = Vec::new();
+        if let Some(file) = &file {
+            text.extend(read_files(file)?);
+        }
+        if command_line.standard_input {
+            io::stdin().read_to_end(&mut text).map_err(|error| {
+                StartError::Other(format!("Fatal error, can't read standard input: {}", error_text(&error)))
+            })?;
+        }
+        text.push(b'\n');
+        text.extend_from_slice(&command_line.options);
+        Config::parse(&text, file)
+    }
+
+    /// Reads the text of a file.
+    pub(super) fn parse(text: &[u8], file: Option<PathBuf>) -> Result<Config, StartError> {
+        let mut reader = Reader::new(file);
+        reader.text(text, 0)?;
+        reader.finish()
+    }
+}
+
+/// Values and directives while files are read.
+struct Reader {
+    values: Vec<Value>,
+    origin: Origin,
+    /// The first `save` replaces the defaults, later ones add to it.
+    save_seen: bool,
+    module_setting: Option<String>,
+}
+
+/// Why a line is wrong: the line itself, or a line of a file it includes.
+enum LineError {
+    Here(String),
+    Included(StartError),
+}
+
+impl From<String> for LineError {
+    fn from(reason: String) -> LineError {
+        LineError::Here(reason)
+    }
+}
+
+impl From<&str> for LineError {
+    fn from(reason: &str) -> LineError {
+        LineError::Here(reason.into())
+    }
+}
+
+impl Reader {
+    fn new(file: Option<PathBuf>) -> Reader {
+        Reader {
+            values: ParameterId::all().map(|id| id.parameter().default_value()).collect(),
+            origin: Origin { file, ..Origin::default() },
+            save_seen: false,
+            module_setting: None,
+        }
+    }
+
+    fn text(&mut self, text: &[u8], depth: usize) -> Result<(), StartError> {
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let place = Place { number: index + 1, line: line.to_vec() };
+            self.line(&place, depth).map_err(|error| match error {
+                LineError::Here(reason) => StartError::Configuration { place: Some(place), reason },
+                LineError::Included(error) => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, place: &Place, depth: usize) -> Result<(), LineError> {
+        let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
+        let Some((name, arguments)) = arguments.split_first() else { return Ok(()) };
+        match parameters::find(name) {
+            Some(named) => Ok(self.parameter(named, arguments)?),
+            None => self.directive(&name.to_ascii_lowercase(), arguments, place, depth),
+        }
+    }
+
+    fn parameter(&mut self, named: Named, arguments: &[Vec<u8>]) -> Result<(), String> {
+        let parameter = named.id.parameter();
+        let whole: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        let parts;
+        let arguments = match whole.as_slice() {
+            // One argument with several values inside, as in --save "900 1".
+            [one] if parameter.flags.contains(Flags::MULTI_ARG) && !one.is_empty() => {
+                parts = split_arguments(one).unwrap_or_default();
+                parts.iter().map(Vec::as_slice).collect()
+            }
+            _ => whole,
+        };
+        let current = &self.values[named.id.index()];
+        let mut value = parameter.read(&arguments, current)?;
+        match (parameter.kind, arguments.as_slice()) {
+            (Kind::Special(Special::Directory), [directory]) => enter(directory)?,
+            (Kind::Special(Special::SavePoints), arguments) => {
+                value = added_save_points(self.save_seen, current, value, arguments);
+                self.save_seen = true;
+            }
+            _ => {}
+        }
+        self.values[named.id.index()] = value;
+        Ok(())
+    }
+
+    fn directive(
+        &mut self,
+        name: &[u8],
+        arguments: &[Vec<u8>],
+        place: &Place,
+        depth: usize,
+    ) -> Result<(), LineError> {
+        let directive = || Directive { arguments: arguments.to_vec(), place: place.clone() };
+        match (name, arguments) {
+            (b"include", [path]) => self.include(path, depth)?,
+            (b"rename-command", [_, _]) => self.origin.renamed_commands.push(directive()),
+            (b"user", [_, ..]) => self.origin.users.push(directive()),
+            (b"loadmodule", [_, ..]) => self.origin.modules.push(directive()),
+            (b"sentinel", []) => {}
+            (b"sentinel", _) => return Err("sentinel directive while not in sentinel mode".into()),
+            (_, [_]) if RETIRED.iter().any(|retired| retired.as_bytes() == name) => {}
+            _ if name.contains(&b'.') && arguments.is_empty() => {
+                return Err("Module config specified without value".into());
+            }
+            _ if name.contains(&b'.') => self.module_setting = Some(String::from_utf8_lossy(name).into()),
+            _ => return Err("Bad directive or wrong number of arguments".into()),
+        }
+        Ok(())
+    }
+
+    fn include(&mut self, path: &[u8], depth: usize) -> Result<(), LineError> {
+        if depth == INCLUDE_DEPTH_MAX {
+            return Err("Configuration files include each other in a circle".into());
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let text = read_files(path).map_err(LineError::Included)?;
+        self.text(&text, depth + 1).map_err(LineError::Included)
+    }
+
+    /// The checks that concern the configuration as a whole.
+    fn finish(self) -> Result<Config, StartError> {
+        let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
+        if let Some(setting) = self.module_setting {
+            return Err(StartError::Other(format!("Unused Module Configuration: {setting}")));
+        }
+        let config = Config::new(&self.values, self.origin);
+        let logfile = config.text(id::LOGFILE);
+        if !logfile.is_empty() {
+            let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
+            if let Err(error) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+                return whole(format!("Can't open the log file: {}", error_text(&error)));
+            }
+        }
+        if config.boolean(id::CLUSTER_ENABLED) && config.primary().is_some() {
+            return whole("replicaof directive not allowed in cluster mode".into());
+        }
+        Ok(config)
+    }
+}
+
+/// The pairs of `save` after one more line about them.
+fn added_save_points(save_seen: bool, current: &Value, new: Value, arguments: &[&[u8]]) -> Value {
+    let resets = !save_seen || matches!(arguments, [b""]);
+    match (current, new) {
+        (Value::SavePoints(current), Value::SavePoints(new)) if !resets => {
+            Value::SavePoints(current.iter().chain(new.iter()).copied().collect())
+        }
+        (_, new) => new,
+    }
+}
+
+/// The contents of a file, or of all files that match a pattern, which may be none.
+fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
+    let name = path.as_os_str().as_bytes();
+    let paths = if glob::is_pattern(name) { glob::expand_paths(name) } else { vec![path.to_path_buf()] };
+    let mut text = Vec::new();
+    for path in paths {
+        text.extend(std::fs::read(&path).map_err(|error| {
+            let path = path.display();
+            StartError::Other(format!("Fatal error, can't open config file '{path}': {}", error_text(&error)))
+        })?);
+    }
+    Ok(text)
+}
+
+/// Directives a rewritten file keeps although they are no parameters.
+pub(super) fn is_directive(name: &[u8]) -> bool {
+    const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
+    DIRECTIVES.iter().chain(RETIRED).any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The value a line of the file gives to a parameter, if it is its only line.
+pub(super) fn value_of_line(named: Named, line: &[u8]) -> Option<Value> {
+    let arguments = split_arguments(line)?;
+    let mut reader = Reader::new(None);
+    if matches!(named.id.parameter().kind, Kind::Special(Special::Directory)) {
+        return None;
+    }
+    reader.parameter(named, arguments.get(1..)?).ok()?;
+    Some(reader.values.swap_remove(named.id.index()))
+}

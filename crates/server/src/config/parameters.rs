@@ -1,0 +1,613 @@
+//! The table of configuration parameters: name, kind, range, default and rights of each, declared once.
+//!
+//! Everything else in `config` is derived from this table: CONFIG GET and SET, the configuration file, the
+//! command line, CONFIG REWRITE, `weft.conf` and the list of parameters without effect in `docs/compat.md`.
+//!
+//! A topic is one file below `parameters/`. It declares its parameters in the order in which `weft.conf` shows them:
+//!
+//! ```text
+//! TIMEOUT "timeout" = integer(0, 0, I32_MAX).alias("idle"),     constant, name, kind, rights
+//!     Live, "Seconds of silence after which ...";               effect, summary
+//! ```
+//!
+//! [`table!`] turns a topic into a slice and into one [`ParameterId`] constant per parameter, and the slices are
+//! joined at compile time, so an id is an index and a misspelt name does not compile.
+
+mod cluster;
+mod encodings;
+mod logging;
+mod memory;
+mod network;
+mod observing;
+mod persistence;
+mod process;
+mod replication;
+mod security;
+mod tls;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Values of an enumeration: the name a user writes and the number that stands for it.
+pub type Choices = &'static [(&'static str, i64)];
+
+const I32_MAX: i64 = i32::MAX as i64;
+const I32_MIN: i64 = i32::MIN as i64;
+const U32_MAX: i64 = u32::MAX as i64;
+/// The bits of `u64::MAX`: bounds of unsigned parameters are compared as unsigned numbers.
+const U64_MAX: i64 = -1;
+const KIB: i64 = 1 << 10;
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+
+/// A configuration parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// An older name that means the same.
+    pub alias: Option<&'static str>,
+    /// What its values look like.
+    pub kind: Kind,
+    /// Who may see and change it, and when.
+    pub flags: Flags,
+    /// Whether the server acts on it.
+    pub effect: Effect,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+}
+
+/// Whether the server acts on a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The server does what the value says.
+    Live,
+    /// The value is checked, kept and shown, and changes nothing so far.
+    NotYet,
+}
+
+/// What the values of a parameter look like.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// `yes` or `no`.
+    Bool {
+        /// The value at the start.
+        default: bool,
+    },
+    /// One of a few words; with [`Flags::MULTI_ARG`] several, whose numbers are combined bit by bit.
+    Enum {
+        /// The words.
+        choices: Choices,
+        /// The number of the value at the start.
+        default: i64,
+        /// A combination of bits that is refused, and the reason.
+        conflict: Option<(i64, &'static str)>,
+    },
+    /// A number.
+    Integer {
+        /// The value at the start.
+        default: i64,
+        /// The least value that is accepted.
+        min: i64,
+        /// The greatest value that is accepted.
+        max: i64,
+        /// How the number is written.
+        unit: Unit,
+        /// Compare value and bounds as unsigned 64-bit numbers.
+        unsigned: bool,
+        /// What becomes of an accepted value before it is stored.
+        adjust: Adjust,
+    },
+    /// A string.
+    Text {
+        /// The value at the start.
+        default: &'static str,
+        /// An empty string means "not set": such a parameter is left out of a rewritten file.
+        optional: bool,
+        /// The value may contain NUL bytes; others end at the first one.
+        binary: bool,
+        /// Which strings are accepted.
+        check: TextCheck,
+    },
+    /// A value with a structure of its own.
+    Special(Special),
+}
+
+/// How a number is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Decimal digits.
+    Plain,
+    /// Bytes, with an optional unit (`k` 1000, `kb` 1024, ...).
+    Memory,
+    /// Bytes as above, or a negative number.
+    SignedMemory,
+    /// Bytes as above, or `n%`, which is stored as `-n`.
+    MemoryOrPercent,
+    /// Octal digits.
+    Octal,
+}
+
+/// What becomes of an accepted number before it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adjust {
+    /// Nothing.
+    Keep,
+    /// It is moved into this range.
+    Clamp(i64, i64),
+    /// Zero, although below the range, is accepted and becomes the number of CPUs this process may use.
+    ZeroIsAutomatic,
+}
+
+/// Which strings a text parameter accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextCheck {
+    /// All.
+    Any,
+    /// All but the empty one.
+    NotEmpty,
+    /// The name of a file, without a directory.
+    FileName,
+    /// The name of a directory, without a parent.
+    DirectoryName,
+    /// An IPv4 address or nothing.
+    Ipv4,
+    /// An IPv6 address or nothing.
+    Ipv6,
+    /// A host name of the usual letters, shorter than 256 bytes.
+    HostName,
+    /// A name that fits into the file of the cluster's nodes.
+    NodeName,
+    /// An address that fits into the file of the cluster's nodes.
+    AnnouncedAddress,
+    /// A template for the process title.
+    TitleTemplate,
+    /// At most 256 bytes.
+    HashSeed,
+}
+
+/// Kinds of values that only one parameter, or two, have.
+#[derive(Clone, Copy, Debug)]
+pub enum Special {
+    /// `dir`: the working directory of the process.
+    Directory,
+    /// `save`: pairs of seconds and changes.
+    SavePoints,
+    /// `client-output-buffer-limit`: limits per class of client.
+    OutputBufferLimits,
+    /// `oom-score-adj-values`: three numbers.
+    OomScoreAdjustments,
+    /// `notify-keyspace-events`: letters, stored as a number.
+    KeyspaceEvents,
+    /// `bind` and `rdma-bind`: addresses, with their defaults.
+    Addresses(&'static [&'static str]),
+    /// `replicaof`: host and port of the primary.
+    Primary,
+    /// `latency-tracking-info-percentiles`: numbers between 0 and 100.
+    Percentiles,
+}
+
+/// Who may see and change a parameter, and when: a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// No restriction.
+    pub const NONE: Flags = Flags(0);
+    /// Only the file and the command line can set it.
+    pub const IMMUTABLE: Flags = Flags(1);
+    /// A secret: keep its value out of logs.
+    pub const SENSITIVE: Flags = Flags(1 << 1);
+    /// Shown in crash reports.
+    pub const DEBUG: Flags = Flags(1 << 2);
+    /// Takes several arguments.
+    pub const MULTI_ARG: Flags = Flags(1 << 3);
+    /// CONFIG GET shows it only under its exact name.
+    pub const HIDDEN: Flags = Flags(1 << 4);
+    /// CONFIG SET needs `enable-protected-configs`.
+    pub const PROTECTED: Flags = Flags(1 << 5);
+    /// CONFIG SET is refused while data is loaded.
+    pub const DENY_LOADING: Flags = Flags(1 << 6);
+    /// Names something outside, such as a file: setting the same value again counts as a change.
+    pub const VOLATILE: Flags = Flags(1 << 7);
+
+    /// Whether all bits of `other` are set.
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// A parameter, as its place in [`PARAMETERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParameterId(u16);
+
+impl ParameterId {
+    /// The place in [`PARAMETERS`].
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// What the table says about this parameter.
+    pub fn parameter(self) -> &'static Parameter {
+        &PARAMETERS[self.index()]
+    }
+
+    /// All parameters, in the order of the table.
+    pub fn all() -> impl Iterator<Item = ParameterId> {
+        (0..PARAMETERS.len() as u16).map(ParameterId)
+    }
+
+    /// The parameter with this exact name; evaluated at compile time.
+    const fn named(name: &str) -> ParameterId {
+        let mut place = 0;
+        while place < COUNT {
+            if same_text(PARAMETERS_AT_COMPILE_TIME[place].name, name) {
+                return ParameterId(place as u16);
+            }
+            place += 1;
+        }
+        panic!("no topic declares this parameter")
+    }
+}
+
+/// A parameter under one of its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The parameter.
+    pub id: ParameterId,
+    /// The name, or alias, in lower case.
+    pub name: &'static str,
+}
+
+/// Finds a parameter by name or alias, whatever the case.
+pub fn find(name: &[u8]) -> Option<Named> {
+    names().find(|named| named.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// All names: each parameter's own name, then its alias.
+pub fn names() -> impl Iterator<Item = Named> {
+    ParameterId::all().flat_map(|id| {
+        let parameter = id.parameter();
+        std::iter::once(parameter.name).chain(parameter.alias).map(move |name| Named { id, name })
+    })
+}
+
+/// Some parameters under a heading.
+#[derive(Clone, Copy, Debug)]
+pub struct Topic {
+    /// The heading.
+    pub title: &'static str,
+    /// The parameters.
+    pub parameters: &'static [Parameter],
+}
+
+/// All topics, in the order of `weft.conf`.
+pub const TOPICS: &[Topic] = &[
+    Topic { title: "Listening and connections", parameters: network::TABLE },
+    Topic { title: "The process", parameters: process::TABLE },
+    Topic { title: "Log", parameters: logging::TABLE },
+    Topic { title: "Access", parameters: security::TABLE },
+    Topic { title: "Memory", parameters: memory::TABLE },
+    Topic { title: "Compact forms of values", parameters: encodings::TABLE },
+    Topic { title: "Dumps and append-only file", parameters: persistence::TABLE },
+    Topic { title: "Replication", parameters: replication::TABLE },
+    Topic { title: "Cluster", parameters: cluster::TABLE },
+    Topic { title: "Watching the server", parameters: observing::TABLE },
+    Topic { title: "TLS", parameters: tls::TABLE },
+];
+
+/// How many parameters there are.
+pub const COUNT: usize = count();
+
+const fn count() -> usize {
+    let mut count = 0;
+    let mut topic = 0;
+    while topic < TOPICS.len() {
+        count += TOPICS[topic].parameters.len();
+        topic += 1;
+    }
+    count
+}
+
+const PARAMETERS_AT_COMPILE_TIME: [Parameter; COUNT] = joined();
+
+const fn joined() -> [Parameter; COUNT] {
+    let mut joined = [TOPICS[0].parameters[0]; COUNT];
+    let (mut place, mut topic) = (0, 0);
+    while topic < TOPICS.len() {
+        let parameters = TOPICS[topic].parameters;
+        let mut index = 0;
+        while index < parameters.len() {
+            joined[place] = parameters[index];
+            place += 1;
+            index += 1;
+        }
+        topic += 1;
+    }
+    joined
+}
+
+/// All parameters, topic by topic; a [`ParameterId`] is an index into it.
+pub static PARAMETERS: [Parameter; COUNT] = PARAMETERS_AT_COMPILE_TIME;
+
+/// One constant per parameter: `id::TIMEOUT` is `timeout`.
+pub mod id {
+    pub use super::cluster::id::*;
+    pub use super::encodings::id::*;
+    pub use super::logging::id::*;
+    pub use super::memory::id::*;
+    pub use super::network::id::*;
+    pub use super::observing::id::*;
+    pub use super::persistence::id::*;
+    pub use super::process::id::*;
+    pub use super::replication::id::*;
+    pub use super::security::id::*;
+    pub use super::tls::id::*;
+}
+
+/// Directives of older versions that a file may still contain, with one argument, and that do nothing.
+pub const RETIRED: &[&str] = &[
+    "list-max-ziplist-entries",
+    "list-max-ziplist-value",
+    "lua-replicate-commands",
+    "io-threads-do-reads",
+    "dynamic-hz",
+    "events-per-io-thread",
+    "sanitize-dump-payload",
+];
+
+/// Turns the declarations of a topic into `TABLE` and the module `id`.
+macro_rules! table {
+    ($($constant:ident $name:literal = $declaration:expr, $effect:ident, $summary:literal;)+) => {
+        /// The parameters of this topic.
+        pub(super) const TABLE: &[super::Parameter] = &[
+            $($declaration.named($name, super::Effect::$effect, $summary),)+
+        ];
+
+        /// Their ids.
+        pub mod id {
+            use crate::config::parameters::ParameterId;
+            $(
+                #[doc = concat!("`", $name, "`: ", $summary)]
+                pub const $constant: ParameterId = ParameterId::named($name);
+            )+
+        }
+    };
+}
+use table;
+
+/// A parameter before it has its name: what the declarations of the topics are made of.
+#[derive(Clone, Copy)]
+struct Declaration {
+    kind: Kind,
+    flags: Flags,
+    alias: Option<&'static str>,
+}
+
+impl Declaration {
+    const fn new(kind: Kind) -> Declaration {
+        Declaration { kind, flags: Flags::NONE, alias: None }
+    }
+
+    const fn named(self, name: &'static str, effect: Effect, summary: &'static str) -> Parameter {
+        Parameter { name, alias: self.alias, kind: self.kind, flags: self.flags, effect, summary }
+    }
+
+    const fn alias(mut self, alias: &'static str) -> Declaration {
+        self.alias = Some(alias);
+        self
+    }
+
+    const fn flagged(mut self, flag: Flags) -> Declaration {
+        self.flags = self.flags.with(flag);
+        self
+    }
+
+    const fn immutable(self) -> Declaration {
+        self.flagged(Flags::IMMUTABLE)
+    }
+
+    const fn sensitive(self) -> Declaration {
+        self.flagged(Flags::SENSITIVE)
+    }
+
+    const fn debug(self) -> Declaration {
+        self.flagged(Flags::DEBUG)
+    }
+
+    const fn multi_arg(self) -> Declaration {
+        self.flagged(Flags::MULTI_ARG)
+    }
+
+    const fn hidden(self) -> Declaration {
+        self.flagged(Flags::HIDDEN)
+    }
+
+    const fn protected(self) -> Declaration {
+        self.flagged(Flags::PROTECTED)
+    }
+
+    const fn deny_loading(self) -> Declaration {
+        self.flagged(Flags::DENY_LOADING)
+    }
+
+    const fn volatile(self) -> Declaration {
+        self.flagged(Flags::VOLATILE)
+    }
+
+    const fn unsigned(mut self) -> Declaration {
+        if let Kind::Integer { unsigned, .. } = &mut self.kind {
+            *unsigned = true;
+        }
+        self
+    }
+
+    const fn adjusted(mut self, how: Adjust) -> Declaration {
+        if let Kind::Integer { adjust, .. } = &mut self.kind {
+            *adjust = how;
+        }
+        self
+    }
+
+    const fn clamped(self, min: i64, max: i64) -> Declaration {
+        self.adjusted(Adjust::Clamp(min, max))
+    }
+
+    const fn zero_is_automatic(self) -> Declaration {
+        self.adjusted(Adjust::ZeroIsAutomatic)
+    }
+
+    const fn conflicting(mut self, bits_and_reason: (i64, &'static str)) -> Declaration {
+        if let Kind::Enum { conflict, .. } = &mut self.kind {
+            *conflict = Some(bits_and_reason);
+        }
+        self
+    }
+
+    const fn checked(mut self, with: TextCheck) -> Declaration {
+        if let Kind::Text { check, .. } = &mut self.kind {
+            *check = with;
+        }
+        self
+    }
+}
+
+const fn boolean(default: bool) -> Declaration {
+    Declaration::new(Kind::Bool { default })
+}
+
+const fn choice(choices: Choices, default: &str) -> Declaration {
+    let mut index = 0;
+    while index < choices.len() {
+        if same_text(choices[index].0, default) {
+            return Declaration::new(Kind::Enum { choices, default: choices[index].1, conflict: None });
+        }
+        index += 1;
+    }
+    panic!("the default is none of the choices")
+}
+
+const fn number(default: i64, min: i64, max: i64, unit: Unit) -> Declaration {
+    Declaration::new(Kind::Integer { default, min, max, unit, unsigned: false, adjust: Adjust::Keep })
+}
+
+const fn integer(default: i64, min: i64, max: i64) -> Declaration {
+    number(default, min, max, Unit::Plain)
+}
+
+const fn memory(default: i64, min: i64, max: i64) -> Declaration {
+    number(default, min, max, Unit::Memory)
+}
+
+const fn signed_memory(default: i64, min: i64, max: i64) -> Declaration {
+    number(default, min, max, Unit::SignedMemory)
+}
+
+const fn memory_or_percent(default: i64, min: i64, max: i64) -> Declaration {
+    number(default, min, max, Unit::MemoryOrPercent)
+}
+
+const fn octal(default: i64, min: i64, max: i64) -> Declaration {
+    number(default, min, max, Unit::Octal)
+}
+
+const fn string(default: &'static str, optional: bool, binary: bool) -> Declaration {
+    Declaration::new(Kind::Text { default, optional, binary, check: TextCheck::Any })
+}
+
+const fn text(default: &'static str) -> Declaration {
+    string(default, false, false)
+}
+
+const fn optional_text() -> Declaration {
+    string("", true, false)
+}
+
+const fn bytes(default: &'static str) -> Declaration {
+    string(default, false, true)
+}
+
+const fn optional_bytes() -> Declaration {
+    string("", true, true)
+}
+
+const fn special(special: Special) -> Declaration {
+    Declaration::new(Kind::Special(special))
+}
+
+const fn same_text(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < one.len() {
+        if one[index] != other[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+impl TextCheck {
+    /// Says what is wrong with `value` of the parameter `name`, if anything is.
+    pub fn refusal(self, name: &str, value: &[u8]) -> Option<String> {
+        match self {
+            TextCheck::Any => None,
+            TextCheck::NotEmpty => empty_refusal(name, value),
+            TextCheck::FileName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "filename")),
+            TextCheck::DirectoryName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "dirname")),
+            TextCheck::Ipv4 => address_refusal::<Ipv4Addr>(value, "Invalid IPv4 address"),
+            TextCheck::Ipv6 => address_refusal::<Ipv6Addr>(value, "Invalid IPv6 address"),
+            TextCheck::HostName => host_name_refusal(value),
+            TextCheck::NodeName => (!value.iter().all(|&byte| fits_nodes_file(byte)))
+                .then(|| "Announced human node name contained invalid character".into()),
+            TextCheck::AnnouncedAddress => announced_address_refusal(name, value),
+            TextCheck::TitleTemplate => (!super::title::is_valid(value))
+                .then(|| "template format is invalid or contains unknown variables".into()),
+            TextCheck::HashSeed => {
+                (value.len() > 256).then(|| "hash-seed must be less than or equal to 256 characters".into())
+            }
+        }
+    }
+}
+
+fn empty_refusal(name: &str, value: &[u8]) -> Option<String> {
+    value.is_empty().then(|| format!("{name} can't be empty"))
+}
+
+fn path_refusal(name: &str, value: &[u8], what: &str) -> Option<String> {
+    value.iter().any(|byte| matches!(byte, b'/' | b'\\')).then(|| format!("{name} can't be a path, just a {what}"))
+}
+
+fn address_refusal<Address: std::str::FromStr>(value: &[u8], reason: &str) -> Option<String> {
+    let parses = str::from_utf8(value).is_ok_and(|text| text.parse::<Address>().is_ok());
+    (!value.is_empty() && !parses).then(|| reason.into())
+}
+
+fn host_name_refusal(value: &[u8]) -> Option<String> {
+    if value.len() >= 256 {
+        return Some("Hostnames must be less than 256 characters".into());
+    }
+    (!value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')))
+        .then(|| "Hostnames may only contain alphanumeric characters, hyphens or dots".into())
+}
+
+/// The longest textual IPv6 address has 45 bytes.
+const LONGEST_ADDRESS: usize = 45;
+
+fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
+    if value.len() > LONGEST_ADDRESS {
+        return Some(format!("{name} is too long"));
+    }
+    (!value.iter().all(|&byte| fits_nodes_file(byte))).then(|| format!("{name} contains invalid character"))
+}
+
+/// Whether a byte may stand in a field of the file of the cluster's nodes, whose separators are punctuation.
+fn fits_nodes_file(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
+}

@@ -1,0 +1,160 @@
+//! CONFIG SET: several parameters at once, all of them or none.
+
+use std::path::PathBuf;
+use std::sync::PoisonError;
+
+use super::directory;
+use super::parameters::{self, Flags, Kind, Named, ParameterId, Special};
+use super::value::Value;
+use super::values::Config;
+
+/// What the client that sends CONFIG SET may do, and when it does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    /// `enable-protected-configs` lets this client change protected parameters.
+    pub protected: bool,
+    /// Data is being loaded.
+    pub loading: bool,
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// The parameter cannot be changed while data is loaded: the client gets the usual `-LOADING` error.
+    Loading,
+    /// The text of an `-ERR` error.
+    Refused(String),
+}
+
+impl SetError {
+    fn unknown(name: &[u8]) -> SetError {
+        let name = String::from_utf8_lossy(name);
+        SetError::Refused(format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))
+    }
+
+    fn related_to(name: &[u8], reason: &str) -> SetError {
+        let name = String::from_utf8_lossy(name);
+        let related = format!("CONFIG SET failed (possibly related to argument '{name}')");
+        SetError::Refused(if reason.is_empty() { related } else { format!("{related} - {reason}") })
+    }
+}
+
+/// A parameter with its old and its new value.
+struct Change {
+    id: ParameterId,
+    old: Value,
+    new: Value,
+}
+
+impl Config {
+    /// Sets pairs of name and value, and returns the parameters whose value changed.
+    ///
+    /// `apply` makes the server act on the new values, which `self` already holds: opening a port, say. If it fails
+    /// for one of the parameters, all old values are put back, `apply` is called once more to undo what it did, and
+    /// its reason goes to the client. It must not set parameters itself.
+    ///
+    /// # Errors
+    /// [`SetError`], with the words clients know; nothing is changed then.
+    pub fn set(
+        &self,
+        pairs: &[(&[u8], &[u8])],
+        permissions: Permissions,
+        apply: &mut dyn FnMut(&[ParameterId]) -> Result<(), (ParameterId, String)>,
+    ) -> Result<Vec<ParameterId>, SetError> {
+        let names = admitted(pairs, permissions)?;
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.read_changes(&names, pairs)?;
+        let left = self.enter_directory(&names, pairs)?;
+        changes.retain(|change| change.counts(left.is_some()));
+        let ids: Vec<ParameterId> = changes.iter().map(|change| change.id).collect();
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        self.store_all(changes.iter().map(|change| (change.id, &change.new)));
+        let Err((id, reason)) = apply(&ids) else { return Ok(ids) };
+
+        if let Some(directory) = left {
+            // Going back can only fail if the old directory has just been removed; then there is no way back.
+            let _ = std::env::set_current_dir(directory);
+        }
+        self.store_all(changes.iter().map(|change| (change.id, &change.old)));
+        // The old values worked before; the first failure is the one to report.
+        let _ = apply(&ids);
+        Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
+    }
+
+    fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value Value)>) {
+        values.for_each(|(id, value)| self.store(id, value.clone()));
+        self.bump();
+    }
+
+    /// Reads the new values. A parameter that comes under both of its names appears once, with the last value.
+    fn read_changes(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
+        let mut changes: Vec<Change> = Vec::new();
+        for (named, (_, text)) in names.iter().zip(pairs) {
+            let place = changes.iter().position(|change| change.id == named.id);
+            let current = place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
+            let parameter = named.id.parameter();
+            let new = parameter
+                .read(&split(parameter.flags, text), &current)
+                .map_err(|reason| SetError::related_to(named.name.as_bytes(), &reason))?;
+            match place {
+                Some(place) => changes[place].new = new,
+                None => changes.push(Change { id: named.id, old: current, new }),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Changes to the directory that `dir` names, if it is among the parameters, and returns the one that was left.
+    fn enter_directory(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
+        let is_directory = |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
+        let Some(place) = names.iter().position(is_directory) else { return Ok(None) };
+        let left = std::env::current_dir().unwrap_or_default();
+        directory::enter(pairs[place].1)
+            .map_err(|reason| SetError::related_to(names[place].name.as_bytes(), &reason))?;
+        Ok(Some(left))
+    }
+}
+
+impl Change {
+    fn counts(&self, directory_entered: bool) -> bool {
+        self.old != self.new
+            || self.id.parameter().flags.contains(Flags::VOLATILE)
+            || (directory_entered && self.new == Value::Directory)
+    }
+}
+
+/// Finds the parameters and refuses what this client must not set, in the order of the arguments.
+fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<Named>, SetError> {
+    let mut names: Vec<Named> = Vec::with_capacity(pairs.len());
+    for (name, _) in pairs {
+        let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
+        let flags = named.id.parameter().flags;
+        if flags.contains(Flags::IMMUTABLE) {
+            return Err(SetError::related_to(name, "can't set immutable config"));
+        }
+        if flags.contains(Flags::PROTECTED) && !permissions.protected {
+            return Err(SetError::related_to(name, "can't set protected config"));
+        }
+        if flags.contains(Flags::DENY_LOADING) && permissions.loading {
+            return Err(SetError::Loading);
+        }
+        if names.contains(&named) {
+            return Err(SetError::related_to(name, "duplicate parameter"));
+        }
+        names.push(named);
+    }
+    Ok(names)
+}
+
+/// The arguments of a value: parameters with several take them between single blanks.
+fn split(flags: Flags, text: &[u8]) -> Vec<&[u8]> {
+    if !flags.contains(Flags::MULTI_ARG) {
+        return vec![text];
+    }
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(|&byte| byte == b' ').collect()
+}

@@ -1,0 +1,288 @@
+//! The parameters whose values have a structure of their own: reading, printing and rewriting them.
+
+use std::sync::Arc;
+
+use super::numbers::{fraction, lenient, memory, with_unit};
+
+/// A pair of `save`: a dump is due when this many changes came in this many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Seconds since the last dump, at least 1.
+    pub seconds: i64,
+    /// Changes since the last dump.
+    pub changes: i32,
+}
+
+/// The pairs of `save` at the start.
+pub const DEFAULT_SAVE_POINTS: [SavePoint; 3] = [
+    SavePoint { seconds: 3600, changes: 1 },
+    SavePoint { seconds: 300, changes: 100 },
+    SavePoint { seconds: 60, changes: 10_000 },
+];
+
+/// How much output may wait for a client of some class; 0 stands for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputBufferLimit {
+    /// Bytes above which the client is disconnected at once.
+    pub hard_bytes: u64,
+    /// Bytes above which it is disconnected after a while.
+    pub soft_bytes: u64,
+    /// That while, in seconds.
+    pub soft_seconds: i32,
+}
+
+/// Classes of clients with an output limit of their own; the numbers are places in the array of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientClass {
+    /// Everybody else.
+    Normal = 0,
+    /// Replicas, and clients that use MONITOR as they do.
+    Replica = 1,
+    /// Subscribers of channels and patterns.
+    Pubsub = 2,
+}
+
+impl ClientClass {
+    const ALL: [ClientClass; 3] = [ClientClass::Normal, ClientClass::Replica, ClientClass::Pubsub];
+
+    fn named(name: &[u8]) -> Option<ClientClass> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Some(ClientClass::Normal),
+            b"slave" | b"replica" => Some(ClientClass::Replica),
+            b"pubsub" => Some(ClientClass::Pubsub),
+            _ => None,
+        }
+    }
+}
+
+/// The limits of all classes, by [`ClientClass`].
+pub type OutputBufferLimits = [OutputBufferLimit; 3];
+
+/// The limits at the start.
+pub const DEFAULT_OUTPUT_BUFFER_LIMITS: OutputBufferLimits = [
+    OutputBufferLimit { hard_bytes: 0, soft_bytes: 0, soft_seconds: 0 },
+    OutputBufferLimit { hard_bytes: 256 << 20, soft_bytes: 64 << 20, soft_seconds: 60 },
+    OutputBufferLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
+];
+
+/// Where the primary of this server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Primary {
+    /// Host name or address.
+    pub host: Arc<str>,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// Adjustments of the kernel's out-of-memory score: of a primary, a replica, a background child.
+pub type OomScoreAdjustments = [i32; 3];
+
+/// The adjustments at the start.
+pub const DEFAULT_OOM_SCORE_ADJUSTMENTS: OomScoreAdjustments = [0, 200, 800];
+
+/// The percentiles at the start.
+pub const DEFAULT_PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
+
+/// As many addresses as `bind` takes.
+const ADDRESSES_MAX: usize = 16;
+
+/// Bits of `notify-keyspace-events`.
+pub mod keyspace_events {
+    /// `K`: publish to the channel of the key.
+    pub const KEYSPACE: i64 = 1;
+    /// `E`: publish to the channel of the event.
+    pub const KEYEVENT: i64 = 1 << 1;
+    /// `g`: commands of no single type.
+    pub const GENERIC: i64 = 1 << 2;
+    /// `$`: string commands.
+    pub const STRING: i64 = 1 << 3;
+    /// `l`: list commands.
+    pub const LIST: i64 = 1 << 4;
+    /// `s`: set commands.
+    pub const SET: i64 = 1 << 5;
+    /// `h`: hash commands.
+    pub const HASH: i64 = 1 << 6;
+    /// `z`: sorted set commands.
+    pub const ZSET: i64 = 1 << 7;
+    /// `x`: a key expired.
+    pub const EXPIRED: i64 = 1 << 8;
+    /// `e`: a key was evicted.
+    pub const EVICTED: i64 = 1 << 9;
+    /// `t`: stream commands.
+    pub const STREAM: i64 = 1 << 10;
+    /// `m`: a read missed.
+    pub const KEY_MISS: i64 = 1 << 11;
+    /// `d`: types of modules.
+    pub const MODULE: i64 = 1 << 13;
+    /// `n`: a key appeared.
+    pub const NEW: i64 = 1 << 14;
+    /// `A`: everything but `K`, `E`, `m` and `n`.
+    pub const ALL: i64 =
+        GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
+
+    /// The letters `A` stands for and `n`, in the order in which they are printed.
+    const CLASSES: [(u8, i64); 11] = [
+        (b'g', GENERIC),
+        (b'$', STRING),
+        (b'l', LIST),
+        (b's', SET),
+        (b'h', HASH),
+        (b'z', ZSET),
+        (b'x', EXPIRED),
+        (b'e', EVICTED),
+        (b't', STREAM),
+        (b'd', MODULE),
+        (b'n', NEW),
+    ];
+    /// The letters printed behind those.
+    const CHANNELS: [(u8, i64); 3] = [(b'K', KEYSPACE), (b'E', KEYEVENT), (b'm', KEY_MISS)];
+
+    /// Reads letters; nothing comes back for one that has no meaning.
+    pub(in crate::config) fn from_letters(letters: &[u8]) -> Option<i64> {
+        letters.iter().try_fold(0, |bits, letter| match letter {
+            b'A' => Some(bits | ALL),
+            _ => {
+                let (_, bit) = CLASSES.iter().chain(&CHANNELS).find(|(known, _)| known == letter)?;
+                Some(bits | bit)
+            }
+        })
+    }
+
+    /// Prints letters.
+    pub(in crate::config) fn to_letters(bits: i64) -> String {
+        let letters = |table: &[(u8, i64)]| -> String {
+            table.iter().filter(|(_, bit)| bits & bit != 0).map(|(letter, _)| char::from(*letter)).collect()
+        };
+        let classes = if bits & ALL == ALL { "A".into() } else { letters(&CLASSES) };
+        classes + &letters(&CHANNELS)
+    }
+}
+
+/// Reads the arguments of one `save`; a single empty one asks for no dumps.
+pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
+    let refusal = || "Invalid save parameters".to_string();
+    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
+    let (pairs, []) = arguments.as_chunks::<2>() else { return Err(refusal()) };
+    pairs
+        .iter()
+        .map(|[seconds, changes]| {
+            let seconds = lenient(seconds).filter(|&seconds| seconds >= 1)?;
+            let changes = lenient(changes).filter(|&changes| changes >= 0)?;
+            Some(SavePoint { seconds, changes: changes as i32 })
+        })
+        .collect::<Option<_>>()
+        .ok_or_else(refusal)
+}
+
+/// Prints pairs of `save`.
+pub fn print_save_points(points: &[SavePoint]) -> String {
+    joined(points.iter().map(|point| format!("{} {}", point.seconds, point.changes)))
+}
+
+/// Reads groups of class, hard limit, soft limit and seconds; classes that are not named keep their limits.
+pub fn read_output_buffer_limits(
+    arguments: &[&[u8]],
+    current: &OutputBufferLimits,
+) -> Result<OutputBufferLimits, String> {
+    let (groups, []) = arguments.as_chunks::<4>() else {
+        return Err("Wrong number of arguments in buffer limit configuration.".into());
+    };
+    let mut limits = *current;
+    for [class, hard, soft, seconds] in groups {
+        let class = ClientClass::named(class)
+            .ok_or("Invalid client class specified in buffer limit configuration.")?;
+        limits[class as usize] = read_output_buffer_limit(hard, soft, seconds)
+            .ok_or("Error in hard, soft or soft_seconds setting in buffer limit configuration.")?;
+    }
+    Ok(limits)
+}
+
+fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputBufferLimit> {
+    let soft_seconds = lenient(seconds)? as i32;
+    (soft_seconds >= 0).then_some(OutputBufferLimit { hard_bytes: memory(hard)?, soft_bytes: memory(soft)?, soft_seconds })
+}
+
+/// Prints the limits of all classes in one line, as CONFIG GET does.
+pub fn print_output_buffer_limits(limits: &OutputBufferLimits) -> String {
+    joined(ClientClass::ALL.iter().map(|&class| {
+        let name = ["normal", "slave", "pubsub"][class as usize];
+        let limit = limits[class as usize];
+        format!("{name} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+    }))
+}
+
+/// Prints the limits of one class as a line of a file shows them.
+pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> String {
+    let name = ["normal", "replica", "pubsub"][class];
+    format!("{name} {} {} {}", with_unit(limit.hard_bytes), with_unit(limit.soft_bytes), limit.soft_seconds)
+}
+
+/// Reads three numbers between -2000 and 2000.
+pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, String> {
+    let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
+    let mut values = [0; 3];
+    for (value, argument) in values.iter_mut().zip(arguments) {
+        let number = lenient(argument).filter(|number| (-2000..=2000).contains(number));
+        *value = number.ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")? as i32;
+    }
+    Ok(values)
+}
+
+/// Prints three numbers.
+pub fn print_oom_score_adjustments(values: &OomScoreAdjustments) -> String {
+    joined(values.iter().map(i32::to_string))
+}
+
+/// Reads addresses; a single empty argument stands for none.
+pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
+    if arguments.len() > ADDRESSES_MAX {
+        return Err("Too many bind addresses specified.".into());
+    }
+    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
+    Ok(arguments.iter().map(|address| String::from_utf8_lossy(address).into()).collect())
+}
+
+/// Reads host and port, or `no one`.
+pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
+    let &[host, port] = arguments else { return Err("wrong number of arguments".into()) };
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        return Ok(None);
+    }
+    let port = lenient(port).and_then(|port| u16::try_from(port).ok()).ok_or("Invalid primary port")?;
+    Ok(Some(Primary { host: String::from_utf8_lossy(host).into(), port }))
+}
+
+/// Prints host and port, or nothing.
+pub fn print_primary(primary: Option<&Primary>) -> String {
+    primary.map_or_else(String::new, |primary| format!("{} {}", primary.host, primary.port))
+}
+
+/// Reads numbers between 0 and 100; a single empty argument stands for none.
+pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
+    if matches!(arguments, [b""]) {
+        return Ok(Vec::new());
+    }
+    arguments
+        .iter()
+        .map(|argument| {
+            let percentile = fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+            if (0.0..=100.0).contains(&percentile) {
+                Ok(percentile)
+            } else {
+                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string())
+            }
+        })
+        .collect()
+}
+
+/// Prints percentiles with at most six decimals.
+pub fn print_percentiles(percentiles: &[f64]) -> String {
+    joined(percentiles.iter().map(|percentile| {
+        let text = format!("{percentile:.6}");
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    }))
+}
+
+fn joined(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(" ")
+}

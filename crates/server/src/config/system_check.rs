@@ -1,0 +1,77 @@
+//! `--check-system`: settings of the system that slow the server down or limit it.
+
+use std::fs;
+
+use nix::sys::resource::{Resource, getrlimit};
+
+/// What a check found.
+enum Finding {
+    Fine,
+    /// The files that tell are not there.
+    Skipped,
+    /// What is wrong and how to change it.
+    Warning(String),
+}
+
+/// Runs all checks: the report for standard output, and whether all is well.
+pub fn run() -> (String, bool) {
+    let checks: [(&str, fn() -> Finding); 3] =
+        [("clocksource", clock_source), ("overcommit", overcommit), ("open-files", open_files)];
+    let mut report = String::new();
+    let mut well = true;
+    for (name, check) in checks {
+        let verdict = match check() {
+            Finding::Fine => "OK".into(),
+            Finding::Skipped => "skipped".into(),
+            Finding::Warning(text) => {
+                well = false;
+                format!("WARNING:\n{text}")
+            }
+        };
+        report += &format!("[{name}]...{verdict}\n");
+    }
+    (report, well)
+}
+
+fn setting(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_string())
+}
+
+/// Some clocks need a system call for each reading.
+fn clock_source() -> Finding {
+    const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    match setting(PATH).as_deref() {
+        None => Finding::Skipped,
+        Some(slow @ ("xen" | "hpet" | "acpi_pm" | "jiffies")) => Finding::Warning(format!(
+            "The kernel reads the time from '{slow}', which is slow. If the machine has a stable TSC, select it:\n\
+             echo tsc > {PATH}"
+        )),
+        Some(_) => Finding::Fine,
+    }
+}
+
+/// Nothing forks here, so the usual heuristic is fine; strict accounting counts memory that is only reserved.
+fn overcommit() -> Finding {
+    match setting("/proc/sys/vm/overcommit_memory").as_deref() {
+        None => Finding::Skipped,
+        Some("2") => Finding::Warning(
+            "The kernel accounts for memory strictly, so an allocation can fail while memory is free:\n\
+             sysctl vm.overcommit_memory=0"
+                .into(),
+        ),
+        Some(_) => Finding::Fine,
+    }
+}
+
+/// Descriptors that the default number of clients and the server's own files need.
+const OPEN_FILES_WANTED: u64 = 10_000 + 32;
+
+fn open_files() -> Finding {
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Err(_) => Finding::Skipped,
+        Ok((_, most)) if most < OPEN_FILES_WANTED => Finding::Warning(format!(
+            "At most {most} files can be open, fewer than the default number of clients: raise 'ulimit -Hn'."
+        )),
+        Ok(_) => Finding::Fine,
+    }
+}
