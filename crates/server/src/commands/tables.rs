@@ -1,0 +1,43 @@
+//! The metadata of every command that Valkey 9.1 has, one table for each group.
+//!
+//! A row exists whether Weft executes the command or not; the [registry](super::registry) binds handlers to rows, and
+//! clients see only what is bound.
+
+use super::spec::CommandSpec;
+
+pub mod bitmap;
+pub mod cluster;
+pub mod connection;
+pub mod generic;
+pub mod geo;
+pub mod hash;
+pub mod hyperloglog;
+pub mod list;
+pub mod pubsub;
+pub mod scripting;
+pub mod server;
+pub mod set;
+pub mod sorted_set;
+pub mod stream;
+pub mod string;
+pub mod transactions;
+
+/// All tables.
+pub const TABLES: &[&[CommandSpec]] = &[
+    bitmap::TABLE,
+    cluster::TABLE,
+    connection::TABLE,
+    generic::TABLE,
+    geo::TABLE,
+    hash::TABLE,
+    hyperloglog::TABLE,
+    list::TABLE,
+    pubsub::TABLE,
+    scripting::TABLE,
+    server::TABLE,
+    set::TABLE,
+    sorted_set::TABLE,
+    stream::TABLE,
+    string::TABLE,
+    transactions::TABLE,
+];

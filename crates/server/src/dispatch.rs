@@ -1,0 +1,3 @@
+//! From a parsed request to its execution.
+
+pub mod keys;
