@@ -1,5 +1,6 @@
 //! From the command line to a running server, and its orderly end.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +9,7 @@ use std::time::Instant;
 use weft_reactor::{Listener, Reactor};
 use weft_sync::Mailbox;
 
-use crate::config::{Config, id};
+use crate::config::{Action, Config, id};
 use crate::coordinator::{Coordinator, say_goodbye};
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
@@ -19,10 +20,22 @@ use crate::worker::Worker;
 
 /// Runs the process.
 pub fn run() -> ExitCode {
-    let config = match Config::from_environment() {
-        Ok(config) => config,
-        Err(end) => return end.report(),
-    };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let started = Action::parse(&arguments).and_then(|action| match action {
+        Action::Show(text) => {
+            print!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::CheckSystem => Ok(check_system()),
+        Action::Run(command_line) => Config::load(&command_line).map(run_with),
+    });
+    started.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run_with(config: Config) -> ExitCode {
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -36,7 +49,7 @@ fn serve(config: Config) -> std::io::Result<()> {
     let workers = worker_count(&config);
     let reactor = Reactor::new()?;
     let (jobs_in, jobs_out) = crate::background::queue();
-    crate::commands::install(&config.renamed_commands()).map_err(std::io::Error::other)?;
+    crate::commands::install(&renames(&config)).map_err(std::io::Error::other)?;
     let listeners = listen(&config)?;
     // One seat a worker, the background threads, and a few to spare for what comes and goes.
     let seats = workers + crate::background::THREADS + 2;
@@ -125,4 +138,15 @@ fn run_id() -> String {
         fastrand::fill(&mut bytes);
     }
     hex::encode(bytes)
+}
+
+fn renames(config: &Config) -> Vec<(Vec<u8>, Vec<u8>)> {
+    config
+        .renamed_commands()
+        .iter()
+        .filter_map(|directive| match directive.arguments.as_slice() {
+            [from, to] => Some((from.clone(), to.clone())),
+            _ => None,
+        })
+        .collect()
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Event, Reactor, Received, Sent, Socket};
 
 use crate::commands::context::{After, background_job};
-use crate::config::id;
+use crate::config::{ClientClass, id};
 use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
@@ -520,7 +520,7 @@ impl Worker {
 
     fn check_output_limit(&mut self, token: usize, in_flight: usize) {
         let now_ms = self.thread.now_ms;
-        let limits = self.server().config.output_buffer_limit();
+        let limits = self.server().config.output_buffer_limits()[ClientClass::Normal as usize];
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -531,7 +531,7 @@ impl Worker {
         } else if connection.over_soft_limit_since_ms == 0 {
             connection.over_soft_limit_since_ms = now_ms;
         }
-        let soft = above_soft && now_ms - connection.over_soft_limit_since_ms > limits.soft_seconds * 1000;
+        let soft = above_soft && now_ms - connection.over_soft_limit_since_ms > limits.soft_seconds.max(0) as u64 * 1000;
         if hard || soft {
             let line = connection.client.describe(now_ms, connection.buffers(in_flight));
             crate::observe::log::warning!(

@@ -105,9 +105,8 @@ fn is_unpause(command: &Command<Binding>) -> bool {
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let setting = server.config.text(id::ENABLE_DEBUG_COMMAND);
     let local = client.address.starts_with("127.") || client.address.starts_with("[::1]") || client.address.starts_with('/');
-    let allowed = match setting.as_ref() {
+    let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
         "yes" => true,
         "local" => local,
         _ => false,

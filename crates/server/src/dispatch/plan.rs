@@ -171,31 +171,18 @@ impl Planner<'_> {
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
         let kind = match self.commands.lookup(args) {
-            Lookup::Found(command) if command.spec.accepts(args.len()) => {
-                if command.handler.mode == Mode::Leased {
-                    keys::walk(command, args, &mut |position: keys::KeyPosition| {
-                        let hash = self.keyspace.hasher.hash(args.at(position.index));
-                        let slot = KeyHasher::slot(hash);
-                        plans.keys.push(PlannedKey {
-                            hash,
-                            argument: position.index as u32,
-                            slot: slot as u16,
-                            write: position.writes(),
-                            lease: 0,
-                        });
+            Lookup::Found(command) if command.spec.accepts_arg_count(args.len()) => {
+                let exclusive = command.handler.mode == Mode::Exclusive;
+                keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
+                    let hash = self.keyspace.hasher.hash(args.at(position.index));
+                    plans.keys.push(PlannedKey {
+                        hash,
+                        argument: position.index as u32,
+                        slot: KeyHasher::slot(hash) as u16,
+                        write: exclusive || !position.flags.is_read_only(),
+                        lease: 0,
                     });
-                } else {
-                    keys::walk(command, args, &mut |position: keys::KeyPosition| {
-                        let hash = self.keyspace.hasher.hash(args.at(position.index));
-                        plans.keys.push(PlannedKey {
-                            hash,
-                            argument: position.index as u32,
-                            slot: KeyHasher::slot(hash) as u16,
-                            write: true,
-                            lease: 0,
-                        });
-                    });
-                }
+                });
                 Kind::Command(command)
             }
             _ => Kind::Unknown,

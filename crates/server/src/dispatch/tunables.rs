@@ -50,7 +50,7 @@ impl Tunables {
         let threshold_ns = |parameter| {
             u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000))
         };
-        let policy = config.text(id::MAXMEMORY_POLICY);
+        let policy = config.choice(id::MAXMEMORY_POLICY);
         Tunables {
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
