@@ -1,0 +1,58 @@
+//! Which CPUs a thread may run on.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The CPUs the calling thread may run on, ascending.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect())
+}
+
+/// Confines the calling thread, and threads it starts later, to `cpus`. Fails with `InvalidInput` if
+/// none of them exists or is allowed here, or a number is beyond what the kernel's set can hold.
+pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Reads a list as the `*-cpulist` options take it: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to
+/// 20). `None` if it is malformed, or names a CPU beyond what the kernel's set can hold.
+pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = match range.split_once('-') {
+            Some(ends) => ends,
+            None if range.len() == part.len() => (range, range),
+            None => return None,
+        };
+        let (first, last) = (number(first)?, number(last)?);
+        let step = number(step).filter(|&step| step > 0)?;
+        if first > last || last >= CpuSet::MAX_CPU {
+            return None;
+        }
+        cpus.extend((first..=last).step_by(step));
+    }
+    Some(cpus)
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn number(text: &str) -> Option<usize> {
+    let text = text.trim();
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests;

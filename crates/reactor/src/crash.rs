@@ -1,0 +1,294 @@
+//! The crash report: what is written when the process is about to die of a fault or an abort.
+//!
+//! ```text
+//!   fault ─▶ facts: signal, address, thread, registers   async-signal-safe, cannot hang
+//!         ─▶ backtrace with names                        may allocate, lock or fault: so an alarm is
+//!         ─▶ end line                                    set, and a second fault ends it
+//!         ─▶ default action, the same signal again       core dump and exit status as without us
+//! ```
+//!
+//! The backtrace needs room that std's own signal stacks do not have. Threads that want one hold an
+//! [`AlternateStack`]; without it the report says where the code was and leaves the backtrace out,
+//! unless the thread's normal stack is in use (aborts and panics, mostly).
+
+use std::backtrace::Backtrace;
+use std::ffi::{c_int, c_void};
+use std::fmt::Write as _;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::emergency::EmergencyLog;
+use crate::signal_action;
+
+const FATAL: [(c_int, &str); 5] = [
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGABRT, "SIGABRT"),
+];
+
+/// Room for looking up names of frames.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// On an alternate stack smaller than this no backtrace is attempted.
+const BACKTRACE_STACK_BYTES: usize = 256 * 1024;
+
+/// How long the backtrace may take before the process dies without it.
+const BACKTRACE_SECONDS: u32 = 5;
+
+static FACTS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new();
+/// The thread that writes the report; 0 while all is well.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+/// The signal it died of.
+static CAUSE: AtomicI32 = AtomicI32::new(0);
+
+/// Writes a crash report to the emergency log (see [`set_emergency_log`](crate::set_emergency_log))
+/// when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT, and lets it die of it.
+/// `facts` (version, build, process id, …) are printed in the report as `name:value` lines. Fails
+/// with `AlreadyExists` the second time.
+pub fn install_crash_handler(facts: &'static [(&'static str, &'static str)]) -> io::Result<()> {
+    FACTS
+        .set(facts)
+        .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+    for (signal, _) in FATAL {
+        // SAFETY: rule 2; see `report_crash`.
+        unsafe { signal_action::handle(signal, report_crash, 0)? };
+    }
+    Ok(())
+}
+
+/// Gives the calling thread a signal stack that is large enough for a backtrace, until dropped.
+#[derive(Debug)]
+pub struct AlternateStack {
+    base: *mut c_void,
+    before: libc::stack_t,
+    /// Belongs to the thread that made it.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl AlternateStack {
+    /// Puts a new stack into service. Fails if memory is exhausted.
+    pub fn install() -> io::Result<Self> {
+        // SAFETY: rule 4; a fresh private mapping, not shared with anything.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags =
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+            libc::mmap(std::ptr::null_mut(), STACK_BYTES, protection, flags, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let new = libc::stack_t {
+            ss_sp: base,
+            ss_flags: 0,
+            ss_size: STACK_BYTES,
+        };
+        match exchange_stack(Some(new)) {
+            Ok(before) => Ok(Self {
+                base,
+                before,
+                _not_send: PhantomData,
+            }),
+            Err(error) => {
+                // SAFETY: rule 4; the mapping did not go into service.
+                unsafe { libc::munmap(base, STACK_BYTES) };
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for AlternateStack {
+    fn drop(&mut self) {
+        // std put its own stack here before ours; it is still mapped, and std takes it away itself.
+        if exchange_stack(Some(self.before)).is_ok() {
+            // SAFETY: rule 4; the stack is out of service, and only this thread used it.
+            unsafe { libc::munmap(self.base, STACK_BYTES) };
+        }
+    }
+}
+
+/// Puts `new` into service, if given, and tells what was there before. Async-signal-safe.
+fn exchange_stack(new: Option<libc::stack_t>) -> io::Result<libc::stack_t> {
+    // SAFETY: rule 1; stack_t is integers and a pointer.
+    let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
+    let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: rules 1 and 4; both pointers are null or live, and callers give stacks that are mapped.
+    match unsafe { libc::sigaltstack(new, &raw mut before) } {
+        0 => Ok(before),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Rule 2 holds up to the backtrace, which is its exception.
+extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => CAUSE.store(signal, Ordering::Release),
+        // Reporting crashed in turn: enough.
+        Err(reporter) if reporter == thread => die(CAUSE.load(Ordering::Acquire)),
+        // Another thread crashed first and is going to end the process.
+        Err(_) => wait_for_the_end(),
+    }
+    let log = EmergencyLog::open();
+    log.write(b"\n\n=== WEFT BUG REPORT START: Cut & paste starting from here ===\n");
+    write_facts(log, signal, info, thread);
+    write_registers(log, context);
+    write_backtrace(log);
+    log.write(b"\n=== WEFT BUG REPORT END. Make sure to include from START to END. ===\n\n");
+    die(signal);
+}
+
+fn write_facts(log: EmergencyLog, signal: c_int, info: *const libc::siginfo_t, thread: i32) {
+    // SAFETY: rule 3.
+    let code = unsafe { (*info).si_code };
+    let name = FATAL
+        .iter()
+        .find(|(number, _)| *number == signal)
+        .map_or("?", |(_, name)| name);
+    log.write(b"Weft crashed by signal: ");
+    log.decimal(signal.into());
+    log.write(b" (");
+    log.write(name.as_bytes());
+    log.write(b"), si_code: ");
+    log.decimal(code.into());
+    if code <= 0 {
+        // SAFETY: rule 3; a signal some process sent (code 0 or less) carries its sender.
+        let (process, user) = unsafe { ((*info).si_pid(), (*info).si_uid()) };
+        log.write(b"\nKilled by PID: ");
+        log.decimal(process.into());
+        log.write(b", UID: ");
+        log.decimal(user.into());
+    } else {
+        // SAFETY: rule 3; a fault (code above 0) carries its address.
+        let address = unsafe { (*info).si_addr() };
+        log.write(b"\nAccessing address: 0x");
+        log.hexadecimal(address as u64);
+    }
+    log.write(b"\nThread: ");
+    write_thread_name(log);
+    log.write(b" (");
+    log.decimal(thread.into());
+    log.write(b")\n");
+    for (name, value) in FACTS.get().copied().unwrap_or_default() {
+        log.write(name.as_bytes());
+        log.write(b":");
+        log.write(value.as_bytes());
+        log.write(b"\n");
+    }
+}
+
+fn write_thread_name(log: EmergencyLog) {
+    let mut name = [0u8; 16];
+    // SAFETY: rule 1; PR_GET_NAME writes at most 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    log.write(name.split(|&byte| byte == 0).next().unwrap_or_default());
+}
+
+#[cfg(target_arch = "x86_64")]
+fn write_registers(log: EmergencyLog, context: *const c_void) {
+    const NAMES: [(&str, c_int); 18] = [
+        ("RIP", libc::REG_RIP),
+        ("RSP", libc::REG_RSP),
+        ("RBP", libc::REG_RBP),
+        ("RAX", libc::REG_RAX),
+        ("RBX", libc::REG_RBX),
+        ("RCX", libc::REG_RCX),
+        ("RDX", libc::REG_RDX),
+        ("RSI", libc::REG_RSI),
+        ("RDI", libc::REG_RDI),
+        ("R8 ", libc::REG_R8),
+        ("R9 ", libc::REG_R9),
+        ("R10", libc::REG_R10),
+        ("R11", libc::REG_R11),
+        ("R12", libc::REG_R12),
+        ("R13", libc::REG_R13),
+        ("R14", libc::REG_R14),
+        ("R15", libc::REG_R15),
+        ("EFL", libc::REG_EFL),
+    ];
+    // SAFETY: rule 3.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    log.write(b"\n------ REGISTERS ------\n");
+    for (at, (name, register)) in NAMES.into_iter().enumerate() {
+        log.write(name.as_bytes());
+        log.write(b":");
+        log.hexadecimal(registers[register as usize] as u64);
+        log.write(if at % 3 == 2 { b"\n" } else { b" " });
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn write_registers(log: EmergencyLog, context: *const c_void) {
+    // SAFETY: rule 3.
+    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    log.write(b"\n------ REGISTERS ------\npc:");
+    log.hexadecimal(machine.pc);
+    log.write(b" sp:");
+    log.hexadecimal(machine.sp);
+    for (number, &value) in (0..).zip(&machine.regs) {
+        log.write(if number % 3 == 0 { b"\nx" } else { b" x" });
+        log.decimal(number);
+        log.write(b":");
+        log.hexadecimal(value);
+    }
+    log.write(b"\n");
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn write_registers(log: EmergencyLog, _: *const c_void) {
+    log.write(b"\nRegisters are not known for this architecture.\n");
+}
+
+fn write_backtrace(log: EmergencyLog) {
+    log.write(b"\n------ STACK TRACE ------\n");
+    let Ok(stack) = exchange_stack(None) else {
+        return;
+    };
+    if stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < BACKTRACE_STACK_BYTES {
+        log.write(b"(left out: this thread's signal stack is too small)\n");
+        return;
+    }
+    // SAFETY: rule 2; `give_up` obeys it.
+    if unsafe { signal_action::handle(libc::SIGALRM, give_up, 0) }.is_err() {
+        return;
+    }
+    // SAFETY: rule 2; `alarm` touches no memory.
+    unsafe { libc::alarm(BACKTRACE_SECONDS) };
+    let mut log = log;
+    // Writing to this log cannot fail.
+    let _ = write!(log, "{}", Backtrace::force_capture());
+    // SAFETY: as above.
+    unsafe { libc::alarm(0) };
+}
+
+/// The backtrace hangs, on a lock the crashed thread holds: end without it. Rule 2 holds.
+extern "C" fn give_up(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    EmergencyLog::open()
+        .write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
+    die(CAUSE.load(Ordering::Acquire));
+}
+
+/// Dies of `signal`, now: the handler that calls this may run inside another one, which must not go
+/// on, so the signal is unblocked first.
+fn die(signal: c_int) -> ! {
+    if signal_action::reset(signal).is_ok() && signal_action::unblock(signal).is_ok() {
+        signal_action::raise(signal);
+    }
+    // SAFETY: rule 2; `_exit` is async-signal-safe and does not return.
+    unsafe { libc::_exit(1) };
+}
+
+fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: rule 2; `pause` is async-signal-safe.
+        unsafe { libc::pause() };
+    }
+}
+
+#[cfg(test)]
+mod tests;

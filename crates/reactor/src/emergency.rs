@@ -1,0 +1,74 @@
+//! Where signal handlers write: a descriptor they can reach without a lock.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+static LOG: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Makes `log` (a duplicate of the log file's descriptor) the place crash reports and last words go
+/// to, for the rest of the process; until then it is standard output. Gives `log` back if there is
+/// one already.
+pub fn set_emergency_log(log: OwnedFd) -> Result<(), OwnedFd> {
+    LOG.set(log)
+}
+
+/// Writes without locks, buffers or allocation: fit for signal handlers.
+#[derive(Clone, Copy)]
+pub(crate) struct EmergencyLog(BorrowedFd<'static>);
+
+impl EmergencyLog {
+    /// Reading a `OnceLock` is one atomic load.
+    pub(crate) fn open() -> Self {
+        Self(LOG.get().map_or(rustix::stdio::stdout(), AsFd::as_fd))
+    }
+
+    /// Writes everything, or stops at an error: there is nobody left to tell.
+    pub(crate) fn write(self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match rustix::io::write(self.0, bytes) {
+                Ok(0) => return,
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    pub(crate) fn decimal(self, value: i64) {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        let mut rest = value.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            self.write(b"-");
+        }
+        self.write(&digits[at..]);
+    }
+
+    /// Sixteen hexadecimal digits.
+    pub(crate) fn hexadecimal(self, value: u64) {
+        let mut digits = [0u8; 16];
+        for (at, digit) in digits.iter_mut().enumerate() {
+            let nibble = (value >> (60 - 4 * at)) & 0xf;
+            *digit = b"0123456789abcdef"[nibble as usize];
+        }
+        self.write(&digits);
+    }
+}
+
+impl fmt::Write for EmergencyLog {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.write(text.as_bytes());
+        Ok(())
+    }
+}

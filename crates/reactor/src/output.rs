@@ -1,0 +1,110 @@
+//! Bytes to send: copied ones, with big shared values spliced in where they belong.
+//!
+//! ```text
+//!   bytes:   $20000\r\n | \r\n:1\r\n$30000\r\n | \r\n
+//!                       ▲                      ▲
+//!   shared:        (8, value A)           (26, value B)
+//! ```
+//!
+//! A shared value is sent from where it lies, between the bytes before its position and those after.
+
+/// A reference-counted value lent to the socket. It is dropped when the kernel has taken all of it,
+/// or when the connection is.
+pub type SharedBytes = Box<dyn AsRef<[u8]> + Send>;
+
+/// The output of one connection. Reply writers append to [`bytes`](Self::bytes) directly.
+#[derive(Default)]
+pub struct Output {
+    /// The copied bytes. Appending is always fine; shortening is [`truncate`](Self::truncate)'s and
+    /// [`clear`](Self::clear)'s business once shared values are in.
+    pub bytes: Vec<u8>,
+    /// Positions in `bytes`, ascending, and what is sent when they are reached.
+    pub(crate) shared: Vec<(usize, SharedBytes)>,
+    pub(crate) shared_len: usize,
+}
+
+/// A place in an [`Output`] to come back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    bytes: usize,
+    shared: usize,
+}
+
+impl Output {
+    /// An empty output; allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.shared.is_empty()
+    }
+
+    /// How many bytes there are to send, shared ones included.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.shared_len
+    }
+
+    /// Sends `value` after the bytes that are here now.
+    pub fn push_shared(&mut self, value: SharedBytes) {
+        self.shared_len += value.as_ref().as_ref().len();
+        self.shared.push((self.bytes.len(), value));
+    }
+
+    /// Empties the output and keeps its allocation.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.shared.clear();
+        self.shared_len = 0;
+    }
+
+    /// The current end.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes.len(),
+            shared: self.shared.len(),
+        }
+    }
+
+    /// Takes back everything that was appended since `mark` was taken.
+    pub fn truncate(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        for (_, value) in self.shared.drain(mark.shared.min(self.shared.len())..) {
+            self.shared_len -= value.as_ref().as_ref().len();
+        }
+    }
+
+    /// Appends all of `other`, leaving it empty with its allocation. Bytes are copied, shared values
+    /// moved.
+    pub fn append(&mut self, other: &mut Output) {
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.shared.extend(
+            other
+                .shared
+                .drain(..)
+                .map(|(position, value)| (base + position, value)),
+        );
+        self.shared_len += other.shared_len;
+        other.clear();
+    }
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shared = self
+            .shared
+            .iter()
+            .map(|(position, value)| (*position, value.as_ref().as_ref().len()));
+        let shared: Vec<(usize, usize)> = shared.collect();
+        formatter
+            .debug_struct("Output")
+            .field("bytes", &self.bytes.len())
+            .field("shared", &shared)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

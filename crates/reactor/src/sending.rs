@@ -1,0 +1,289 @@
+//! Output in flight: a queue of batches, sent from the front, in order, across partial writes.
+//!
+//! The front batch may be in the kernel's hands (a completion backend hands out pointers into it), so
+//! it is only ever advanced, never appended to. Batches behind it still absorb small output, so that
+//! a stream of short messages to a slow reader costs bytes and not one allocation each.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::iter;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use crate::{Output, SharedBytes, Socket};
+
+/// The most pieces the kernel takes in one call (`UIO_MAXIOV`).
+const MOST_PIECES: usize = 1024;
+
+/// Output up to this size is copied behind what waits instead of being queued on its own.
+const ABSORBED_BYTES: usize = 16 * 1024;
+
+/// A waiting batch that has grown to this size absorbs no more.
+const FULL_BATCH_BYTES: usize = 64 * 1024;
+
+/// One output, and how far it has been sent.
+struct Batch {
+    bytes: Vec<u8>,
+    /// How many of `bytes` the kernel has taken.
+    sent: usize,
+    /// What is not sent yet; the front one possibly in part.
+    shared: VecDeque<(usize, SharedBytes)>,
+    /// How much of the front shared value the kernel has taken.
+    shared_sent: usize,
+}
+
+impl Batch {
+    fn new(output: Output, sent: usize) -> Self {
+        Self {
+            bytes: output.bytes,
+            sent,
+            shared: output.shared.into(),
+            shared_sent: 0,
+        }
+    }
+
+    /// The allocations of a batch that is sent, as an empty output.
+    fn into_output(mut self) -> Output {
+        self.bytes.clear();
+        self.shared.clear();
+        Output {
+            bytes: self.bytes,
+            shared: self.shared.into(),
+            shared_len: 0,
+        }
+    }
+
+    /// Takes note that the kernel took `count` more bytes. What is left of `count` belongs to the
+    /// batches behind: the batch is finished then.
+    fn advance(&mut self, mut count: usize) -> usize {
+        loop {
+            let boundary = self
+                .shared
+                .front()
+                .map_or(self.bytes.len(), |(at, _)| self.position(*at));
+            let plain = count.min(boundary - self.sent);
+            self.sent += plain;
+            count -= plain;
+            let Some((_, value)) = self.shared.front() else {
+                return count;
+            };
+            let left = value
+                .as_ref()
+                .as_ref()
+                .len()
+                .saturating_sub(self.shared_sent);
+            if self.sent < boundary || count < left {
+                self.shared_sent += count;
+                return 0;
+            }
+            count -= left;
+            self.shared_sent = 0;
+            self.shared.pop_front();
+        }
+    }
+
+    /// A shared value's position, held between what is sent and the end. It always lies there unless
+    /// the output's owner cut `bytes` by hand.
+    fn position(&self, position: usize) -> usize {
+        position.clamp(self.sent, self.bytes.len())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.sent == self.bytes.len() && self.shared.is_empty()
+    }
+
+    fn absorb(&mut self, output: &mut Output) {
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&output.bytes);
+        self.shared.extend(
+            output
+                .shared
+                .drain(..)
+                .map(|(position, value)| (base + position, value)),
+        );
+        output.clear();
+    }
+
+    /// Appends the pieces still to be sent, in order, until `pieces` is full.
+    fn pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>) {
+        let mut add = |piece: &'a [u8]| {
+            if !piece.is_empty() && pieces.len() < MOST_PIECES {
+                pieces.push(IoSlice::new(piece));
+            }
+            pieces.len() < MOST_PIECES
+        };
+        let mut from = self.sent;
+        let mut skip = self.shared_sent;
+        for (position, value) in &self.shared {
+            let to = self.position(*position).max(from);
+            let value = value.as_ref().as_ref();
+            let room = add(&self.bytes[from..to]) && add(&value[skip.min(value.len())..]);
+            if !room {
+                return;
+            }
+            from = to;
+            skip = 0;
+        }
+        add(&self.bytes[from..]);
+    }
+}
+
+/// Output the kernel has not taken yet, in order. Travels with a connection that changes reactors.
+#[derive(Default)]
+pub struct Unsent {
+    batches: VecDeque<Batch>,
+    len: usize,
+}
+
+impl Unsent {
+    /// How many bytes the kernel has not taken.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the kernel has taken everything.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Sends `output`, of which nothing precedes it in flight. What the socket does not take now
+    /// stays here; otherwise `output` is left empty, with its allocation. On an error `output` is
+    /// emptied: the stream is broken, and a part of it may have been sent.
+    pub(crate) fn send(&mut self, socket: &Socket, output: &mut Output) -> io::Result<()> {
+        debug_assert!(self.is_empty(), "output would overtake what is in flight");
+        let total = output.len();
+        let result = if output.shared.is_empty() {
+            self.send_plain(socket, output)
+        } else {
+            self.send_pieces(socket, output)
+        };
+        match result {
+            Ok(sent) => self.len = total - sent,
+            Err(_) => output.clear(),
+        }
+        result.map(drop)
+    }
+
+    fn send_plain(&mut self, socket: &Socket, output: &mut Output) -> io::Result<usize> {
+        let sent = taken(|| rustix::net::send(socket, &output.bytes, SendFlags::NOSIGNAL))?;
+        if sent == output.bytes.len() {
+            output.clear();
+        } else {
+            self.batches
+                .push_back(Batch::new(std::mem::take(output), sent));
+        }
+        Ok(sent)
+    }
+
+    fn send_pieces(&mut self, socket: &Socket, output: &mut Output) -> io::Result<usize> {
+        let mut batch = Batch::new(std::mem::take(output), 0);
+        let mut total = 0;
+        loop {
+            let (sent, blocked) = send_vectored(socket, iter::once(&batch))?;
+            total += sent;
+            batch.advance(sent);
+            if batch.is_finished() {
+                *output = batch.into_output();
+                return Ok(total);
+            }
+            if blocked {
+                self.batches.push_back(batch);
+                return Ok(total);
+            }
+        }
+    }
+
+    /// Queues `output` behind what is in flight and leaves it empty.
+    pub(crate) fn enqueue(&mut self, output: &mut Output) {
+        self.len += output.len();
+        let behind_front = self.batches.len() > 1;
+        match self.batches.back_mut() {
+            Some(last)
+                if behind_front
+                    && output.bytes.len() <= ABSORBED_BYTES
+                    && last.bytes.len() < FULL_BATCH_BYTES =>
+            {
+                last.absorb(output);
+            }
+            _ => self
+                .batches
+                .push_back(Batch::new(std::mem::take(output), 0)),
+        }
+    }
+
+    /// Sends until the socket takes no more or nothing is left.
+    pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
+        while !self.is_empty() {
+            let (sent, blocked) = send_vectored(socket, self.batches.iter())?;
+            self.advance(sent);
+            if blocked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.len = self.len.saturating_sub(sent);
+        while let Some(front) = self.batches.front_mut() {
+            sent = front.advance(sent);
+            if !front.is_finished() {
+                return;
+            }
+            self.batches.pop_front();
+        }
+        debug_assert_eq!(
+            (sent, self.len),
+            (0, 0),
+            "more was sent than was there, or less"
+        );
+    }
+}
+
+impl std::fmt::Debug for Unsent {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Unsent")
+            .field("bytes", &self.len)
+            .finish()
+    }
+}
+
+/// Offers the pieces of `batches` in one call. Returns what was taken, and whether the socket is full:
+/// it took less than it was offered.
+fn send_vectored<'a>(
+    socket: &Socket,
+    batches: impl Iterator<Item = &'a Batch>,
+) -> io::Result<(usize, bool)> {
+    let mut pieces = Vec::new();
+    for batch in batches {
+        batch.pieces(&mut pieces);
+        if pieces.len() == MOST_PIECES {
+            break;
+        }
+    }
+    let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+    if offered == 0 {
+        return Ok((0, false));
+    }
+    let mut no_control = SendAncillaryBuffer::default();
+    let sent =
+        taken(|| rustix::net::sendmsg(socket, &pieces, &mut no_control, SendFlags::NOSIGNAL))?;
+    Ok((sent, sent < offered))
+}
+
+/// Bytes taken by the kernel: none if the socket is full.
+fn taken(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
+    loop {
+        match send() {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! A connected stream socket, TCP or Unix, with the names and options Valkey gives it.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// What is printed for an address that cannot be had.
+const UNKNOWN_ADDRESS: &str = "?:0";
+
+/// How many unanswered keep-alive probes end a connection.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// A connected socket. Closing it is dropping it.
+#[derive(Debug)]
+pub enum Socket {
+    /// A TCP connection, over IPv4 or IPv6.
+    Tcp(TcpStream),
+    /// A connection over a Unix domain socket.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Begins to connect to `address` without waiting for the outcome.
+    ///
+    /// The socket can be registered and sent to at once: output waits in flight until the
+    /// connection stands. A refusal is reported as readable, and receiving returns the reason.
+    pub fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Self::Tcp(socket.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The other end's address as Valkey prints it: `127.0.0.1:6379`, `[::1]:6379`,
+    /// `/tmp/weft.sock:0`, or `?:0` when the peer is gone already.
+    pub fn peer_name(&self) -> String {
+        match self {
+            Self::Tcp(stream) => tcp_name(stream.peer_addr()),
+            Self::Unix(stream) => unix_name(stream),
+        }
+    }
+
+    /// Our end's address, printed like [`peer_name`](Self::peer_name).
+    pub fn local_name(&self) -> String {
+        match self {
+            Self::Tcp(stream) => tcp_name(stream.local_addr()),
+            Self::Unix(stream) => unix_name(stream),
+        }
+    }
+
+    /// The descriptor's number, as CLIENT LIST shows it.
+    pub fn fd(&self) -> i32 {
+        self.as_fd().as_raw_fd()
+    }
+
+    /// Whether this is a Unix domain socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+
+    /// Probes an idle peer after `seconds`, and then three times, each a third of that apart, before
+    /// giving it up. Zero switches probing off. Unix sockets need no probes: success.
+    pub fn set_keepalive(&self, seconds: u32) -> io::Result<()> {
+        let Self::Tcp(stream) = self else {
+            return Ok(());
+        };
+        sockopt::set_socket_keepalive(stream, seconds > 0)?;
+        if seconds > 0 {
+            sockopt::set_tcp_keepidle(stream, Duration::from_secs(seconds.into()))?;
+            let interval = (seconds / KEEPALIVE_PROBES).max(1);
+            sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval.into()))?;
+            sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+        }
+        Ok(())
+    }
+
+    /// Sends small segments at once (`true`) or lets TCP gather them (`false`). Unix sockets always
+    /// send at once: success.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(nodelay),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Ends both directions; the peer sees the end of the stream. Fails if the peer already did.
+    pub fn shutdown_both(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        }
+    }
+
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Self {
+        Self::Unix(stream)
+    }
+}
+
+fn tcp_name(address: io::Result<SocketAddr>) -> String {
+    match address {
+        Ok(SocketAddr::V4(address)) => address.to_string(),
+        // Not Display of the whole address: that would add a scope, which Valkey does not print.
+        Ok(SocketAddr::V6(address)) => format!("[{}]:{}", address.ip(), address.port()),
+        Err(_) => UNKNOWN_ADDRESS.to_owned(),
+    }
+}
+
+/// A Unix client has no name of its own, so both ends go by the path that was listened on: the local
+/// address of an accepted socket, the peer's address of a connecting one.
+fn unix_name(stream: &UnixStream) -> String {
+    let path_of =
+        |address: UnixAddress| address.as_pathname().map(|path| path.display().to_string());
+    let local = stream.local_addr().ok().and_then(path_of);
+    match local.or_else(|| stream.peer_addr().ok().and_then(path_of)) {
+        Some(path) => format!("{path}:0"),
+        None => UNKNOWN_ADDRESS.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! Ending another thread's wait.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Wakes the [`Reactor`](crate::Reactor) it was taken from; clones wake the same one.
+///
+/// Each call is a system call, so callers with much to say coalesce (wake only when the mailbox was
+/// empty). A wake-up that comes while the reactor is not waiting ends its next wait: none is lost.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    eventfd: Arc<OwnedFd>,
+}
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            eventfd: Arc::new(eventfd),
+        })
+    }
+
+    /// Makes the reactor's current wait, or else its next one, return.
+    ///
+    /// The eventfd is watched for edges and never read: every write is an edge. Its counter would
+    /// overflow after 2^64 - 2 writes, which no process lives to see, so the write cannot fail.
+    pub fn wake(&self) {
+        let written = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+        debug_assert!(written.is_ok(), "writing to an eventfd failed: {written:?}");
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+}
