@@ -4,7 +4,7 @@
 //! it, and a backslash takes the special meaning from the byte after it. Patterns that make no
 //! sense have the meaning that they have in Valkey: a class that is not closed ends with the
 //! pattern, the ends of a range may be swapped, and bytes from 0x80 come *before* the others in a
-//! range. An empty string is matched by the empty pattern alone, not even by `*`.
+//! range unless case is ignored. An empty string is matched by the empty pattern alone, not even by `*`.
 //!
 //! Matching takes time proportional to both lengths per star. A star tries to match the rest of the
 //! pattern at every place of the string. Where one star fails at all places, so would it for
@@ -104,17 +104,24 @@ impl Matcher {
         (found != negated, rest)
     }
 
-    /// Compares as signed bytes. The ends are put in order before their case is ignored.
+    /// The ends are put in order before they are ranked.
     fn in_range(&self, start: u8, end: u8, byte: u8) -> bool {
-        let (start, end) = (start as i8, end as i8);
-        let fold = |byte: i8| {
-            if self.ignore_case {
-                byte.to_ascii_lowercase_signed()
-            } else {
-                byte
-            }
+        let (low, high) = if start as i8 > end as i8 {
+            (end, start)
+        } else {
+            (start, end)
         };
-        (fold(start.min(end))..=fold(start.max(end))).contains(&fold(byte as i8))
+        (self.rank(low)..=self.rank(high)).contains(&self.rank(byte))
+    }
+
+    /// Where a byte stands in ranges. Bytes are signed, but to ignore their case makes them
+    /// unsigned, save 0xff, which that takes for the end of a file.
+    fn rank(&self, byte: u8) -> i16 {
+        match byte {
+            0xff => -1,
+            _ if self.ignore_case => i16::from(byte.to_ascii_lowercase()),
+            _ => i16::from(byte as i8),
+        }
     }
 
     fn equal(&self, a: u8, b: u8) -> bool {
@@ -123,17 +130,6 @@ impl Matcher {
         } else {
             a == b
         }
-    }
-}
-
-/// ASCII case of a byte that is ordered as a signed number.
-trait SignedCase {
-    fn to_ascii_lowercase_signed(self) -> Self;
-}
-
-impl SignedCase for i8 {
-    fn to_ascii_lowercase_signed(self) -> Self {
-        (self as u8).to_ascii_lowercase() as i8
     }
 }
 

@@ -53,6 +53,35 @@ fn the_empty_string_matches_the_empty_pattern_alone() {
     assert!(!matches(b"", b"a", false));
 }
 
+#[test]
+fn ranges_with_high_bytes_depend_on_whether_case_is_ignored() {
+    // Pattern, string, whether it matches, whether it does when case is ignored.
+    let cases: [(&[u8], &[u8], bool, bool); 8] = [
+        (b"[\xe9-Z]", b"Y", true, false),
+        (b"[Z-\xe9]", b"Y", true, false),
+        (b"[\x80-Z]", b"z", false, false),
+        (b"[\xe9-Z]", b"\xf0", true, false),
+        (b"[\xff-Z]", b"z", false, true),
+        (b"[Z-\xff]", b"z", false, true),
+        (b"[\xff-Z]", b"Y", true, true),
+        (b"[\x80-\xfe]", b"\xe9", true, true),
+    ];
+    for (pattern, string, exact, folded) in cases {
+        assert_eq!(
+            matches(pattern, string, false),
+            exact,
+            "{}",
+            pattern.escape_ascii()
+        );
+        assert_eq!(
+            matches(pattern, string, true),
+            folded,
+            "{}",
+            pattern.escape_ascii()
+        );
+    }
+}
+
 /// Tries every length for every star.
 fn model(pattern: &[u8], string: &[u8]) -> bool {
     match (pattern, string) {
