@@ -1,0 +1,285 @@
+//! The command line: subcommands, their flags, their help, and what they print.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::compare::{self, Options};
+use crate::control::Control;
+use crate::draw::{KeyOrder, Zipf};
+use crate::error::{Doing, Error, Result};
+use crate::expect;
+use crate::flags::{Flag, Given, flag, help};
+use crate::load::{self, LOADS, MIXED, Subject, Workload};
+use crate::report;
+use crate::run::{self, Shape};
+use crate::sets;
+use crate::template;
+
+#[cfg(test)]
+mod tests;
+
+const SERVER_FLAGS: &[Flag] = &[
+    flag("--host", "HOST", "127.0.0.1", "where the server listens"),
+    flag("--port", "PORT", "6379", "its port"),
+    flag("--protocol", "2|3", "2", "RESP version"),
+];
+
+const DATA_FLAGS: &[Flag] = &[
+    flag("--keys", "N", "3000000", "size of the key space"),
+    flag("--value-size", "BYTES", "64", "bytes of each value"),
+];
+
+const RUN_FLAGS: &[Flag] = &[
+    flag("--load", "NAME", "", "a named load or a mixture such as get:80,set:20 (see `loads`)"),
+    flag("--mix", "MIXTURE", "", "the same as --load"),
+    flag("--command", "COMMAND", "", "a command with placeholders instead of a named load"),
+    flag("--expect", "KIND", "", "the kind of reply of --command"),
+    flag("--expire", "SECONDS", "", "expiry that {expire} sets on written keys"),
+    flag("--zipf", "EXPONENT", "", "Zipf-distributed keys instead of uniform ones, such as 0.99"),
+    flag("--connections", "N", "50", "connections over all threads"),
+    flag("--threads", "N", "1", "client threads"),
+    flag("--pipeline", "N", "1", "most requests on their way per connection"),
+    flag("--rate", "R", "", "open loop: requests per second in total, latency from the due time"),
+    flag("--seconds", "S", "3", "length of the measured window"),
+    flag("--warmup", "S", "0.5", "load before the window"),
+    flag("--drain", "S", "10", "how long replies are awaited after the window"),
+    flag("--verify-every", "N", "16", "compare the full value in every N-th reply"),
+    flag("--seed", "N", "1", "seed of all random choices"),
+    flag("--cores", "LIST", "", "cores for the client threads, such as 1 or 2,3"),
+    flag("--pid", "PID", "", "the server's process (asked for with INFO if the host is local)"),
+    flag("--json", "", "", "print JSON"),
+];
+
+const FILL_FLAGS: &[Flag] = &[
+    flag("--ttl", "SECONDS", "", "expiry of each key"),
+    flag("--command", "COMMAND", load::FILL_STRINGS, "the command that creates one key"),
+    flag("--load", "NAME", "", "create the data that a named load works on"),
+    flag("--connections", "N", "8", "connections"),
+    flag("--pipeline", "N", "64", "requests on their way per connection"),
+    flag("--cores", "LIST", "", "core for the client"),
+];
+
+const COMPARE_FLAGS: &[Flag] = &[
+    flag("--weft", "PATH", "", "the weft-server binary"),
+    flag("--valkey", "PATH", "", "the valkey-server binary; without it only Weft is measured"),
+    flag("--preload", "LIBRARY", "", "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2"),
+    flag("--weft-args", "ARGS", "", "further arguments for Weft, separated by blanks"),
+    flag("--valkey-args", "ARGS", "", "further arguments for Valkey"),
+    flag("--set", "NAME", "smoke", "which loads (below), or several separated by commas, or all"),
+    flag("--rounds", "N", "", "interleaved rounds per load instead of the set's"),
+    flag("--seconds", "S", "", "length of each measured window instead of the set's"),
+    flag("--warmup", "S", "0.3", "load before each window"),
+    flag("--keys", "N", "", "size of the key space instead of the set's"),
+    flag("--connections", "N", "50", "connections"),
+    flag("--server-cores", "LIST", "0", "cores for the servers"),
+    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
+    flag("--out-dir", "FOLDER", "results", "where the Markdown and JSON files go"),
+];
+
+const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
+const FILL_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, FILL_FLAGS];
+const COMPARE_TABLE: &[&[Flag]] = &[COMPARE_FLAGS];
+
+/// Runs the program with its arguments.
+pub fn run(words: &[String]) -> Result<()> {
+    let (name, rest) = match words.split_first() {
+        Some((name, rest)) => (name.as_str(), rest),
+        None => ("--help", words),
+    };
+    let wants_help = rest.iter().any(|word| word == "--help" || word == "-h");
+    match name {
+        "--help" | "-h" | "help" => print!("{}", overview()),
+        "loads" => print!("{}", loads()),
+        "run" | "fill" | "compare" if wants_help => print!("{}", help_for(name)),
+        "run" => run_load(&Given::parse(RUN_TABLE, rest)?)?,
+        "fill" => fill(&Given::parse(FILL_TABLE, rest)?)?,
+        "compare" => compare::compare(&compare_options(&Given::parse(COMPARE_TABLE, rest)?)?)?,
+        _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
+    }
+    Ok(())
+}
+
+fn overview() -> String {
+    "weft-bench: loads a RESP server and measures what a request costs it\n\n\
+     \x20 weft-bench fill      fill the key space, verified by DBSIZE\n\
+     \x20 weft-bench run       run one load: requests/s, server CPU-µs per request, latencies\n\
+     \x20 weft-bench compare   start Weft and Valkey, run a set of loads in turn, write tables\n\
+     \x20 weft-bench loads     list the named loads, placeholders and kinds of replies\n\n\
+     Each has --help. Every reply is checked; a wrong one ends the run with exit code 1.\n\n\
+     \x20 weft-bench fill --keys 3000000 --value-size 512\n\
+     \x20 weft-bench run --load get --value-size 512 --pipeline 16 --cores 1\n\
+     \x20 weft-bench run --command 'GETRANGE {key} 0 9' --expect bulk --rate 20000\n"
+        .to_string()
+}
+
+fn help_for(name: &str) -> String {
+    let (purpose, table) = match name {
+        "run" => ("runs one load", RUN_TABLE),
+        "fill" => ("fills the key space and checks DBSIZE", FILL_TABLE),
+        _ => ("compares Weft with Valkey on this machine", COMPARE_TABLE),
+    };
+    let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help(table));
+    if name == "compare" {
+        text.push_str("\nSets:\n");
+        text.extend(sets::SETS.iter().map(|set| format!("  {:<26} {}\n", set.name, set.about)));
+    }
+    text
+}
+
+fn loads() -> String {
+    let mut text = String::from("Loads:\n");
+    for load in LOADS {
+        text.push_str(&format!("  {:<14} {:<34} {}\n", load.name, load.command, load.expect));
+    }
+    text.push_str(&format!("  {:<14} {MIXED}\n\nPlaceholders:\n", "mixed"));
+    for (name, meaning) in template::PLACEHOLDERS {
+        text.push_str(&format!("  {name:<14} {meaning}\n"));
+    }
+    text.push_str("\nKinds of replies:\n");
+    for (name, meaning) in expect::KINDS {
+        text.push_str(&format!("  {name:<14} {meaning}\n"));
+    }
+    text
+}
+
+fn address(given: &Given) -> Result<SocketAddr> {
+    let host = given.text("--host").unwrap_or_default();
+    let port: u16 = given.number("--port", 1)?;
+    let mut found = (host, port).to_socket_addrs().doing(format!("looking up {host}"))?;
+    found.next().ok_or_else(|| Error::Usage(format!("{host} has no address")))
+}
+
+fn protocol(given: &Given) -> Result<u8> {
+    match given.number("--protocol", 2)? {
+        protocol @ (2 | 3) => Ok(protocol),
+        _ => Err(Error::Usage("--protocol must be 2 or 3".into())),
+    }
+}
+
+fn seconds(given: &Given, name: &str, least: f64) -> Result<Duration> {
+    let seconds = given.number(name, least)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| Error::Usage(format!("{name} is too large")))
+}
+
+fn workload(given: &Given) -> Result<Workload> {
+    let keys = given.number("--keys", 1)?;
+    let order = match given.parsed::<f64>("--zipf")? {
+        None => KeyOrder::Uniform { keys },
+        Some(exponent) if exponent > 0.0 && exponent < 20.0 => {
+            KeyOrder::Zipf(Zipf::new(keys, exponent))
+        }
+        Some(_) => return Err(Error::Usage("--zipf must be above 0 and below 20".into())),
+    };
+    let subject = Subject {
+        order,
+        value_size: given.number("--value-size", 0)?,
+        expire_s: given.parsed("--expire")?,
+        verify_every: given.number("--verify-every", 1)?,
+    };
+    match (given.text("--load"), given.text("--mix"), given.text("--command")) {
+        (Some(name), None, None) | (None, Some(name), None) => Workload::named(name, &subject),
+        (None, None, Some(command)) => {
+            let expect = given.text("--expect");
+            let expect = expect.ok_or_else(|| Error::Usage("--command needs --expect".into()))?;
+            Workload::command(command, expect, &subject)
+        }
+        _ => Err(Error::Usage("give one of --load, --mix, --command".into())),
+    }
+}
+
+/// The server's process: as given, or by INFO where it runs on this machine.
+fn server_pid(given: &Given, address: SocketAddr) -> Result<Option<u32>> {
+    if let Some(pid) = given.parsed("--pid")? {
+        return Ok(Some(pid));
+    }
+    if !address.ip().is_loopback() {
+        return Ok(None);
+    }
+    let pid = Control::connect(address, 2)?.info("process_id")?;
+    Ok(pid.and_then(|pid| pid.parse().ok()))
+}
+
+fn run_load(given: &Given) -> Result<()> {
+    let address = address(given)?;
+    let workload = workload(given)?;
+    let rate: Option<f64> = given.parsed("--rate")?;
+    if rate.is_some_and(|rate| !(rate > 0.0 && rate < 1e9)) {
+        return Err(Error::Usage("--rate must be above 0".into()));
+    }
+    let shape = Shape {
+        address,
+        connections: given.number("--connections", 1)?,
+        threads: given.number("--threads", 1)?,
+        pipeline: given.number("--pipeline", 1)?,
+        rate,
+        warmup: seconds(given, "--warmup", 0.0)?,
+        window: seconds(given, "--seconds", 0.001)?,
+        drain: seconds(given, "--drain", 0.0)?,
+        seed: given.number("--seed", 0)?,
+        protocol: protocol(given)?,
+        cores: given.numbers("--cores")?,
+        server_pid: server_pid(given, address)?,
+    };
+    let measurement = run::measure(&shape, &workload)?;
+    if given.has("--json") {
+        println!("{:#}", report::measurement_json(&measurement));
+    } else {
+        print!("{}", report::measurement_text(&measurement));
+    }
+    Ok(())
+}
+
+fn fill(given: &Given) -> Result<()> {
+    let address = address(given)?;
+    let command = match given.text("--load") {
+        Some(name) => load::find(name)?.fill,
+        None => given.text("--command").unwrap_or_default(),
+    };
+    let keys = given.number("--keys", 1)?;
+    let filling = compare::Filling {
+        command,
+        keys,
+        value_size: given.number("--value-size", 0)?,
+        ttl_s: given.parsed("--ttl")?,
+        connections: given.number("--connections", 1)?,
+        pipeline: given.number("--pipeline", 1)?,
+        cores: given.numbers("--cores")?,
+    };
+    let mut control = Control::connect(address, protocol(given)?)?;
+    let before = control.key_count()?;
+    let time = compare::fill(address, &filling)?;
+    let after = control.key_count()?;
+    // Keys that were there before may be the same ones.
+    if after < keys || after > before + keys {
+        return Err(Error::Server(format!("DBSIZE is {after} after filling {keys} keys (was {before})")));
+    }
+    let summary = json!({ "keys": keys, "dbsize": after, "seconds": time.as_secs_f64() });
+    println!("{summary}");
+    Ok(())
+}
+
+fn compare_options(given: &Given) -> Result<Options> {
+    let words = |name| -> Vec<String> {
+        given.text(name).unwrap_or_default().split_whitespace().map(str::to_string).collect()
+    };
+    let weft = given.text("--weft").ok_or_else(|| Error::Usage("--weft is needed".into()))?;
+    Ok(Options {
+        weft: PathBuf::from(weft),
+        valkey: given.text("--valkey").map(PathBuf::from),
+        preload: given.text("--preload").map(PathBuf::from),
+        weft_args: words("--weft-args"),
+        valkey_args: words("--valkey-args"),
+        sets: sets::named(given.text("--set").unwrap_or_default())?,
+        rounds: given.text("--rounds").map(|_| given.number("--rounds", 1)).transpose()?,
+        window: given.text("--seconds").map(|_| seconds(given, "--seconds", 0.001)).transpose()?,
+        warmup: seconds(given, "--warmup", 0.0)?,
+        keys: given.text("--keys").map(|_| given.number("--keys", 1)).transpose()?,
+        connections: given.number("--connections", 1)?,
+        server_cores: given.numbers("--server-cores")?,
+        client_cores: given.numbers("--client-cores")?,
+        out_dir: PathBuf::from(given.text("--out-dir").unwrap_or_default()),
+    })
+}

@@ -1,0 +1,376 @@
+//! `compare`: fresh servers, filled alike, loaded in turn.
+//!
+//! Both servers stay up with their data, and one load runs on one, then on the other, then on the
+//! first again: what a noisy machine does to a minute, it does to both. Ratios are taken within a
+//! round and their median is reported, so a slow spell that covers a whole round cancels out.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use crate::control::Control;
+use crate::draw::KeyOrder;
+use crate::error::{Doing, Error, Result};
+use crate::load::{Subject, Workload};
+use crate::process::{self, CpuSample};
+use crate::report::{IdleRow, LoadRow, MemoryRow, Report, Section};
+use crate::run::{self, Measurement, Shape};
+use crate::server::{Recipe, Server};
+use crate::sets::{Case, Comparison, Dataset, Idle, Program, Set, Side};
+
+/// The full value is compared in every reply whose number is a multiple of this.
+const VERIFY_EVERY: u64 = 16;
+
+/// Resident memory counts as settled when it changes by less than this share between two looks.
+const SETTLED_SHARE: f64 = 0.001;
+
+/// Time between two looks at resident memory.
+const SETTLE_PAUSE: Duration = Duration::from_millis(500);
+
+/// Most looks at resident memory before the last one is taken as it is.
+const SETTLE_LOOKS: usize = 20;
+
+/// What `compare` was asked to do.
+#[derive(Debug)]
+pub struct Options {
+    /// Weft's binary.
+    pub weft: PathBuf,
+    /// Valkey's binary, if it takes part.
+    pub valkey: Option<PathBuf>,
+    /// LD_PRELOAD of Valkey.
+    pub preload: Option<PathBuf>,
+    /// Further arguments of Weft.
+    pub weft_args: Vec<String>,
+    /// Further arguments of Valkey.
+    pub valkey_args: Vec<String>,
+    /// What to run.
+    pub sets: Vec<&'static Set>,
+    /// Rounds instead of the sets'.
+    pub rounds: Option<usize>,
+    /// Window instead of the sets'.
+    pub window: Option<Duration>,
+    /// Load before each window.
+    pub warmup: Duration,
+    /// Key space instead of the sets'.
+    pub keys: Option<u64>,
+    /// Connections of the client.
+    pub connections: usize,
+    /// Cores of the servers where a comparison pins.
+    pub server_cores: Vec<usize>,
+    /// Cores of the client where a comparison pins; one thread each.
+    pub client_cores: Vec<usize>,
+    /// Where the results go.
+    pub out_dir: PathBuf,
+}
+
+/// How a key space is filled.
+#[derive(Debug)]
+pub struct Filling<'a> {
+    /// The command that creates one key.
+    pub command: &'a str,
+    /// How many keys.
+    pub keys: u64,
+    /// Bytes of each value.
+    pub value_size: usize,
+    /// Expiry of each key.
+    pub ttl_s: Option<u64>,
+    /// Connections.
+    pub connections: usize,
+    /// Requests on their way per connection.
+    pub pipeline: u64,
+    /// Core of the client.
+    pub cores: Vec<usize>,
+}
+
+/// Sends the command of `filling` once for each key; gives the time it took.
+pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
+    let subject = Subject {
+        order: KeyOrder::Sequential,
+        value_size: filling.value_size,
+        expire_s: filling.ttl_s,
+        verify_every: 1,
+    };
+    if filling.ttl_s.is_some() && !filling.command.contains("{expire}") {
+        return Err(Error::Usage("an expiry needs {expire} in the command".into()));
+    }
+    let workload = Workload::command(filling.command, "any", &subject)?;
+    if workload.keys_per_request() != 1 {
+        return Err(Error::Usage("a fill command must name one {key} or {id}".into()));
+    }
+    let shape = Shape {
+        address,
+        connections: filling.connections,
+        threads: 1,
+        pipeline: filling.pipeline,
+        rate: None,
+        warmup: Duration::ZERO,
+        window: Duration::ZERO,
+        drain: Duration::ZERO,
+        seed: 0,
+        protocol: 2,
+        cores: filling.cores.clone(),
+        server_pid: None,
+    };
+    run::send_each_once(&shape, &workload, filling.keys)
+}
+
+/// Runs all sets and writes the tables, after each set what is there so far.
+pub fn compare(options: &Options) -> Result<()> {
+    for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
+        if let Some(path) = file.filter(|path| !path.is_file()) {
+            return Err(Error::Usage(format!("there is no file {}", path.display())));
+        }
+    }
+    let mut report = Report::new(process::processor_name(), process::kernel_release());
+    for set in &options.sets {
+        for comparison in set.comparisons {
+            let section = Runner { options, set, comparison }.run(&mut report)?;
+            report.sections.push(section);
+        }
+        for idle in set.idle {
+            report.idle.push(measure_idle(options, idle)?);
+        }
+        write(options, &report)?;
+    }
+    print!("{}", report.markdown());
+    Ok(())
+}
+
+fn write(options: &Options, report: &Report) -> Result<()> {
+    let names: Vec<&str> = options.sets.iter().map(|set| set.name).collect();
+    let folder = &options.out_dir;
+    fs::create_dir_all(folder).doing(format!("creating {}", folder.display()))?;
+    let base = folder.join(format!("compare-{}", names.join("+")));
+    let files = [("md", report.markdown()), ("json", format!("{:#}\n", report.json()))];
+    for (extension, text) in files {
+        let path = base.with_extension(extension);
+        fs::write(&path, text).doing(format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// How to start the server of a side; `None` if its binary does not take part.
+fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
+    let (program, further, preload) = match side.program {
+        Program::Weft => (options.weft.clone(), &options.weft_args, None),
+        Program::Valkey => (options.valkey.clone()?, &options.valkey_args, options.preload.clone()),
+    };
+    let mut arguments: Vec<String> = side.arguments.split_whitespace().map(str::to_string).collect();
+    arguments.extend(further.iter().cloned());
+    let cores = if pinned { options.server_cores.clone() } else { Vec::new() };
+    Some(Recipe { program, arguments, preload, cores })
+}
+
+fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
+    eprintln!("idle, {}: {} s", idle.side.label, idle.seconds);
+    let recipe = recipe(options, &idle.side, false);
+    let recipe = recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
+    let server = Server::start(&recipe)?;
+    thread::sleep(Duration::from_secs(1));
+    let before = CpuSample::of(server.pid())?;
+    thread::sleep(Duration::from_secs_f64(idle.seconds));
+    let cpu_ns = CpuSample::of(server.pid())?.since_ns(&before);
+    let label = idle.side.label.to_string();
+    Ok(IdleRow { label, seconds: idle.seconds, cpu_ms: cpu_ns as f64 / 1e6 })
+}
+
+/// A side that takes part, and its server.
+struct Contestant {
+    side: &'static Side,
+    /// Which of the servers is its own.
+    server: usize,
+}
+
+/// One comparison in progress.
+struct Runner<'a> {
+    options: &'a Options,
+    set: &'a Set,
+    comparison: &'static Comparison,
+}
+
+impl Runner<'_> {
+    fn run(&self, report: &mut Report) -> Result<Section> {
+        let taking_part = |side: &&'static Side| {
+            recipe(self.options, side, self.comparison.pinned).is_some()
+        };
+        let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
+        let mut section = Section {
+            title: self.comparison.title.to_string(),
+            labels: sides.iter().map(|side| side.label.to_string()).collect(),
+            pinned: self.comparison.pinned,
+            loads: Vec::new(),
+            memory: Vec::new(),
+        };
+        for dataset in self.comparison.datasets {
+            self.run_dataset(dataset, &sides, &mut section, report)?;
+        }
+        Ok(section)
+    }
+
+    /// Starts and fills fresh servers, and runs the dataset's loads on them.
+    fn run_dataset(
+        &self,
+        dataset: &Dataset,
+        sides: &[&'static Side],
+        section: &mut Section,
+        report: &mut Report,
+    ) -> Result<()> {
+        let mut servers = Vec::new();
+        let mut contestants = Vec::new();
+        let mut bytes_per_key = Vec::new();
+        let keys = self.options.keys.unwrap_or(dataset.keys);
+        for side in sides {
+            if servers.is_empty() || !self.comparison.one_server {
+                let recipe = recipe(self.options, side, self.comparison.pinned);
+                let Some(recipe) = recipe else { continue };
+                let server = Server::start(&recipe)?;
+                report.note_version(side.label, &mut server.control()?)?;
+                bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
+                servers.push(server);
+            }
+            contestants.push(Contestant { side, server: servers.len() - 1 });
+        }
+        section.memory.push(MemoryRow {
+            value_size: dataset.value_size,
+            ttl: dataset.ttl_s.is_some(),
+            keys,
+            bytes_per_key,
+        });
+        for case in dataset.cases {
+            section.loads.push(self.run_case(dataset, case, keys, &contestants, &servers)?);
+        }
+        Ok(())
+    }
+
+    /// Fills one server; gives the growth of its resident memory per key.
+    fn fill(&self, dataset: &Dataset, keys: u64, side: &Side, server: &Server) -> Result<f64> {
+        let empty = settled_rss_bytes(server.pid())?;
+        let mut expected = 0;
+        for command in dataset.fills {
+            let filling = Filling {
+                command,
+                keys,
+                value_size: dataset.value_size,
+                ttl_s: dataset.ttl_s,
+                connections: 8,
+                pipeline: 64,
+                cores: self.client_cores().first().copied().into_iter().collect(),
+            };
+            let time = fill(server.address, &filling)?;
+            expected += keys;
+            let count = server.control()?.key_count()?;
+            eprintln!("{}: {command}: {keys} keys in {:.1} s", side.label, time.as_secs_f64());
+            if count != expected {
+                let text = format!("{}: DBSIZE is {count} and not {expected}", side.label);
+                return Err(Error::Server(text));
+            }
+        }
+        let full = settled_rss_bytes(server.pid())?;
+        Ok(full.saturating_sub(empty) as f64 / expected.max(1) as f64)
+    }
+
+    /// Runs one load on all sides in turn, round after round.
+    fn run_case(
+        &self,
+        dataset: &Dataset,
+        case: &Case,
+        keys: u64,
+        contestants: &[Contestant],
+        servers: &[Server],
+    ) -> Result<LoadRow> {
+        let subject = Subject {
+            order: KeyOrder::Uniform { keys },
+            value_size: dataset.value_size,
+            expire_s: dataset.ttl_s,
+            verify_every: VERIFY_EVERY,
+        };
+        let workload = Workload::named(case.load, &subject)?;
+        let mut sides: Vec<Vec<Measurement>> = vec![Vec::new(); contestants.len()];
+        for round in 0..self.options.rounds.unwrap_or(self.set.rounds) {
+            for (contestant, measured) in contestants.iter().zip(&mut sides) {
+                let server = &servers[contestant.server];
+                let mut control = server.control()?;
+                if !contestant.side.before_load.is_empty() {
+                    control.call_line(contestant.side.before_load)?;
+                }
+                let shape = self.shape(server, case.pipeline, round as u64);
+                let measurement = run::measure(&shape, &workload)?;
+                log_measurement(contestant.side, case, dataset.value_size, &measurement);
+                measured.push(measurement);
+            }
+        }
+        Ok(LoadRow {
+            load: case.load.to_string(),
+            value_size: dataset.value_size,
+            pipeline: case.pipeline,
+            sides,
+        })
+    }
+
+    fn shape(&self, server: &Server, pipeline: u64, round: u64) -> Shape {
+        let cores = self.client_cores();
+        Shape {
+            address: server.address,
+            connections: self.options.connections,
+            threads: cores.len().max(1),
+            pipeline,
+            rate: None,
+            warmup: self.options.warmup,
+            window: self.options.window.unwrap_or(Duration::from_secs_f64(self.set.seconds)),
+            drain: Duration::from_secs(20),
+            seed: round + 1,
+            protocol: 2,
+            cores,
+            server_pid: Some(server.pid()),
+        }
+    }
+
+    fn client_cores(&self) -> Vec<usize> {
+        if self.comparison.pinned { self.options.client_cores.clone() } else { Vec::new() }
+    }
+}
+
+fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Measurement) {
+    eprintln!(
+        "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
+        side.label,
+        case.load,
+        case.pipeline,
+        measurement.requests_per_s,
+        measurement.server_cpu_us.unwrap_or(f64::NAN),
+        measurement.client_cpu_us,
+        measurement.p999_us,
+    );
+}
+
+/// Resident memory of a server once background work (rehashing, purging) has calmed down.
+fn settled_rss_bytes(pid: u32) -> Result<u64> {
+    let mut last = process::rss_bytes(pid)?;
+    for _ in 0..SETTLE_LOOKS {
+        thread::sleep(SETTLE_PAUSE);
+        let now = process::rss_bytes(pid)?;
+        let change = now.abs_diff(last) as f64;
+        last = now;
+        if change <= last as f64 * SETTLED_SHARE {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+impl Report {
+    /// Remembers which version a side runs.
+    fn note_version(&mut self, label: &str, control: &mut Control) -> Result<()> {
+        if self.versions.iter().any(|(known, _)| known == label) {
+            return Ok(());
+        }
+        let mut parts = Vec::new();
+        for field in ["server_name", "weft_version", "valkey_version", "mem_allocator"] {
+            parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
+        }
+        self.versions.push((label.to_string(), parts.join(", ")));
+        Ok(())
+    }
+}

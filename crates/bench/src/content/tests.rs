@@ -1,0 +1,45 @@
+//! Tests of key numbers and values.
+
+use super::*;
+
+#[test]
+fn digits_are_padded_with_zeros() {
+    let cases: [(u64, &[u8; 12]); 5] = [
+        (0, b"000000000000"),
+        (7, b"000000000007"),
+        (1_234_567, b"000001234567"),
+        (99_999_999, b"000099999999"),
+        (999_999_999_999, b"999999999999"),
+    ];
+    for (number, text) in cases {
+        assert_eq!(&digits::<ID_DIGITS>(number), text);
+    }
+    assert_eq!(&digits::<6>(49), b"000049");
+}
+
+#[test]
+fn a_value_depends_on_its_key_only() {
+    for size in [0, 1, 8, 64, 512, 4096, 100_000] {
+        let values = Values::new(size);
+        let again = Values::new(size);
+        for id in [0, 1, 2, 1_000_000, u64::MAX] {
+            assert_eq!(values.of(id).len(), size);
+            assert_eq!(values.of(id), again.of(id));
+        }
+    }
+}
+
+#[test]
+fn values_of_different_keys_differ() {
+    let values = Values::new(64);
+    let mut all: Vec<&[u8]> = (0..1000).map(|id| values.of(id)).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() > 950, "only {} of 1000 values are distinct", all.len());
+}
+
+#[test]
+fn no_value_passes_for_an_integer() {
+    let values = Values::new(8);
+    assert!((0..20_000).all(|id| !values.of(id).iter().any(u8::is_ascii_digit)));
+}

@@ -1,0 +1,77 @@
+//! A plain blocking connection for the questions around a run: PING, INFO, CONFIG SET, DBSIZE.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::error::{Doing, Error, Result};
+use crate::reply::Scanner;
+
+/// How long a control command may take; FLUSHALL of a large key space is the slowest.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A connection that sends one command at a time and waits for its reply.
+#[derive(Debug)]
+pub struct Control {
+    stream: TcpStream,
+}
+
+impl Control {
+    /// Connects, and switches to RESP3 if `protocol` is 3.
+    pub fn connect(address: SocketAddr, protocol: u8) -> Result<Control> {
+        let stream = TcpStream::connect(address).doing(format!("connecting to {address}"))?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).doing("setting a timeout")?;
+        let mut control = Control { stream };
+        if protocol == 3 {
+            control.call(&["HELLO", "3"])?;
+        }
+        Ok(control)
+    }
+
+    /// The connection's socket, for a load.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    /// Sends a command and returns its reply as it stands on the wire. Error replies are errors.
+    pub fn call(&mut self, words: &[&str]) -> Result<String> {
+        let doing = || format!("sending {}", words.join(" "));
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.stream.write_all(request.as_bytes()).doing(doing())?;
+        let mut scanner = Scanner::default();
+        let mut reply = Vec::new();
+        let mut chunk = [0; 16 * 1024];
+        let broken = |text: &str| Error::Server(format!("{}: {text}", words.join(" ")));
+        while scanner.advance(&reply).map_err(|error| broken(error.0))?.is_none() {
+            match self.stream.read(&mut chunk).doing(doing())? {
+                0 => return Err(broken("the server closed the connection")),
+                count => reply.extend_from_slice(&chunk[..count]),
+            }
+        }
+        let text = String::from_utf8_lossy(&reply).trim_end().to_string();
+        if text.starts_with(['-', '!']) { Err(broken(&text)) } else { Ok(text) }
+    }
+
+    /// Sends a command line whose words are separated by blanks.
+    pub fn call_line(&mut self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        self.call(&words)
+    }
+
+    /// The number of keys in the database.
+    pub fn key_count(&mut self) -> Result<u64> {
+        let reply = self.call(&["DBSIZE"])?;
+        let count = reply.strip_prefix(':').and_then(|number| number.parse().ok());
+        count.ok_or_else(|| Error::Server(format!("DBSIZE answered {reply:?}")))
+    }
+
+    /// One field of INFO, if the server has it.
+    pub fn info(&mut self, field: &str) -> Result<Option<String>> {
+        let reply = self.call(&["INFO", "everything"])?;
+        let value = reply.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Ok(value.map(|value| value.trim().to_string()))
+    }
+}

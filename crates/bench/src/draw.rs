@@ -1,0 +1,190 @@
+//! Random choices that can be repeated: what request number `i` of a connection draws.
+//!
+//! A load generator must know, when a reply arrives, which keys the request named. Storing that for
+//! every outstanding request costs memory traffic; here nothing is stored. Every request draws from
+//! a counter-based generator (SplitMix64) that is a pure function of the connection's seed and the
+//! request's index, so the reply side draws the same numbers again, and only for the replies whose
+//! content it wants to compare.
+
+#[cfg(test)]
+mod tests;
+
+/// Step of the SplitMix64 sequence (2^64 divided by the golden ratio).
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Scrambles `bits` so that neighbouring inputs have unrelated outputs (the SplitMix64 finalizer).
+#[inline]
+pub fn scramble(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+/// The random numbers of one request.
+#[derive(Debug, Clone)]
+pub struct Draw {
+    state: u64,
+}
+
+impl Draw {
+    /// The numbers of request `index` on the connection with `seed`.
+    #[inline]
+    pub fn new(seed: u64, index: u64) -> Draw {
+        Draw { state: scramble(seed.wrapping_add(index.wrapping_mul(STEP))) }
+    }
+
+    /// The next 64 random bits.
+    #[inline]
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(STEP);
+        scramble(self.state)
+    }
+
+    /// A number below `bound` (0 when `bound` is 0).
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number in [0, 1).
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+}
+
+/// In which order a load visits the key space.
+#[derive(Debug, Clone)]
+pub enum KeyOrder {
+    /// Each key equally likely.
+    Uniform {
+        /// Size of the key space.
+        keys: u64,
+    },
+    /// Few keys take most requests.
+    Zipf(Zipf),
+    /// Every key once: request `index` names key `seed + index` (used to fill).
+    Sequential,
+}
+
+/// The keys and numbers one request draws, in the order its template names them.
+#[derive(Debug, Clone)]
+pub struct RequestDraw<'a> {
+    order: &'a KeyOrder,
+    draw: Draw,
+    sequential: u64,
+}
+
+impl<'a> RequestDraw<'a> {
+    /// The draws of request `index` on the connection with `seed`.
+    #[inline]
+    pub fn new(order: &'a KeyOrder, seed: u64, index: u64) -> RequestDraw<'a> {
+        RequestDraw { order, draw: Draw::new(seed, index), sequential: seed.wrapping_add(index) }
+    }
+
+    /// The number of the next key.
+    #[inline]
+    pub fn key(&mut self) -> u64 {
+        match self.order {
+            KeyOrder::Uniform { keys } => self.draw.below(*keys),
+            KeyOrder::Zipf(zipf) => zipf.key(&mut self.draw),
+            KeyOrder::Sequential => self.sequential,
+        }
+    }
+
+    /// A number below `bound` that is not a key.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.draw.below(bound)
+    }
+}
+
+/// Zipf-distributed keys: the key of rank `r` (from 1) is drawn with weight `r^-exponent`.
+///
+/// Sampling is by rejection-inversion (Hörmann and Derflinger, 1996): constant time and no table,
+/// whatever the size of the key space. The integral of the weight function bounds the histogram
+/// from above; a uniform point under it is mapped back by the inverse integral, and accepted if it
+/// lies under the bar of the nearest rank.
+#[derive(Debug, Clone)]
+pub struct Zipf {
+    keys: u64,
+    exponent: f64,
+    area_first: f64,
+    area_last: f64,
+    sure_distance: f64,
+    stride: u64,
+}
+
+impl Zipf {
+    /// A distribution over `keys` keys (at least 1) with a positive exponent.
+    pub fn new(keys: u64, exponent: f64) -> Zipf {
+        let keys = keys.max(1);
+        let mut zipf = Zipf {
+            keys,
+            exponent,
+            area_first: 0.0,
+            area_last: 0.0,
+            sure_distance: 0.0,
+            stride: stride_coprime_to(keys),
+        };
+        zipf.area_first = zipf.area_to(1.5) - 1.0;
+        zipf.area_last = zipf.area_to(keys as f64 + 0.5);
+        zipf.sure_distance = 2.0 - zipf.rank_at(zipf.area_to(2.5) - zipf.weight(2.0));
+        zipf
+    }
+
+    /// Draws a key number. Ranks are spread over the key space, so hot keys are not neighbours.
+    #[inline]
+    pub fn key(&self, draw: &mut Draw) -> u64 {
+        let rank = self.rank(draw) - 1;
+        ((u128::from(rank) * u128::from(self.stride)) % u128::from(self.keys)) as u64
+    }
+
+    /// Draws a rank from 1 (the most popular) to the number of keys.
+    fn rank(&self, draw: &mut Draw) -> u64 {
+        loop {
+            let area = self.area_last + draw.unit() * (self.area_first - self.area_last);
+            let position = self.rank_at(area);
+            let nearest = position.round().clamp(1.0, self.keys as f64);
+            let surely_inside = nearest - position <= self.sure_distance;
+            if surely_inside || area >= self.area_to(nearest + 0.5) - self.weight(nearest) {
+                return nearest as u64;
+            }
+        }
+    }
+
+    fn weight(&self, rank: f64) -> f64 {
+        (-self.exponent * rank.ln()).exp()
+    }
+
+    /// The integral of the weight from 1 to `rank`; correct also when the exponent is 1.
+    fn area_to(&self, rank: f64) -> f64 {
+        let logarithm = rank.ln();
+        let scaled = (1.0 - self.exponent) * logarithm;
+        let growth = if scaled.abs() > 1e-8 { scaled.exp_m1() / scaled } else { 1.0 + scaled / 2.0 };
+        growth * logarithm
+    }
+
+    /// The inverse of [`Zipf::area_to`].
+    fn rank_at(&self, area: f64) -> f64 {
+        let scaled = (area * (1.0 - self.exponent)).max(-1.0);
+        let growth = if scaled.abs() > 1e-8 { scaled.ln_1p() / scaled } else { 1.0 - scaled / 2.0 };
+        (growth * area).exp()
+    }
+}
+
+/// A multiplier without a common factor with `keys`, so that multiplying modulo `keys` permutes.
+fn stride_coprime_to(keys: u64) -> u64 {
+    let mut stride = (keys as f64 * 0.618_033_988_75) as u64 | 1;
+    while greatest_common_divisor(stride, keys) != 1 {
+        stride += 2;
+    }
+    stride
+}
+
+fn greatest_common_divisor(mut left: u64, mut right: u64) -> u64 {
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    left
+}

@@ -1,0 +1,188 @@
+//! The named loads, and the mixtures of them that a run sends.
+
+use crate::content::Values;
+use crate::draw::{KeyOrder, RequestDraw};
+use crate::error::{Error, Result};
+use crate::expect::{Checker, Expect, Found};
+use crate::reply::Scanner;
+use crate::template::Template;
+
+#[cfg(test)]
+mod tests;
+
+/// A load: a command, the reply it must have, and how its data comes to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// The name on the command line and in tables.
+    pub name: &'static str,
+    /// The command; see [`crate::template::PLACEHOLDERS`].
+    pub command: &'static str,
+    /// The kind of reply; see [`crate::expect::KINDS`].
+    pub expect: &'static str,
+    /// The command that creates one key of the data it works on, or nothing.
+    pub fill: &'static str,
+}
+
+/// The command that fills the key space with strings.
+pub const FILL_STRINGS: &str = "SET {key} {value} {expire}";
+
+const FILL_HASHES: &str = "HSET hash:{id} {fields:50}";
+const FILL_LISTS: &str = "RPUSH list:{id} {values:50}";
+const FILL_SETS: &str = "SADD set:{id} {members:50}";
+const FILL_SORTED_SETS: &str = "ZADD zset:{id} {scored:50}";
+
+const fn load(
+    name: &'static str,
+    command: &'static str,
+    expect: &'static str,
+    fill: &'static str,
+) -> Load {
+    Load { name, command, expect, fill }
+}
+
+/// All named loads.
+pub const LOADS: &[Load] = &[
+    load("ping", "PING", "pong", ""),
+    load("get", "GET {key}", "value", FILL_STRINGS),
+    load("get-or-nil", "GET {key}", "value-or-nil", FILL_STRINGS),
+    load("set", "SET {key} {value} {expire}", "ok", FILL_STRINGS),
+    load("mget100", "MGET {keys:100}", "values:100", FILL_STRINGS),
+    load("mset100", "MSET {pairs:100}", "ok", FILL_STRINGS),
+    load("incr", "INCR counter:{id}", "integer", ""),
+    load("hget", "HGET hash:{id} {field:50}", "bulk", FILL_HASHES),
+    load("hgetall", "HGETALL hash:{id}", "elements:100", FILL_HASHES),
+    load("lrange", "LRANGE list:{id} 0 -1", "elements:50", FILL_LISTS),
+    load("lindex", "LINDEX list:{id} {number:50}", "bulk", FILL_LISTS),
+    load("sismember", "SISMEMBER set:{id} {member:50}", "integer", FILL_SETS),
+    load("smembers", "SMEMBERS set:{id}", "elements:50", FILL_SETS),
+    load("zrange", "ZRANGE zset:{id} 0 -1", "elements:50", FILL_SORTED_SETS),
+    load("zrank", "ZRANK zset:{id} {member:50}", "integer", FILL_SORTED_SETS),
+];
+
+/// The mixture behind the load name `mixed`.
+pub const MIXED: &str = "get:80,set:20";
+
+/// Finds a load by name.
+pub fn find(name: &str) -> Result<&'static Load> {
+    LOADS.iter().find(|load| load.name == name).ok_or_else(|| {
+        Error::Usage(format!("unknown load {name:?}; run `weft-bench loads` for the list"))
+    })
+}
+
+/// What all requests of a run have in common.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// In which order keys are named.
+    pub order: KeyOrder,
+    /// Bytes of each value.
+    pub value_size: usize,
+    /// Seconds that `{expire}` stands for.
+    pub expire_s: Option<u64>,
+    /// The content of every n-th reply is compared in full (1: of every reply).
+    pub verify_every: u64,
+}
+
+/// One kind of request in a workload.
+#[derive(Debug)]
+struct Part {
+    template: Template,
+    checker: Checker,
+    has_values: bool,
+    /// Weights of this part and of those before it.
+    weight_end: u64,
+}
+
+/// A mixture of requests with their expected replies: everything a connection sends.
+#[derive(Debug)]
+pub struct Workload {
+    parts: Vec<Part>,
+    total_weight: u64,
+    order: KeyOrder,
+    values: Values,
+    verify_every: u64,
+}
+
+impl Workload {
+    /// A workload of one command with a declared kind of reply.
+    pub fn command(command: &str, expect: &str, subject: &Subject) -> Result<Workload> {
+        Workload::weighted(&[(command, expect, 1)], subject)
+    }
+
+    /// A workload by load name, `mixed`, or a mixture such as `get:80,set:20`.
+    pub fn named(text: &str, subject: &Subject) -> Result<Workload> {
+        let mixture = if text == "mixed" { MIXED } else { text };
+        let mut parts = Vec::new();
+        for item in mixture.split(',') {
+            let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
+            let load = find(name)?;
+            let weight = weight.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
+            let weight = weight
+                .ok_or_else(|| Error::Usage(format!("{item}: the weight must be from 1 to 1000000")))?;
+            parts.push((load.command, load.expect, weight));
+        }
+        Workload::weighted(&parts, subject)
+    }
+
+    fn weighted(commands: &[(&str, &str, u64)], subject: &Subject) -> Result<Workload> {
+        let values = Values::new(subject.value_size);
+        let mut parts = Vec::new();
+        let mut total_weight = 0;
+        for (command, expect, weight) in commands {
+            let template = Template::parse(command, &values, subject.expire_s)?;
+            let expect = Expect::parse(expect)?;
+            total_weight += weight;
+            let needed = expect.keys_needed();
+            if needed > template.keys() {
+                return Err(Error::Usage(format!("{command}: the reply needs {needed} keys")));
+            }
+            let checker = Checker::new(expect, subject.value_size);
+            parts.push(Part { template, checker, has_values: needed > 0, weight_end: total_weight });
+        }
+        let verify_every = subject.verify_every.max(1);
+        Ok(Workload { parts, total_weight, order: subject.order.clone(), values, verify_every })
+    }
+
+    /// The most keys that one request names.
+    pub fn keys_per_request(&self) -> usize {
+        self.parts.iter().map(|part| part.template.keys()).max().unwrap_or(0)
+    }
+
+    /// Appends request `index` of the connection with `seed`.
+    #[inline]
+    pub fn append_request(&self, seed: u64, index: u64, out: &mut Vec<u8>) {
+        let mut draw = RequestDraw::new(&self.order, seed, index);
+        let part = self.choose(&mut draw);
+        part.template.append(&mut draw, &self.values, out);
+    }
+
+    /// Checks the reply to request `index` at the start of `bytes`; `None` if it is incomplete.
+    #[inline]
+    pub fn check_reply(
+        &self,
+        seed: u64,
+        index: u64,
+        bytes: &[u8],
+        scanner: &mut Scanner,
+    ) -> Result<Option<Found>> {
+        let mut draw = RequestDraw::new(&self.order, seed, index);
+        let part = self.choose(&mut draw);
+        let Some(found) = part.checker.find(bytes, scanner)? else { return Ok(None) };
+        if part.has_values && !found.miss && index.is_multiple_of(self.verify_every) {
+            let ids = part.template.ids(&mut draw);
+            let reply = bytes.get(..found.length).unwrap_or(bytes);
+            part.checker.compare(reply, &ids, &self.values)?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Which kind of request it is: the first draw, unless there is no choice.
+    #[inline]
+    fn choose(&self, draw: &mut RequestDraw<'_>) -> &Part {
+        if self.parts.len() == 1 {
+            return &self.parts[0];
+        }
+        let point = draw.below(self.total_weight);
+        let index = self.parts.partition_point(|part| part.weight_end <= point);
+        &self.parts[index]
+    }
+}

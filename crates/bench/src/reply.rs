@@ -1,0 +1,115 @@
+//! Finds where a RESP reply ends, however it is split over reads.
+
+#[cfg(test)]
+mod tests;
+
+/// Longest header line (type byte, number or message) accepted before the reply counts as broken.
+const LINE_LIMIT: usize = 64 * 1024;
+
+/// Largest length or element count accepted in a header.
+const COUNT_LIMIT: u64 = 1 << 32;
+
+/// A reply that is no RESP; the text says what is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+/// The scan of one reply. It remembers what it has seen, so that a long reply that arrives in many
+/// pieces is looked at once.
+///
+/// ```text
+/// *2\r\n $3\r\nfoo\r\n $5\r\nba…
+///                      ^ cursor: start of the first value that is not complete
+///                        open:   1 value is still missing
+/// ```
+#[derive(Debug)]
+pub struct Scanner {
+    cursor: usize,
+    open: u64,
+}
+
+impl Default for Scanner {
+    fn default() -> Scanner {
+        Scanner { cursor: 0, open: 1 }
+    }
+}
+
+impl Scanner {
+    /// Continues the scan. `bytes` starts at the reply's first byte and has grown since the last
+    /// call; the answer is the reply's length once it is complete, and the scanner then starts over.
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        while self.open > 0 {
+            let rest = bytes.get(self.cursor..).unwrap_or_default();
+            let Some(header) = Header::parse(rest)? else { return Ok(None) };
+            let end = header.line_len + header.payload_len;
+            if rest.len() < end {
+                return Ok(None);
+            }
+            if header.payload_len > 0 && rest.get(end - 2..end) != Some(b"\r\n") {
+                return Err(Malformed("a bulk string does not end where it says"));
+            }
+            self.cursor += end;
+            self.open = self.open - 1 + header.children;
+        }
+        let length = self.cursor;
+        *self = Scanner::default();
+        Ok(Some(length))
+    }
+}
+
+/// The first line of a RESP value and what it announces.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The type byte, such as `$`.
+    pub kind: u8,
+    /// Whether it is a null of RESP2 (`$-1`, `*-1`) or RESP3 (`_`).
+    pub null: bool,
+    /// Values that follow and belong to this one. An attribute counts the value it decorates.
+    pub children: u64,
+    /// Bytes of the line, its line end included.
+    line_len: usize,
+    /// Bytes after the line, their line end included.
+    payload_len: usize,
+}
+
+impl Header {
+    /// Parses the line at the start of `bytes`; `None` if it is not complete yet.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+        let Some(newline) = bytes.iter().take(LINE_LIMIT).position(|byte| *byte == b'\n') else {
+            let too_long = bytes.len() >= LINE_LIMIT;
+            return if too_long { Err(Malformed("a header line is too long")) } else { Ok(None) };
+        };
+        let [kind, body @ .., b'\r'] = &bytes[..newline] else {
+            return Err(Malformed("a line does not end in CR LF"));
+        };
+        let mut header =
+            Header { kind: *kind, null: false, children: 0, line_len: newline + 1, payload_len: 0 };
+        match kind {
+            b'+' | b'-' | b':' | b',' | b'#' | b'(' => {}
+            b'_' => header.null = true,
+            b'$' | b'=' | b'!' => match count(body)? {
+                None => header.null = true,
+                Some(length) => header.payload_len = length as usize + 2,
+            },
+            b'*' | b'~' | b'>' => match count(body)? {
+                None => header.null = true,
+                Some(elements) => header.children = elements,
+            },
+            b'%' => header.children = 2 * count(body)?.unwrap_or(0),
+            b'|' => header.children = 2 * count(body)?.unwrap_or(0) + 1,
+            _ => return Err(Malformed("unknown type byte")),
+        }
+        Ok(Some(header))
+    }
+}
+
+/// The number in a header; `None` for -1.
+fn count(text: &[u8]) -> Result<Option<u64>, Malformed> {
+    if text == b"-1" {
+        return Ok(None);
+    }
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+    match number {
+        Some(number) if number <= COUNT_LIMIT => Ok(Some(number)),
+        _ => Err(Malformed("a header's number cannot be read")),
+    }
+}

@@ -1,0 +1,373 @@
+//! Results as Markdown and JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::run::Measurement;
+
+#[cfg(test)]
+mod tests;
+
+/// A server busier than this share of its core is limited by itself, not by the client.
+const BUSY_SHARE: f64 = 0.95;
+
+/// One load on all sides: per side, one measurement per round.
+#[derive(Debug)]
+pub struct LoadRow {
+    /// The load's name.
+    pub load: String,
+    /// Bytes of each value.
+    pub value_size: usize,
+    /// Requests on their way per connection.
+    pub pipeline: u64,
+    /// Measurements per side and round.
+    pub sides: Vec<Vec<Measurement>>,
+}
+
+/// The memory that a key space takes on each server.
+#[derive(Debug)]
+pub struct MemoryRow {
+    /// Bytes of each value.
+    pub value_size: usize,
+    /// Whether each key has an expiry.
+    pub ttl: bool,
+    /// Number of keys per fill command.
+    pub keys: u64,
+    /// Growth of resident memory per key on each server.
+    pub bytes_per_key: Vec<f64>,
+}
+
+/// Processor time of a server without load.
+#[derive(Debug)]
+pub struct IdleRow {
+    /// Which server.
+    pub label: String,
+    /// For how long it was watched.
+    pub seconds: f64,
+    /// Processor time it used.
+    pub cpu_ms: f64,
+}
+
+/// The results of one comparison.
+#[derive(Debug)]
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// Names of the sides; ratios are the first over the second.
+    pub labels: Vec<String>,
+    /// Whether server and client have a core each.
+    pub pinned: bool,
+    /// Loads.
+    pub loads: Vec<LoadRow>,
+    /// Memory per key.
+    pub memory: Vec<MemoryRow>,
+}
+
+/// Everything one `compare` found out.
+#[derive(Debug)]
+pub struct Report {
+    processor: String,
+    kernel: String,
+    /// Version of each side.
+    pub versions: Vec<(String, String)>,
+    /// Comparisons.
+    pub sections: Vec<Section>,
+    /// Servers without load.
+    pub idle: Vec<IdleRow>,
+}
+
+/// A number of a [`Measurement`] and its name in JSON.
+type Metric = (&'static str, fn(&Measurement) -> Option<f64>);
+
+const METRICS: &[Metric] = &[
+    ("requests_per_s", |measured| Some(measured.requests_per_s)),
+    ("server_cpu_us_per_request", |measured| measured.server_cpu_us),
+    ("server_busy_cores", |measured| measured.server_busy),
+    ("client_cpu_us_per_request", |measured| Some(measured.client_cpu_us)),
+    ("p50_us", |measured| Some(measured.p50_us)),
+    ("p99_us", |measured| Some(measured.p99_us)),
+    ("p999_us", |measured| Some(measured.p999_us)),
+    ("max_us", |measured| Some(measured.max_us)),
+];
+
+const REQUESTS: usize = 0;
+const SERVER_CPU: usize = 1;
+const SERVER_BUSY: usize = 2;
+const LATENCIES: [usize; 3] = [4, 5, 6];
+
+/// The middle of the values (the mean of the middle two); `None` if there are none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+impl LoadRow {
+    /// The median of a metric over the rounds of one side.
+    fn median(&self, side: usize, metric: usize) -> Option<f64> {
+        let rounds = self.sides.get(side)?;
+        median(rounds.iter().filter_map(METRICS[metric].1))
+    }
+
+    /// The median over the rounds of the first side's value over the second's.
+    fn ratio(&self, metric: usize) -> Option<f64> {
+        let [first, second, ..] = self.sides.as_slice() else { return None };
+        let value = METRICS[metric].1;
+        let pairs = first.iter().zip(second);
+        let ratios = pairs.filter_map(|(first, second)| Some(value(first)? / value(second)?));
+        median(ratios.filter(|ratio| ratio.is_finite()))
+    }
+
+    fn name(&self) -> String {
+        format!("{} {} B P{}", self.load, self.value_size, self.pipeline)
+    }
+
+    /// Requests per second of a side, marked where its core had time left.
+    fn requests_cell(&self, side: usize, pinned: bool) -> String {
+        let idle = self.median(side, SERVER_BUSY).is_some_and(|busy| busy < BUSY_SHARE);
+        format!("{}{}", thousands(self.median(side, REQUESTS)), if pinned && idle { " †" } else { "" })
+    }
+
+    fn latency_cell(&self, side: usize) -> String {
+        LATENCIES.map(|metric| decimal(self.median(side, metric), 0)).join(" / ")
+    }
+
+    fn json(&self, labels: &[String]) -> Value {
+        let side = |(number, label): (usize, &String)| {
+            let medians = METRICS.iter().enumerate();
+            let medians: serde_json::Map<String, Value> = medians
+                .map(|(metric, (name, _))| (name.to_string(), json!(self.median(number, metric))))
+                .collect();
+            let rounds: Vec<Value> = self.sides[number].iter().map(measurement_json).collect();
+            json!({ "label": label, "median": medians, "rounds": rounds })
+        };
+        let ratios = METRICS.iter().enumerate();
+        let ratios: serde_json::Map<String, Value> =
+            ratios.map(|(metric, (name, _))| (name.to_string(), json!(self.ratio(metric)))).collect();
+        json!({
+            "load": self.load,
+            "value_size": self.value_size,
+            "pipeline": self.pipeline,
+            "sides": labels.iter().enumerate().map(side).collect::<Vec<Value>>(),
+            "ratio": ratios,
+        })
+    }
+}
+
+impl MemoryRow {
+    fn ratio(&self) -> Option<f64> {
+        let [first, second, ..] = self.bytes_per_key.as_slice() else { return None };
+        Some(first / second)
+    }
+}
+
+impl Section {
+    fn markdown(&self, text: &mut String) {
+        let _ = writeln!(text, "\n### {}\n", self.title);
+        if !self.loads.is_empty() {
+            self.loads_markdown(text);
+        }
+        if !self.memory.is_empty() {
+            self.memory_markdown(text);
+        }
+    }
+
+    fn loads_markdown(&self, text: &mut String) {
+        let mut heads = vec!["load".to_string()];
+        for unit in ["req/s", "CPU-µs/req", "p50 / p99 / p99.9 µs"] {
+            heads.extend(self.labels.iter().map(|label| format!("{label} {unit}")));
+            if self.labels.len() > 1 {
+                heads.push("ratio".into());
+            }
+        }
+        let rows = self.loads.iter().map(|row| self.load_cells(row));
+        table(text, &heads, rows);
+        let marked = |row: &LoadRow| {
+            let mut sides = 0..self.labels.len();
+            sides.any(|side| row.requests_cell(side, self.pinned).ends_with('†'))
+        };
+        if self.loads.iter().any(marked) {
+            let share = BUSY_SHARE * 100.0;
+            let _ = writeln!(
+                text,
+                "\n† The server used less than {share:.0}% of its core: requests/s show the client's \
+                 limit, CPU-µs per request the server's cost."
+            );
+        }
+    }
+
+    fn load_cells(&self, row: &LoadRow) -> Vec<String> {
+        let sides = 0..self.labels.len();
+        let compared = self.labels.len() > 1;
+        let ratio = |metric| if compared { Some(times(row.ratio(metric))) } else { None };
+        let mut cells = vec![row.name()];
+        cells.extend(sides.clone().map(|side| row.requests_cell(side, self.pinned)));
+        cells.extend(ratio(REQUESTS));
+        cells.extend(sides.clone().map(|side| decimal(row.median(side, SERVER_CPU), 2)));
+        cells.extend(ratio(SERVER_CPU));
+        cells.extend(sides.map(|side| row.latency_cell(side)));
+        if compared {
+            cells.push(LATENCIES.map(|metric| times(row.ratio(metric))).join(" / "));
+        }
+        cells
+    }
+
+    fn memory_markdown(&self, text: &mut String) {
+        let servers = self.memory.iter().map(|row| row.bytes_per_key.len()).max().unwrap_or(0);
+        let mut heads = vec!["memory".to_string()];
+        heads.extend(self.labels.iter().take(servers).map(|label| format!("{label} bytes/key")));
+        if servers > 1 {
+            heads.push("ratio".into());
+        }
+        text.push('\n');
+        let rows = self.memory.iter().map(|row| {
+            let expiry = if row.ttl { " with expiry" } else { "" };
+            let mut cells = vec![format!("{} keys, {} B{expiry}", row.keys, row.value_size)];
+            cells.extend(row.bytes_per_key.iter().map(|bytes| decimal(Some(*bytes), 1)));
+            if servers > 1 {
+                cells.push(times(row.ratio()));
+            }
+            cells
+        });
+        table(text, &heads, rows);
+    }
+
+    fn json(&self) -> Value {
+        let memory = |row: &MemoryRow| {
+            json!({
+                "value_size": row.value_size,
+                "ttl": row.ttl,
+                "keys": row.keys,
+                "bytes_per_key": row.bytes_per_key,
+                "ratio": row.ratio(),
+            })
+        };
+        json!({
+            "title": self.title,
+            "labels": self.labels,
+            "pinned": self.pinned,
+            "loads": self.loads.iter().map(|row| row.json(&self.labels)).collect::<Vec<Value>>(),
+            "memory": self.memory.iter().map(memory).collect::<Vec<Value>>(),
+        })
+    }
+}
+
+impl Report {
+    /// A report without results, taken on this machine.
+    pub fn new(processor: String, kernel: String) -> Report {
+        let (versions, sections, idle) = (Vec::new(), Vec::new(), Vec::new());
+        Report { processor, kernel, versions, sections, idle }
+    }
+
+    /// The tables.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "{}, Linux {}.", self.processor, self.kernel);
+        for (label, version) in &self.versions {
+            let _ = writeln!(text, "{label}: {version}.");
+        }
+        let _ = writeln!(
+            text,
+            "Numbers are medians over interleaved rounds; a ratio is the median of the rounds' \
+             ratios, first side over second."
+        );
+        self.sections.iter().for_each(|section| section.markdown(&mut text));
+        if !self.idle.is_empty() {
+            let heads = ["idle server", "seconds", "CPU ms", "share of a core"].map(String::from);
+            text.push('\n');
+            let rows = self.idle.iter().map(|row| {
+                let share = row.cpu_ms / 10.0 / row.seconds;
+                let numbers = [format!("{:.0}", row.seconds), format!("{:.1}", row.cpu_ms)];
+                [vec![row.label.clone()], numbers.to_vec(), vec![format!("{share:.3}%")]].concat()
+            });
+            table(&mut text, &heads, rows);
+        }
+        text
+    }
+
+    /// Everything, every round included.
+    pub fn json(&self) -> Value {
+        let version = |(label, version): &(String, String)| json!({ "label": label, "version": version });
+        let idle = |row: &IdleRow| {
+            json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms })
+        };
+        json!({
+            "processor": self.processor,
+            "kernel": self.kernel,
+            "versions": self.versions.iter().map(version).collect::<Vec<Value>>(),
+            "sections": self.sections.iter().map(Section::json).collect::<Vec<Value>>(),
+            "idle": self.idle.iter().map(idle).collect::<Vec<Value>>(),
+        })
+    }
+}
+
+/// One run for people.
+pub fn measurement_text(measured: &Measurement) -> String {
+    let megabytes = measured.server_rss_bytes.map(|bytes| bytes as f64 / 1e6);
+    let rows = [
+        ("requests/s", thousands(Some(measured.requests_per_s))),
+        ("server CPU-µs/request", decimal(measured.server_cpu_us, 3)),
+        ("server cores busy", decimal(measured.server_busy, 2)),
+        ("client CPU-µs/request", decimal(Some(measured.client_cpu_us), 3)),
+        ("latency p50 µs", decimal(Some(measured.p50_us), 1)),
+        ("latency p99 µs", decimal(Some(measured.p99_us), 1)),
+        ("latency p99.9 µs", decimal(Some(measured.p999_us), 1)),
+        ("latency max µs", decimal(Some(measured.max_us), 1)),
+        ("replies in the window", measured.replies.to_string()),
+        ("misses", measured.misses.to_string()),
+        ("unanswered", measured.unanswered.to_string()),
+        ("server RSS MB", decimal(megabytes, 1)),
+    ];
+    rows.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:<24}{value:>14}");
+        text
+    })
+}
+
+/// One run for programs.
+pub fn measurement_json(measured: &Measurement) -> Value {
+    let mut object: serde_json::Map<String, Value> =
+        METRICS.iter().map(|(name, value)| (name.to_string(), json!(value(measured)))).collect();
+    object.insert("replies".into(), json!(measured.replies));
+    object.insert("misses".into(), json!(measured.misses));
+    object.insert("unanswered".into(), json!(measured.unanswered));
+    object.insert("server_rss_bytes".into(), json!(measured.server_rss_bytes));
+    Value::Object(object)
+}
+
+/// A Markdown table: the first column to the left, numbers to the right.
+fn table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<String>>) {
+    let _ = writeln!(text, "| {} |", heads.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(heads.len() - 1));
+    for cells in rows {
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+}
+
+fn decimal(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.digits$}"))
+}
+
+fn times(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.2}x"))
+}
+
+/// A whole number in groups of three digits.
+fn thousands(value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".into() };
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

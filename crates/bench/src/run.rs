@@ -1,0 +1,234 @@
+//! One measured run: connections, client threads, the server's processor time around the window.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+use crate::draw::scramble;
+use crate::driver::{Connection, Driver, Pace, Plan, Tally, Window};
+use crate::error::{Doing, Error, Result};
+use crate::load::Workload;
+use crate::process::{self, CpuSample};
+
+#[cfg(test)]
+mod tests;
+
+/// Time for client threads to reach their loops before the first request is due.
+const START_DELAY: Duration = Duration::from_millis(2);
+
+/// The shape of a run, whatever it sends.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// Connections over all threads.
+    pub connections: usize,
+    /// Client threads.
+    pub threads: usize,
+    /// Most requests on their way per connection.
+    pub pipeline: u64,
+    /// Requests per second over all connections; `None` is a closed loop.
+    pub rate: Option<f64>,
+    /// Load before the window.
+    pub warmup: Duration,
+    /// Length of the measured window.
+    pub window: Duration,
+    /// How long after the window replies are awaited.
+    pub drain: Duration,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// RESP version, 2 or 3.
+    pub protocol: u8,
+    /// Cores the client threads are pinned to in turn; none pins nothing.
+    pub cores: Vec<usize>,
+    /// The server's process, to read its processor time.
+    pub server_pid: Option<u32>,
+}
+
+/// What one run measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurement {
+    /// Replies per second in the window.
+    pub requests_per_s: f64,
+    /// Processor time of all threads of the server per request in microseconds.
+    pub server_cpu_us: Option<f64>,
+    /// Share of one core that the server used (above 1 with several threads).
+    pub server_busy: Option<f64>,
+    /// Processor time of this client per request in microseconds.
+    pub client_cpu_us: f64,
+    /// Median latency in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of latency in microseconds.
+    pub p99_us: f64,
+    /// 99.9th percentile of latency in microseconds.
+    pub p999_us: f64,
+    /// Largest latency in microseconds.
+    pub max_us: f64,
+    /// Replies in the window.
+    pub replies: u64,
+    /// Nil replies where they are allowed, warm-up included.
+    pub misses: u64,
+    /// Open loop: requests without a reply at the end.
+    pub unanswered: u64,
+    /// The server's resident memory after the window in bytes.
+    pub server_rss_bytes: Option<u64>,
+}
+
+/// Opens the connections of a run, in the protocol asked for.
+fn connect(shape: &Shape) -> Result<Vec<TcpStream>> {
+    let open = |_| Ok(Control::connect(shape.address, shape.protocol)?.into_stream());
+    (0..shape.connections).map(open).collect()
+}
+
+/// Runs `workload` and measures it. Wrong replies are errors.
+pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
+    let mut streams = connect(shape)?.into_iter();
+    let threads = shape.threads.clamp(1, shape.connections);
+    let groups = (0..threads)
+        .map(|thread| {
+            let count = shape.connections / threads
+                + usize::from(thread < shape.connections % threads);
+            let seed = |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
+            (0..count)
+                .zip(streams.by_ref())
+                .map(|(place, stream)| Connection::new(stream, seed(place), u64::MAX))
+                .collect::<Result<Vec<Connection>>>()
+        })
+        .collect::<Result<Vec<Vec<Connection>>>>()?;
+    let from = shape.warmup;
+    let window = Window {
+        begin: Instant::now() + START_DELAY,
+        from_ns: from.as_nanos() as u64,
+        until_ns: (from + shape.window).as_nanos() as u64,
+        drain_ns: shape.drain.as_nanos() as u64,
+    };
+    let watch = |window: &Window| observe(window, shape.server_pid);
+    let (tally, observed) = drive(shape, workload, window, groups, watch)?;
+    let observed = observed?;
+    let rss = shape.server_pid.map(process::rss_bytes).transpose()?;
+    Ok(summarize(&tally, &observed, shape.window, rss))
+}
+
+/// Sends every request of a sequential workload once: keys `0..keys`, spread over the connections.
+pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<Duration> {
+    let streams = connect(shape)?;
+    let count = streams.len() as u64;
+    let share = |place: u64| (u128::from(keys) * u128::from(place) / u128::from(count)) as u64;
+    let connections = (0..count)
+        .zip(streams)
+        .map(|(place, stream)| Connection::new(stream, share(place), share(place + 1) - share(place)))
+        .collect::<Result<Vec<Connection>>>()?;
+    let begin = Instant::now();
+    let window = Window { begin, from_ns: 0, until_ns: u64::MAX, drain_ns: u64::MAX };
+    let (tally, ()) = drive(shape, workload, window, vec![connections], |_| ())?;
+    if tally.all_replies != keys {
+        return Err(Error::Server(format!("{} of {keys} keys were filled", tally.all_replies)));
+    }
+    Ok(begin.elapsed())
+}
+
+/// Runs one driver per group of connections, and `watch` meanwhile on the calling thread.
+fn drive<T>(
+    shape: &Shape,
+    workload: &Workload,
+    window: Window,
+    groups: Vec<Vec<Connection>>,
+    watch: impl FnOnce(&Window) -> T,
+) -> Result<(Tally, T)> {
+    let stop = AtomicBool::new(false);
+    let threads = groups.len();
+    thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (number, connections) in groups.into_iter().enumerate() {
+            let pace = pace(shape.rate, number, threads);
+            let pipeline = shape.pipeline;
+            let plan = Plan { workload, pipeline, pace, window, stop: &stop };
+            let core = shape.cores.get(number % shape.cores.len().max(1)).copied();
+            let handle = thread::Builder::new()
+                .name(format!("client-{number}"))
+                .spawn_scoped(scope, move || {
+                    if let Some(core) = core {
+                        process::pin_this_thread(&[core])?;
+                    }
+                    thread::sleep(window.begin.saturating_duration_since(Instant::now()));
+                    Driver::new(plan, connections)?.run()
+                })
+                .doing("starting a client thread")?;
+            handles.push(handle);
+        }
+        let watched = watch(&window);
+        let mut total = Tally::new();
+        for handle in handles {
+            total.merge(&handle.join().expect("a client thread does not panic")?);
+        }
+        Ok((total, watched))
+    })
+}
+
+/// The share of thread `number` of `threads` in the total rate, its requests between the others'.
+fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pace {
+    match rate {
+        None => Pace::Closed,
+        Some(rate) => {
+            let total_interval_ns = 1e9 / rate;
+            Pace::Open {
+                interval_ns: total_interval_ns * threads as f64,
+                offset_ns: total_interval_ns * number as f64,
+            }
+        }
+    }
+}
+
+/// Processor time used in the window.
+#[derive(Debug)]
+struct Observed {
+    server_ns: Option<u64>,
+    client_ns: u64,
+    elapsed: Duration,
+}
+
+/// Reads processor times at both ends of the window.
+fn observe(window: &Window, server_pid: Option<u32>) -> Result<Observed> {
+    let sample = |at_ns: u64| -> Result<(Option<CpuSample>, CpuSample, Instant)> {
+        let at = window.begin + Duration::from_nanos(at_ns);
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let server = server_pid.map(CpuSample::of).transpose()?;
+        Ok((server, CpuSample::of(std::process::id())?, now))
+    };
+    let (server_before, client_before, began) = sample(window.from_ns)?;
+    let (server_after, client_after, ended) = sample(window.until_ns)?;
+    let server_ns = server_before.zip(server_after).map(|(before, after)| after.since_ns(&before));
+    let client_ns = client_after.since_ns(&client_before);
+    Ok(Observed { server_ns, client_ns, elapsed: ended - began })
+}
+
+fn summarize(
+    tally: &Tally,
+    observed: &Observed,
+    window: Duration,
+    server_rss_bytes: Option<u64>,
+) -> Measurement {
+    // Samples and replies cover slightly different spans when the client is descheduled, so
+    // processor time is taken as a rate.
+    let per_s = |ns: u64| ns as f64 / observed.elapsed.as_secs_f64();
+    let requests_per_s = tally.replies as f64 / window.as_secs_f64();
+    let cpu_us = |ns: u64| per_s(ns) / 1e3 / requests_per_s.max(f64::MIN_POSITIVE);
+    let quantile_us = |quantile: f64| tally.latencies.value_at_quantile(quantile) as f64 / 1e3;
+    Measurement {
+        requests_per_s,
+        server_cpu_us: observed.server_ns.map(cpu_us),
+        server_busy: observed.server_ns.map(|ns| per_s(ns) / 1e9),
+        client_cpu_us: cpu_us(observed.client_ns),
+        p50_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+        p999_us: quantile_us(0.999),
+        max_us: tally.latencies.max() as f64 / 1e3,
+        replies: tally.replies,
+        misses: tally.misses,
+        unanswered: tally.unanswered,
+        server_rss_bytes,
+    }
+}
