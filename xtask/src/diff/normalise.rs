@@ -1,0 +1,229 @@
+//! Decides whether two replies agree, given what may rightly differ between two servers.
+
+use super::reply::{Body, Reply};
+
+/// What a comparison overlooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Everything but the type of the reply.
+    Type,
+    /// Everything but the types and the number of elements, at every depth.
+    Shape,
+    /// The text, if both are errors.
+    BothError,
+    /// Everything of an error after its code.
+    ErrorCode,
+    /// Differences of up to this much between numbers.
+    Approx(i64),
+    /// The order of the elements; a map's values stay with their keys.
+    Unordered,
+    /// The order of the lines of a text.
+    UnorderedLines,
+    /// The values in `name:value` and `name=value` lines, and the order of the lines.
+    Fields,
+    /// The values of a map, and its order.
+    Keys,
+    /// The values of these names in `name=value` and `name:value` texts, and in maps.
+    Mask(Vec<String>),
+}
+
+/// Whether the two replies say the same as far as `rules` tell.
+pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
+    if rules.contains(&Rule::BothError) && a.is_error() && b.is_error() {
+        return true;
+    }
+    let tolerance = rules.iter().find_map(|rule| match rule {
+        Rule::Approx(tolerance) => Some(*tolerance),
+        _ => None,
+    });
+    close(
+        &reduced(rules, a),
+        &reduced(rules, b),
+        tolerance.unwrap_or(0),
+    )
+}
+
+/// `reply` with everything replaced or put in order that `rules` overlook.
+pub fn reduced(rules: &[Rule], reply: &Reply) -> Reply {
+    rules
+        .iter()
+        .fold(reply.clone(), |reply, rule| reduce(rule, reply))
+}
+
+fn reduce(rule: &Rule, reply: Reply) -> Reply {
+    match rule {
+        Rule::Type => Reply {
+            body: match reply.body {
+                Body::Null => Body::Null,
+                _ => text(""),
+            },
+            ..reply
+        },
+        Rule::Shape => shape(&reply),
+        Rule::ErrorCode if reply.is_error() => {
+            let code = reply.text().split(|byte| *byte == b' ').next();
+            let body = Body::Text(code.unwrap_or_default().to_vec());
+            Reply { body, ..reply }
+        }
+        Rule::Unordered => unordered(&reply),
+        Rule::UnorderedLines => map_lines(&reply, |line| line.to_string(), true),
+        Rule::Fields => map_lines(&reply, field_names, true),
+        Rule::Keys => keys(&reply),
+        Rule::Mask(names) => mask(&reply, names),
+        Rule::ErrorCode | Rule::BothError | Rule::Approx(_) => reply,
+    }
+}
+
+fn text(content: &str) -> Body {
+    Body::Text(content.as_bytes().to_vec())
+}
+
+fn shape(reply: &Reply) -> Reply {
+    let body = match &reply.body {
+        Body::Null => Body::Null,
+        Body::Text(_) => text(""),
+        Body::Items(items) => Body::Items(items.iter().map(shape).collect()),
+    };
+    Reply {
+        kind: reply.kind,
+        body,
+    }
+}
+
+fn unordered(reply: &Reply) -> Reply {
+    let body = match &reply.body {
+        Body::Items(items) if reply.kind == b'%' => {
+            let mut pairs: Vec<&[Reply]> = items.chunks(2).collect();
+            pairs.sort();
+            Body::Items(pairs.concat())
+        }
+        Body::Items(items) => {
+            let mut items = items.clone();
+            items.sort();
+            Body::Items(items)
+        }
+        other => other.clone(),
+    };
+    Reply {
+        kind: reply.kind,
+        body,
+    }
+}
+
+/// The keys of a map, or of an array in which keys and values alternate, in order.
+fn keys(reply: &Reply) -> Reply {
+    let Body::Items(items) = &reply.body else {
+        return reply.clone();
+    };
+    let mut keys: Vec<Reply> = items.iter().step_by(2).cloned().collect();
+    keys.sort();
+    Reply {
+        kind: reply.kind,
+        body: Body::Items(keys),
+    }
+}
+
+fn map_lines(reply: &Reply, change: impl Fn(&str) -> String, sort: bool) -> Reply {
+    let Body::Text(content) = &reply.body else {
+        return reply.clone();
+    };
+    if reply.is_error() {
+        return reply.clone();
+    }
+    let content = String::from_utf8_lossy(content);
+    // A verbatim string begins with its format; RESP2 knows none.
+    let mut lines: Vec<String> = content.lines().map(change).collect();
+    if sort {
+        lines.sort();
+    }
+    Reply {
+        kind: reply.kind,
+        body: text(&lines.join("\n")),
+    }
+}
+
+/// `a=1 b=2` → `a= b=`; `name:whatever` → `name:`; other lines stay.
+fn field_names(line: &str) -> String {
+    let equals = line.find('=').unwrap_or(usize::MAX);
+    let colon = line.find(':').unwrap_or(usize::MAX);
+    if colon < equals {
+        let line = line.strip_prefix("txt:").unwrap_or(line);
+        return line.split(':').next().unwrap_or_default().to_string() + ":";
+    }
+    if equals == usize::MAX {
+        return line.to_string();
+    }
+    let names: Vec<&str> = line
+        .split(' ')
+        .map(|word| word.split('=').next().unwrap_or_default())
+        .collect();
+    names.join("= ") + "="
+}
+
+fn mask(reply: &Reply, names: &[String]) -> Reply {
+    let body = match &reply.body {
+        Body::Text(_) if !reply.is_error() => {
+            return map_lines(reply, |line| mask_line(line, names), false);
+        }
+        Body::Items(items) => {
+            let mut masked: Vec<Reply> = items.iter().map(|item| mask(item, names)).collect();
+            for index in (0..masked.len().saturating_sub(1)).step_by(2) {
+                let name = String::from_utf8_lossy(items[index].text()).into_owned();
+                if names.contains(&name) {
+                    masked[index + 1].body = text("masked");
+                }
+            }
+            Body::Items(masked)
+        }
+        other => other.clone(),
+    };
+    Reply {
+        kind: reply.kind,
+        body,
+    }
+}
+
+fn mask_line(line: &str, names: &[String]) -> String {
+    let words: Vec<String> = line
+        .split(' ')
+        .map(|word| match word.find(['=', ':']) {
+            Some(end) if names.iter().any(|name| *name == word[..end]) => {
+                format!("{}masked", &word[..=end])
+            }
+            _ => word.to_string(),
+        })
+        .collect();
+    words.join(" ")
+}
+
+/// Equality, but for numbers that differ by no more than `tolerance`.
+fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+    if a == b {
+        return true;
+    }
+    if a.kind != b.kind {
+        return false;
+    }
+    match (&a.body, &b.body) {
+        (Body::Text(_), Body::Text(_)) if tolerance == 0 => false,
+        (Body::Text(a), Body::Text(b)) => match (number(a), number(b)) {
+            (Some(a), Some(b)) => (a - b).abs() <= i128::from(tolerance),
+            _ => false,
+        },
+        (Body::Items(a), Body::Items(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(a, b, tolerance))
+        }
+        _ => false,
+    }
+}
+
+fn number(text: &[u8]) -> Option<i128> {
+    std::str::from_utf8(text)
+        .ok()?
+        .parse::<i64>()
+        .ok()
+        .map(i128::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Reads RESP2 and RESP3 replies into a small tree and shows them to people.
+
+use std::fmt::Write as _;
+
+/// A reply: its type byte and what follows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reply {
+    /// The first byte on the wire: `+ - : $ * _ # , ( = % ~ > | !`.
+    pub kind: u8,
+    /// The content.
+    pub body: Body,
+}
+
+/// What a reply holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Body {
+    /// `$-1` and `*-1`.
+    Null,
+    /// A line or a bulk string.
+    Text(Vec<u8>),
+    /// The elements; keys and values of a map alternate.
+    Items(Vec<Reply>),
+}
+
+/// Why bytes are not a reply.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The reply goes on; read more.
+    Incomplete,
+    /// No server may send this.
+    Malformed(&'static str),
+}
+
+impl Reply {
+    /// Reads the reply at the start of `bytes`; also returns how many bytes it took.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Trouble> {
+        let end = bytes
+            .windows(2)
+            .position(|pair| pair == b"\r\n")
+            .ok_or(Trouble::Incomplete)?;
+        let kind = bytes[0];
+        let line = &bytes[1.min(end)..end];
+        let used = end + 2;
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {
+                let body = Body::Text(line.to_vec());
+                Ok((Self { kind, body }, used))
+            }
+            b'$' | b'=' | b'!' => Self::bulk(kind, line, bytes, used),
+            b'*' | b'~' | b'>' => Self::aggregate(kind, line, 1, bytes, used),
+            b'%' | b'|' => Self::aggregate(kind, line, 2, bytes, used),
+            _ => Err(Trouble::Malformed("unknown reply type")),
+        }
+    }
+
+    fn bulk(kind: u8, line: &[u8], bytes: &[u8], used: usize) -> Result<(Self, usize), Trouble> {
+        let Some(length) = length(line)? else {
+            let body = Body::Null;
+            return Ok((Self { kind, body }, used));
+        };
+        let end = used + length;
+        if bytes.len() < end + 2 {
+            return Err(Trouble::Incomplete);
+        }
+        if &bytes[end..end + 2] != b"\r\n" {
+            return Err(Trouble::Malformed("bulk string without its end"));
+        }
+        let body = Body::Text(bytes[used..end].to_vec());
+        Ok((Self { kind, body }, end + 2))
+    }
+
+    fn aggregate(
+        kind: u8,
+        line: &[u8],
+        per_entry: usize,
+        bytes: &[u8],
+        mut used: usize,
+    ) -> Result<(Self, usize), Trouble> {
+        let Some(length) = length(line)? else {
+            let body = Body::Null;
+            return Ok((Self { kind, body }, used));
+        };
+        let mut items = Vec::new();
+        for _ in 0..length * per_entry {
+            let (item, item_used) = Self::parse(&bytes[used..])?;
+            items.push(item);
+            used += item_used;
+        }
+        let body = Body::Items(items);
+        Ok((Self { kind, body }, used))
+    }
+
+    /// Whether the reply says that the command failed.
+    pub fn is_error(&self) -> bool {
+        matches!(self.kind, b'-' | b'!')
+    }
+
+    /// The text of a reply that is one; empty for others.
+    pub fn text(&self) -> &[u8] {
+        match &self.body {
+            Body::Text(text) => text,
+            _ => b"",
+        }
+    }
+
+    /// The elements of an aggregate; empty for others.
+    pub fn items(&self) -> &[Reply] {
+        match &self.body {
+            Body::Items(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The reply in one line, for people.
+    pub fn shown(&self) -> String {
+        let mut text = String::new();
+        self.show(&mut text);
+        text
+    }
+
+    fn show(&self, out: &mut String) {
+        let kind = char::from(self.kind);
+        match &self.body {
+            Body::Null => {
+                let _ = write!(out, "{kind}nil");
+            }
+            Body::Text(text) if self.kind == b'$' => {
+                let _ = write!(out, "\"{}\"", text.escape_ascii());
+            }
+            Body::Text(text) => {
+                let _ = write!(out, "{kind}{}", text.escape_ascii());
+            }
+            Body::Items(items) => {
+                let _ = write!(out, "{kind}{}[", items.len());
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push_str(", ");
+                    }
+                    item.show(out);
+                }
+                out.push(']');
+            }
+        }
+    }
+}
+
+/// A length line: a number, or none for `-1`.
+fn length(line: &[u8]) -> Result<Option<usize>, Trouble> {
+    let text = std::str::from_utf8(line).map_err(|_| Trouble::Malformed("length is no number"))?;
+    if text == "-1" {
+        return Ok(None);
+    }
+    match text.parse::<usize>() {
+        Ok(length) if length <= 1 << 30 => Ok(Some(length)),
+        _ => Err(Trouble::Malformed("length out of range")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

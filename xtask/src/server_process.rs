@@ -1,0 +1,121 @@
+//! A server under test: started on a free loopback port, killed when its handle is dropped.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A running server, with a directory of its own that goes away with it.
+pub struct ServerProcess {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    directory: PathBuf,
+}
+
+impl ServerProcess {
+    /// Starts `binary` without persistence and with DEBUG allowed, adds `arguments`, and waits
+    /// until it answers.
+    pub fn start(binary: &Path, arguments: &[String]) -> Result<Self, String> {
+        let directory = own_directory()?;
+        let address = free_address()?;
+        let log = File::create(directory.join("log")).map_err(|error| error.to_string())?;
+        let errors = log.try_clone().map_err(|error| error.to_string())?;
+        let child = Command::new(binary)
+            .args(["--port", &address.port().to_string()])
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--enable-debug-command", "yes"])
+            .arg("--dir")
+            .arg(&directory)
+            .args(arguments)
+            .current_dir(&directory)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+        let mut server = Self {
+            child,
+            address,
+            directory,
+        };
+        server
+            .wait_until_ready()
+            .map_err(|why| format!("{} {why}\n{}", binary.display(), server.log_tail()))?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("stopped at once ({status}); its log ends with:"));
+            }
+            if answers(self.address) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err("does not answer PING; its log ends with:".to_string())
+    }
+
+    /// The last lines the server wrote, for error messages.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(self.directory.join("log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Some(status.to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // An already dead process makes both calls fail, which is what we want to reach anyway.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Whether anything on `address` answers a PING, be it with an error.
+fn answers(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+        return false;
+    };
+    let mut reply = [0u8; 1];
+    stream
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .is_ok()
+        && stream.write_all(b"PING\r\n").is_ok()
+        && stream.read_exact(&mut reply).is_ok()
+        && matches!(reply[0], b'+' | b'-')
+}
+
+fn free_address() -> Result<SocketAddr, String> {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| format!("no free loopback port: {error}"))
+}
+
+fn own_directory() -> Result<PathBuf, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("weft-xtask-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    Ok(directory)
+}

@@ -1,0 +1,170 @@
+//! The import matrix: which crate may depend on which, and which server module may use which.
+
+use super::{Document, Finding, source};
+
+/// Libraries that know neither each other nor the server.
+const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
+
+/// For each top-level module of the server: the sibling modules it may import. Lower layers come
+/// first, and a module may only name modules above it in this list; so nothing calls upward.
+#[rustfmt::skip]
+const SERVER_MODULES: &[(&str, &[&str])] = &[
+    ("config",      &[]),
+    ("observe",     &["config"]),
+    ("acl",         &["config", "observe"]),
+    ("keyspace",    &["config", "observe"]),
+    ("watch",       &["config", "observe", "keyspace"]),
+    ("blocking",    &["config", "observe", "keyspace"]),
+    ("pubsub",      &["config", "observe", "acl"]),
+    ("tracking",    &["config", "observe", "keyspace"]),
+    ("cluster",     &["config", "observe", "acl", "keyspace"]),
+    ("persist",     &["config", "observe", "keyspace"]),
+    ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
+    ("script",      &["config", "observe", "acl", "keyspace"]),
+    ("commands",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "script"]),
+    ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "script", "commands"]),
+    ("net",         &["config", "observe", "acl"]),
+    ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "script", "commands", "dispatch",
+                      "net"]),
+    ("coordinator", &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "script", "commands", "dispatch",
+                      "net", "worker"]),
+];
+
+/// Modules that start everything and therefore may import everything.
+const ROOTS: &[&str] = &["main", "lib"];
+
+/// Checks one file: a library's manifest, or a source file of the server.
+pub fn check(document: &Document, findings: &mut Vec<Finding>) {
+    if let Some(rest) = document.path.strip_prefix("crates/") {
+        if let Some(name) = rest.strip_suffix("/Cargo.toml") {
+            manifest(document, name, findings);
+        } else if let Some(path) = rest.strip_prefix("server/src/") {
+            server_source(document, path, findings);
+        }
+    }
+}
+
+fn manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
+    if !LIBRARIES.contains(&name) {
+        return;
+    }
+    let mut in_dependencies = false;
+    for (index, line) in document.text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            in_dependencies = line.contains("dependencies");
+        }
+        let weft = line.trim_start_matches(|byte: char| !byte.is_ascii_alphabetic());
+        let named = weft.starts_with("weft-") || line.contains("dependencies.weft-");
+        if in_dependencies && named {
+            let message = format!(
+                "crate {name} is a library below the server and knows no other crate of ours; \
+                 let the server join the two"
+            );
+            findings.push(document.finding(index + 1, message));
+        }
+    }
+}
+
+fn server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
+    let first = path.split('/').next().unwrap_or_default();
+    let module = first.trim_end_matches(".rs");
+    if ROOTS.contains(&module) || !path.ends_with(".rs") {
+        return;
+    }
+    let Some((_, allowed)) = SERVER_MODULES.iter().find(|(name, _)| *name == module) else {
+        let message = format!(
+            "server module '{module}' has no place in the layers; add it to SERVER_MODULES in \
+             xtask/src/tidy/imports.rs and to docs/ARCHITECTURE.md"
+        );
+        findings.push(document.finding(1, message));
+        return;
+    };
+    // A test may reach for whatever sets its scene.
+    if path.ends_with("tests.rs") {
+        return;
+    }
+    for (line, import) in crate_paths(&document.text) {
+        if import != module && is_module(&import) && !allowed.contains(&import.as_str()) {
+            let message = format!(
+                "{module} may not import {import}; it may import: {}. Pass the thing in from \
+                 above, or move it down",
+                allowed.join(", ")
+            );
+            findings.push(document.finding(line, message));
+        }
+    }
+}
+
+fn is_module(name: &str) -> bool {
+    ROOTS.contains(&name) || SERVER_MODULES.iter().any(|(known, _)| *known == name)
+}
+
+/// The names that follow `crate::` in code, with their lines; `crate::{a::b, c}` counts as two.
+fn crate_paths(text: &str) -> Vec<(usize, String)> {
+    let code = source::code_only(text);
+    let mut paths = Vec::new();
+    for (start, prefix) in code.match_indices("crate::") {
+        let line = code[..start].matches('\n').count() + 1;
+        let rest = &code[start + prefix.len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            paths.extend(group_heads(group).into_iter().map(|name| (line, name)));
+        } else {
+            paths.push((line, identifier(rest)));
+        }
+    }
+    paths
+}
+
+/// The first name of each entry of a `{…}` import group whose opening brace is already gone.
+fn group_heads(group: &str) -> Vec<String> {
+    let mut heads = Vec::new();
+    let mut depth = 0;
+    let mut at_entry = true;
+    for (index, character) in group.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => at_entry = true,
+            _ if at_entry && !character.is_whitespace() => {
+                heads.push(identifier(&group[index..]));
+                at_entry = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn identifier(text: &str) -> String {
+    text.chars()
+        .take_while(|character| character.is_alphanumeric() || *character == '_')
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of the table itself.
+
+    use super::SERVER_MODULES;
+
+    #[test]
+    fn every_module_imports_only_modules_listed_before_it() {
+        for (index, (name, allowed)) in SERVER_MODULES.iter().enumerate() {
+            for import in *allowed {
+                let before = SERVER_MODULES[..index]
+                    .iter()
+                    .any(|(known, _)| known == import);
+                assert!(
+                    before,
+                    "{name} imports {import}, which is not a lower layer"
+                );
+            }
+        }
+    }
+}

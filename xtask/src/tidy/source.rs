@@ -1,0 +1,251 @@
+//! Rules about single files: module headers, where `unsafe` may stand, leftover markers, names.
+
+use super::{Document, Finding};
+
+/// The crates that may contain `unsafe`.
+const UNSAFE_CRATES: &[&str] = &["crates/sync/", "crates/table/", "crates/reactor/"];
+
+/// File and directory names that say nothing about a module's job.
+const EMPTY_NAMES: &[&str] = &[
+    "util", "utils", "common", "helper", "helpers", "manager", "misc",
+];
+
+/// How far above an `unsafe` block its `// SAFETY:` comment may end, in lines.
+const SAFETY_REACH_LINES: usize = 4;
+
+/// Markers of unfinished work. Spelled in halves, or this file would report itself.
+const MARKERS: &[(&str, &str)] = &[
+    (
+        concat!("TO", "DO"),
+        "finish the work or describe the limit in docs",
+    ),
+    (concat!("FIX", "ME"), "fix it or describe the limit in docs"),
+    (
+        concat!("X", "XX"),
+        "finish the work or describe the limit in docs",
+    ),
+    (concat!("HA", "CK"), "say why the code is as it is"),
+    (concat!("todo", "!"), "write the code"),
+    (
+        concat!("unimplemented", "!"),
+        "write the code, or return an error",
+    ),
+    (concat!("dbg", "!"), "remove the debugging output"),
+];
+
+/// Checks one file.
+pub fn check(document: &Document, findings: &mut Vec<Finding>) {
+    markers(document, findings);
+    if document.path.ends_with(".rs") {
+        header(document, findings);
+        names(document, findings);
+        unsafety(document, findings);
+    }
+}
+
+fn header(document: &Document, findings: &mut Vec<Finding>) {
+    if !document.text.starts_with("//!") {
+        let message = "begin the file with `//!` and one sentence: the module's one job";
+        findings.push(document.finding(1, message));
+    }
+}
+
+fn names(document: &Document, findings: &mut Vec<Finding>) {
+    let parts = document.path.trim_end_matches(".rs").split('/');
+    for part in parts.skip_while(|part| *part != "src") {
+        if EMPTY_NAMES.contains(&part) {
+            let message = format!("'{part}' names no job; call the module after what it does");
+            findings.push(document.finding(1, message));
+        }
+    }
+    let code = code_only(&document.text);
+    for (index, line) in code.lines().enumerate() {
+        if line.contains("fn get_") {
+            let message = "drop the `get_`: a function that returns a thing is named after it";
+            findings.push(document.finding(index + 1, message));
+        }
+    }
+}
+
+fn markers(document: &Document, findings: &mut Vec<Finding>) {
+    // Test data may need any byte sequence; generated lock files are nobody's prose.
+    if document.path.ends_with(".case") || document.path.ends_with(".lock") {
+        return;
+    }
+    for (index, line) in document.text.lines().enumerate() {
+        for (marker, remedy) in MARKERS {
+            if contains_word(line, marker) {
+                let message = format!("leftover `{marker}`: {remedy}");
+                findings.push(document.finding(index + 1, message));
+            }
+        }
+    }
+}
+
+/// Whether `word` stands in `line` with no letter, digit or underscore next to it.
+fn contains_word(line: &str, word: &str) -> bool {
+    let bounded = |byte: Option<u8>| !byte.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    line.match_indices(word).any(|(start, _)| {
+        let bytes = line.as_bytes();
+        let before = start.checked_sub(1).and_then(|index| bytes.get(index));
+        let after = bytes.get(start + word.len());
+        bounded(before.copied()) && (word.ends_with('!') || bounded(after.copied()))
+    })
+}
+
+fn unsafety(document: &Document, findings: &mut Vec<Finding>) {
+    let code = code_only(&document.text);
+    let lines: Vec<&str> = document.text.lines().collect();
+    for (index, line) in code.lines().enumerate() {
+        if !contains_word(line, "unsafe") {
+            continue;
+        }
+        let allowed = UNSAFE_CRATES
+            .iter()
+            .any(|prefix| document.path.starts_with(prefix));
+        if !allowed {
+            let message = "no `unsafe` here; it belongs behind a safe interface in crates/sync, \
+                           crates/table or crates/reactor";
+            findings.push(document.finding(index + 1, message));
+        } else if needs_safety_comment(line) && !has_safety_comment(&lines, index) {
+            let message = "put a `// SAFETY:` comment above that cites a rule of the crate";
+            findings.push(document.finding(index + 1, message));
+        }
+    }
+}
+
+fn needs_safety_comment(line: &str) -> bool {
+    line.contains("unsafe {") || line.contains("unsafe impl") || line.trim_end().ends_with("unsafe")
+}
+
+/// Looks on the line itself, then above it: through comments and attributes as far as they go,
+/// and over a few lines of a statement that the block is a part of.
+fn has_safety_comment(lines: &[&str], index: usize) -> bool {
+    if lines[index].contains("SAFETY:") {
+        return true;
+    }
+    let mut code_lines = 0;
+    for line in lines[..index].iter().rev() {
+        let line = line.trim_start();
+        if line.starts_with("//") {
+            if line.contains("SAFETY:") {
+                return true;
+            }
+        } else if !line.starts_with("#[") {
+            code_lines += 1;
+            if code_lines >= SAFETY_REACH_LINES {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// `text` with comments, strings and character literals blanked out; line breaks stay.
+pub fn code_only(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = Vec::with_capacity(bytes.len());
+    let mut position = 0;
+    while position < bytes.len() {
+        let end = skipped_until(bytes, position);
+        if end == position {
+            code.push(bytes[position]);
+            position += 1;
+        } else {
+            for byte in &bytes[position..end] {
+                code.push(if *byte == b'\n' { b'\n' } else { b' ' });
+            }
+            position = end;
+        }
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+/// If something that is not code begins at `start`, where it ends; otherwise `start`.
+fn skipped_until(bytes: &[u8], start: usize) -> usize {
+    let rest = &bytes[start..];
+    let in_name =
+        start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
+    if rest.starts_with(b"//") {
+        start + rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len())
+    } else if rest.starts_with(b"/*") {
+        start + block_comment_length(rest)
+    } else if rest[0] == b'"' {
+        start + quoted_length(rest)
+    } else if rest[0] == b'r' && !in_name {
+        start + raw_string_length(rest)
+    } else if rest[0] == b'\'' {
+        start + character_length(rest)
+    } else {
+        start
+    }
+}
+
+fn block_comment_length(rest: &[u8]) -> usize {
+    let mut depth = 0;
+    let mut position = 0;
+    while position < rest.len() {
+        if rest[position..].starts_with(b"/*") {
+            depth += 1;
+            position += 2;
+        } else if rest[position..].starts_with(b"*/") {
+            depth -= 1;
+            position += 2;
+            if depth == 0 {
+                return position;
+            }
+        } else {
+            position += 1;
+        }
+    }
+    rest.len()
+}
+
+fn quoted_length(rest: &[u8]) -> usize {
+    let mut position = 1;
+    while position < rest.len() {
+        match rest[position] {
+            b'\\' => position += 2,
+            b'"' => return position + 1,
+            _ => position += 1,
+        }
+    }
+    rest.len()
+}
+
+/// The length of `r"…"` or `r#"…"#` at the start of `rest`; 0 if it is neither.
+fn raw_string_length(rest: &[u8]) -> usize {
+    let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
+    if rest.get(1 + hashes) != Some(&b'"') {
+        return 0;
+    }
+    let mut closing = vec![b'"'];
+    closing.resize(1 + hashes, b'#');
+    let body = hashes + 2;
+    rest[body..]
+        .windows(closing.len())
+        .position(|window| window == closing)
+        .map_or(rest.len(), |found| body + found + closing.len())
+}
+
+/// The length of a character literal at the start of `rest`; 0 if it is a lifetime.
+fn character_length(rest: &[u8]) -> usize {
+    match rest.get(1) {
+        Some(b'\\') => {
+            let tail = rest.get(3..).unwrap_or_default();
+            tail.iter()
+                .position(|byte| *byte == b'\'')
+                .map_or(0, |found| found + 4)
+        }
+        Some(_) => {
+            let limit = rest.len().min(6);
+            rest[..limit]
+                .iter()
+                .skip(2)
+                .position(|byte| *byte == b'\'')
+                .filter(|found| *found == 0 || !rest[1].is_ascii())
+                .map_or(0, |found| found + 3)
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,168 @@
+//! Each rule fires on its violation and on nothing else; and the repository itself is tidy.
+
+use super::{Document, check, read_documents};
+
+fn messages(files: &[(&str, &str)]) -> Vec<String> {
+    let documents: Vec<Document> = files
+        .iter()
+        .map(|(path, text)| Document {
+            path: (*path).to_string(),
+            text: (*text).to_string(),
+        })
+        .collect();
+    check(&documents).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_repository_is_tidy() {
+    let documents = read_documents().unwrap();
+    let findings = messages_of(&documents);
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}
+
+fn messages_of(documents: &[Document]) -> Vec<String> {
+    check(documents).iter().map(ToString::to_string).collect()
+}
+
+/// (path, text, the start of the only finding)
+const VIOLATIONS: &[(&str, &str, &str)] = &[
+    (
+        "xtask/src/a.rs",
+        "fn a() {}\n",
+        "xtask/src/a.rs:1: begin the file",
+    ),
+    (
+        "crates/resp/src/util.rs",
+        "//! U.\n",
+        "crates/resp/src/util.rs:1: 'util' names no job",
+    ),
+    (
+        "crates/resp/src/a.rs",
+        "//! A.\nfn get_a() {}\n",
+        "crates/resp/src/a.rs:2: drop the `get_`",
+    ),
+    (
+        "crates/resp/src/a.rs",
+        "//! A.\n\nunsafe fn a() {}\n",
+        "crates/resp/src/a.rs:3: no `unsafe` here",
+    ),
+    (
+        "crates/table/src/a.rs",
+        "//! A.\nfn a() {\n    unsafe { b() }\n}\n",
+        "crates/table/src/a.rs:3: put a `// SAFETY:`",
+    ),
+    (
+        "crates/table/src/a.rs",
+        "//! A.\nunsafe impl Send for A {}\n",
+        "crates/table/src/a.rs:2: put a `// SAFETY:`",
+    ),
+    (
+        "crates/table/Cargo.toml",
+        "[dependencies]\nweft-sync.workspace = true\n",
+        "crates/table/Cargo.toml:2: crate table is a library",
+    ),
+    (
+        "crates/table/Cargo.toml",
+        "[dev-dependencies.weft-sync]\n",
+        "crates/table/Cargo.toml:1: crate table is a library",
+    ),
+    (
+        "crates/server/src/keyspace/expiry.rs",
+        "//! E.\nuse crate::commands::string;\n",
+        "crates/server/src/keyspace/expiry.rs:2: keyspace may not import commands",
+    ),
+    (
+        "crates/server/src/net.rs",
+        "//! N.\nuse crate::{\n    config::Config,\n    keyspace::{A, B},\n};\n",
+        "crates/server/src/net.rs:2: net may not import keyspace",
+    ),
+    (
+        "crates/server/src/commands/string.rs",
+        "//! S.\nfn a() { crate::worker::wake() }\n",
+        "crates/server/src/commands/string.rs:2: commands may not import worker",
+    ),
+    (
+        "crates/server/src/novel.rs",
+        "//! N.\n",
+        "crates/server/src/novel.rs:1: server module 'novel'",
+    ),
+    (
+        "README.md",
+        "see [x](docs/none.md#part)\n",
+        "README.md:1: link to 'docs/none.md'",
+    ),
+    (
+        "docs/lonely.md",
+        "# Lonely\n",
+        "docs/lonely.md:1: link this file",
+    ),
+];
+
+#[test]
+fn every_violation_is_found_once_and_named_with_its_line() {
+    for (path, text, expected) in VIOLATIONS {
+        let found = messages(&[(path, text)]);
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert!(
+            found[0].starts_with(expected),
+            "{found:?} is not {expected}"
+        );
+    }
+}
+
+#[test]
+fn markers_are_found_as_words_in_every_kind_of_file() {
+    let markers = [
+        "TO\u{44}O",
+        "FIX\u{4d}E",
+        "X\u{58}X",
+        "HA\u{43}K",
+        "to\u{64}o!",
+        "db\u{67}!",
+    ];
+    for marker in markers {
+        for path in ["docs/ARCHITECTURE.md", "tests/clients/python/a.py"] {
+            let found = messages(&[(path, &format!("one\n# {marker}(x)\n"))]);
+            assert_eq!(found.len(), 1, "{marker} in {path}: {found:?}");
+            assert!(
+                found[0].starts_with(&format!("{path}:2: leftover")),
+                "{found:?}"
+            );
+        }
+        assert!(messages(&[("a.md", &format!("my{marker}\n"))]).is_empty());
+        assert!(messages(&[("a.case", &format!("{marker}\n"))]).is_empty());
+    }
+    assert!(messages(&[("a.md", "SETEXXX key\nXXXX\n")]).is_empty());
+}
+
+#[test]
+fn what_only_looks_like_a_violation_passes() {
+    let unsafe_words = r##"//! A module about unsafe { blocks }.
+/* unsafe { /* nested */ unsafe } */
+fn a<'a>(text: &'a str) -> char {
+    let _ = ("unsafe { }", r#"unsafe " {"#, '"', '\'', b'"', "\" unsafe");
+    'x'
+}
+"##;
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", unsafe_words)]),
+        Vec::<String>::new()
+    );
+    let safe = "//! A.\nfn a() {\n    // SAFETY: rule 1,\n    // in two lines.\n    \
+                #[allow(x)]\n    let a =\n        unsafe { b() };\n}\n";
+    assert_eq!(
+        messages(&[("crates/table/src/a.rs", safe)]),
+        Vec::<String>::new()
+    );
+    let imports = "//! D.\nuse crate::commands::string;\nuse crate::dispatch::plan;\n";
+    let path = "crates/server/src/dispatch/execute.rs";
+    assert_eq!(messages(&[(path, imports)]), Vec::<String>::new());
+    let linked = [
+        (
+            "README.md",
+            "[a](docs/a.md) [w](https://example.org) [c](docs/) [s](#here)\n",
+        ),
+        ("docs/a.md", "[up](../README.md)\n```\n[x](nowhere)\n```\n"),
+    ];
+    assert_eq!(messages(&linked), Vec::<String>::new());
+}

@@ -1,0 +1,86 @@
+//! The workspace's directory, and running programs in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The directory that holds the workspace's `Cargo.toml`.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// A command that will run `program` in the workspace root with `arguments`.
+pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs `command` with the terminal's output and fails unless it exits with 0.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let shown = shown(command);
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| format!("cannot run {shown}: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{shown} failed ({status})"))
+    }
+}
+
+/// Whether `program` can be started with `arguments` and exits with 0; its output is dropped.
+pub fn works(program: &str, arguments: &[&str]) -> bool {
+    command(program, arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Every file git tracks, or would track if it were added, relative to the root.
+pub fn files() -> Result<Vec<PathBuf>, String> {
+    let output = command(
+        "git",
+        &[
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "-z",
+        ],
+    )
+    .output()
+    .map_err(|error| format!("cannot run git: {error}"))?;
+    if !output.status.success() {
+        return Err("git ls-files failed".to_string());
+    }
+    let mut files: Vec<PathBuf> = output
+        .stdout
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
+        .filter(|name| root().join(name).is_file())
+        .collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+fn shown(command: &Command) -> String {
+    let mut text = String::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            text += &format!("{}={} ", name.to_string_lossy(), value.to_string_lossy());
+        }
+    }
+    text += &command.get_program().to_string_lossy();
+    for argument in command.get_args() {
+        text.push(' ');
+        text += &argument.to_string_lossy();
+    }
+    text
+}
