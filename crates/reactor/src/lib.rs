@@ -65,7 +65,7 @@ pub use crash::{AlternateStack, install_crash_handler};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
 pub use listener::Listener;
-pub use output::{Mark, Output, SharedBytes};
+pub use output::{Mark, Output, SharedBytes, Splices};
 pub use sending::Unsent;
 pub use signals::{Signal, Signals};
 pub use socket::Socket;

@@ -52,6 +52,15 @@ impl Output {
         self.shared.push((self.bytes.len(), value));
     }
 
+    /// The copied bytes and the shared values apart, for a writer that needs both at once.
+    pub fn parts_mut(&mut self) -> (&mut Vec<u8>, Splices<'_>) {
+        let splices = Splices {
+            shared: &mut self.shared,
+            len: &mut self.shared_len,
+        };
+        (&mut self.bytes, splices)
+    }
+
     /// Empties the output and keeps its allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -88,6 +97,32 @@ impl Output {
         );
         self.shared_len += other.shared_len;
         other.clear();
+    }
+}
+
+/// The shared values of an [`Output`] whose copied bytes are borrowed elsewhere.
+pub struct Splices<'a> {
+    shared: &'a mut Vec<(usize, SharedBytes)>,
+    len: &'a mut usize,
+}
+
+impl Splices<'_> {
+    /// Sends `value` when `position` copied bytes have been sent; positions ascend.
+    pub fn push(&mut self, position: usize, value: SharedBytes) {
+        *self.len += value.as_ref().as_ref().len();
+        self.shared.push((position, value));
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// Takes back all but the first `count` values.
+    pub fn truncate(&mut self, count: usize) {
+        for (_, value) in self.shared.drain(count.min(self.shared.len())..) {
+            *self.len -= value.as_ref().as_ref().len();
+        }
     }
 }
 

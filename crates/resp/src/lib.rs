@@ -1,12 +1,14 @@
 //! The RESP wire protocol: a resumable request parser, the RESP2/RESP3 reply writer, and number formats.
 #![forbid(unsafe_code)]
 
+pub mod args;
 pub mod glob;
 pub mod number;
 pub mod quote;
 pub mod reply;
 pub mod request;
 
+pub use args::Args;
 pub use number::LongDouble;
 pub use reply::{Deferred, Protocol, Reply};
 pub use request::{ArgRange, Limits, Parsed, Parser, ProtocolError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Listener, Reactor, Socket};
+use weft_reactor::{Event, Listener, Reactor, Signals, Socket};
 
 use crate::config::id;
 use crate::keyspace::expiry;
@@ -21,10 +21,10 @@ const ACCEPTS_A_TURN: usize = 128;
 pub struct Coordinator {
     server: Arc<Server>,
     reactor: Reactor,
+    signals: Signals,
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
-    protected: bool,
 }
 
 impl Coordinator {
@@ -36,14 +36,15 @@ impl Coordinator {
         for (token, listener) in listeners.into_iter().enumerate() {
             reactor.register_listener(token, listener)?;
         }
+        let signals = Signals::install(reactor.waker())?;
         let tuner = Tuner::new(&server);
         Ok(Coordinator {
             server,
             reactor,
+            signals,
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
-            protected: true,
         })
     }
 
@@ -64,6 +65,10 @@ impl Coordinator {
                 self.next_tuning = now + crate::tuning::WINDOW;
                 self.tuner.sample(&self.server, now);
             }
+            if let Some(signal) = self.signals.take() {
+                log::warning!("Received {} scheduling shutdown...", signal.name());
+                self.server.request_shutdown(Shutdown::Orderly);
+            }
             if let Some(how) = self.server.shutdown.get() {
                 return Ok(*how);
             }
@@ -75,8 +80,11 @@ impl Coordinator {
             events.clear();
             self.reactor.wait(Some(timeout), &mut events, ACCEPTS_A_TURN)?;
             for event in events.drain(..) {
-                if let Event::Accepted(_, socket) = event {
-                    self.place(socket);
+                match event {
+                    Event::Accepted(_, socket) => self.place(socket),
+                    Event::AcceptFailed(_, error) => log::warning!("Accepting client connection: {error}"),
+                    // The coordinator has no connections.
+                    Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
                 }
             }
         }
@@ -94,19 +102,20 @@ impl Coordinator {
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
         if server.connections.load(Ordering::Relaxed) >= max {
             server.metrics.add(0, Counter::ConnectionsRejected, 1);
-            socket.send_last(b"-ERR max number of clients reached\r\n");
+            turn_away(&socket, b"-ERR max number of clients reached\r\n");
             return;
         }
-        if self.protected && self.refuses_strangers() && !socket.is_local() {
+        if self.refuses_strangers() && !is_local(&socket) {
             server.metrics.add(0, Counter::ConnectionsRejected, 1);
-            socket.send_last(PROTECTED_MODE.as_bytes());
+            turn_away(&socket, PROTECTED_MODE.as_bytes());
             return;
         }
-        if let Socket::Tcp(_) = socket {
-            socket.set_nodelay();
-            let seconds = server.config.integer(id::TCP_KEEPALIVE);
+        if !socket.is_unix() {
+            let seconds = server.config.integer(id::TCP_KEEPALIVE).max(0) as u32;
+            // Both only tune; a socket that refuses them still serves.
+            let _ = socket.set_nodelay(true);
             if seconds > 0 {
-                socket.set_keepalive(seconds as u32);
+                let _ = socket.set_keepalive(seconds);
             }
         }
         let active = server.active_workers.load(Ordering::Relaxed).max(1);
@@ -156,6 +165,22 @@ impl Coordinator {
             self.server.peak_memory.fetch_max(bytes, Ordering::Relaxed);
         }
     }
+}
+
+/// Tells a client why it is not served, as far as the socket takes it.
+fn turn_away(socket: &Socket, text: &[u8]) {
+    use std::io::Write;
+    // The peer may be gone already; there is nobody else to tell.
+    let _ = match socket {
+        Socket::Tcp(stream) => (&*stream).write_all(text),
+        Socket::Unix(stream) => (&*stream).write_all(text),
+    };
+}
+
+/// Whether the peer is on this machine.
+fn is_local(socket: &Socket) -> bool {
+    let peer = socket.peer_name();
+    socket.is_unix() || peer.starts_with("127.") || peer.starts_with("[::1]")
 }
 
 /// What a stranger is told in protected mode.

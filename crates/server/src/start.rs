@@ -26,7 +26,11 @@ pub fn run() -> ExitCode {
             print!("{text}");
             Ok(ExitCode::SUCCESS)
         }
-        Action::CheckSystem => Ok(check_system()),
+        Action::CheckSystem => {
+            let (report, well) = crate::config::system_check::run();
+            print!("{report}");
+            Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Action::Run(command_line) => Config::load(&command_line).map(run_with),
     });
     started.unwrap_or_else(|error| {
@@ -123,10 +127,10 @@ fn worker_count(config: &Config) -> usize {
 
 fn listen(config: &Config) -> std::io::Result<Vec<Listener>> {
     let port = config.integer(id::PORT) as u16;
-    let backlog = config.integer(id::TCP_BACKLOG) as i32;
+    let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
     let mut listeners = Vec::new();
     if port != 0 {
-        listeners.push(Listener::tcp("127.0.0.1", port, backlog)?);
+        listeners.push(Listener::tcp(std::net::Ipv4Addr::LOCALHOST.into(), port, backlog)?);
     }
     Ok(listeners)
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Reactor, Received, Sent, Socket};
+use weft_reactor::{Event, Reactor, Received, Registered, Sent, Socket};
 
 use crate::commands::context::{After, background_job};
 use crate::config::{ClientClass, id};
@@ -210,7 +210,9 @@ impl Worker {
                 }
                 Event::Writable(token) => self.sent(token),
                 Event::Closed(token) => self.close(token),
-                Event::Accepted(_, socket) => drop(socket),
+                Event::SendFailed(token) => self.close(token),
+                // Workers have no listeners.
+                Event::Accepted(..) | Event::AcceptFailed(..) => {}
             }
         }
         self.events = events;
@@ -277,24 +279,25 @@ impl Worker {
             client.flags.put(Flags::UNIX_SOCKET, true);
         }
         let connection = Box::new(Connection::new(client));
-        self.install(connection, socket);
+        let unsent = Default::default();
+        self.install(connection, Registered { socket, unsent });
     }
 
-    fn install(&mut self, connection: Box<Connection>, socket: Socket) {
+    fn install(&mut self, connection: Box<Connection>, registered: Registered) {
         let token = self.clients.add(connection);
-        if let Err(error) = self.reactor.register(token, socket) {
+        if let Err(error) = self.reactor.adopt(token, registered) {
             crate::observe::log::warning!("cannot watch a connection: {error}");
             self.forget(token);
         }
     }
 
     fn adopt(&mut self, mut connection: Box<Connection>) {
-        let Some(socket) = connection.socket.take() else {
+        let Some(registered) = connection.in_transit.take() else {
             return;
         };
         connection.client.worker = self.id;
         let id = connection.client.id;
-        self.install(connection, socket);
+        self.install(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
             self.again.push(token);
         }
@@ -310,7 +313,7 @@ impl Worker {
             let movable = self.clients.connection(token).is_some_and(|connection| {
                 connection.state == State::Ready && !connection.in_batch && connection.output.is_empty()
             });
-            if !movable || self.reactor.in_flight(token) > 0 {
+            if !movable {
                 continue;
             }
             let Some(registered) = self.reactor.deregister(token) else {
@@ -320,7 +323,7 @@ impl Worker {
                 continue;
             };
             self.again.retain(|other| *other != token);
-            connection.socket = Some(registered.socket);
+            connection.in_transit = Some(registered);
             connection.receive_paused = false;
             let server = self.server();
             server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
@@ -592,9 +595,9 @@ impl Worker {
         }
         connection.state = State::Ready;
         connection.client.flags.put(Flags::BLOCKED, false);
-        let (length, shared) = connection.output.position();
+        let before = connection.output.mark();
         connection.output.bytes.extend_from_slice(bytes);
-        connection.settle_reply(length, shared);
+        connection.settle_reply(before);
         self.wake(token);
         self.flush(token);
     }

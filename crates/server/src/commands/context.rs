@@ -1,6 +1,6 @@
 //! What a handler gets: arguments, keys, the reply, its client and the server.
 
-use weft_reactor::SharedBytes;
+use weft_reactor::Splices;
 use weft_resp::{Args, Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -82,7 +82,7 @@ pub struct Context<'a, 'p> {
     /// The reply.
     pub reply: Reply<'a>,
     /// Big values spliced into the reply by reference.
-    pub shared: &'a mut Vec<(usize, SharedBytes)>,
+    pub shared: Splices<'a>,
     /// Who asks.
     pub client: &'a mut Client,
     /// The server.
@@ -118,7 +118,7 @@ impl<'a> Context<'a, '_> {
                 self.reply.null();
                 Ok(())
             }
-            Some(entry) => bulk_of(&mut self.reply, self.shared, entry),
+            Some(entry) => bulk_of(&mut self.reply, &mut self.shared, entry),
         }
     }
 
@@ -138,16 +138,16 @@ impl<'a> Context<'a, '_> {
 #[inline]
 pub fn bulk_of(
     reply: &mut Reply<'_>,
-    shared: &mut Vec<(usize, SharedBytes)>,
+    shared: &mut Splices<'_>,
     entry: EntryRef<'_, Value>,
 ) -> CommandResult {
     match entry.value() {
         ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Int(number) => reply.bulk_integer(number),
         ValueRef::Blob(blob) => {
-            if blob.len() > crate::commands::context::SPLICE_BYTES {
+            if blob.len() > SPLICE_BYTES {
                 reply.bulk_header(blob.len());
-                shared.push((reply.out.len(), Box::new(blob.clone())));
+                shared.push(reply.out.len(), Box::new(blob.clone()));
                 reply.crlf();
             } else {
                 reply.bulk(blob);

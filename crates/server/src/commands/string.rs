@@ -82,7 +82,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let value = ctx.arg(2);
     let mut key = ctx.keys.write(0);
     let before = match key.entry() {
-        Some(entry) => bulk_of(&mut ctx.reply, ctx.shared, entry),
+        Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
         None => {
             ctx.reply.null();
             Ok(())
@@ -104,7 +104,7 @@ fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.null();
         return Ok(());
     };
-    if let Err(error) = bulk_of(&mut ctx.reply, ctx.shared, entry) {
+    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
         key.unchanged();
         return Err(error);
     }
@@ -208,7 +208,7 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry)
     let mut answered = false;
     if options.get {
         let before = match key.entry() {
-            Some(entry) => bulk_of(&mut ctx.reply, ctx.shared, entry),
+            Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
             None => {
                 ctx.reply.null();
                 Ok(())
@@ -313,8 +313,8 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let has_expiry = entry.expire_at_ms().is_some();
     let length = ctx.reply.len();
-    let shared = ctx.shared.len();
-    if let Err(error) = bulk_of(&mut ctx.reply, ctx.shared, entry) {
+    let shared = ctx.shared.count();
+    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
         key.unchanged();
         return Err(error);
     }
@@ -572,7 +572,7 @@ fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
         match ctx.keys.read(index) {
             None => ctx.reply.null(),
             Some(entry) => {
-                if bulk_of(&mut ctx.reply, ctx.shared, entry).is_err() {
+                if bulk_of(&mut ctx.reply, &mut ctx.shared, entry).is_err() {
                     ctx.reply.null();
                 }
             }

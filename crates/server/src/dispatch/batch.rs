@@ -193,9 +193,9 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
 }
 
 fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandError) {
-    let (length, shared) = connection.output.position();
+    let before = connection.output.mark();
     write_error(thread, error, &mut connection.output.bytes);
-    connection.settle_reply(length, shared);
+    connection.settle_reply(before);
 }
 
 /// Books the end of an execution; returns what the connection now waits for.

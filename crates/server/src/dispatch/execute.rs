@@ -215,9 +215,8 @@ fn run<'p>(
     );
     client.last_command = command.full_name;
     let protocol = client.protocol;
+    let before = output.mark();
     let (bytes, shared) = output.parts_mut();
-    let length_before = bytes.len();
-    let shared_before = shared.len();
     let mut context = Context {
         args,
         keys: Keys {
@@ -254,17 +253,17 @@ fn run<'p>(
     release(&mut thread.effects, &thread.server);
     let failed = result.is_err();
     if let Err(error) = result {
-        output.truncate(length_before, shared_before);
+        output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
     if matches!(after, After::Defer) {
-        output.truncate(length_before, shared_before);
+        output.truncate(before);
         return Outcome::Contended;
     }
     finish_command(thread, command, failed);
     match after {
         After::Nothing => {
-            connection.settle_reply(length_before, shared_before);
+            connection.settle_reply(before);
             Outcome::Done
         }
         other => Outcome::After(other),

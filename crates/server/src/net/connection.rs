@@ -2,7 +2,7 @@
 //!
 //! A connection is an owned value. It belongs to one worker and travels to another with its buffers.
 
-use weft_reactor::{Output, Socket};
+use weft_reactor::{Mark, Output, Registered};
 use weft_resp::Parser;
 
 use super::client::{Buffers, Client, Flags};
@@ -44,8 +44,8 @@ pub struct Connection {
     pub wanted: usize,
     /// Failed attempts to take leases for the request at `consumed`.
     pub lease_failures: u32,
-    /// The socket while no reactor has it: between two workers.
-    pub socket: Option<Socket>,
+    /// The socket and what it did not take yet, while no reactor has them: between two workers.
+    pub in_transit: Option<Registered>,
     /// Since when it is above the soft output limit, ms since the epoch.
     pub over_soft_limit_since_ms: u64,
 }
@@ -65,7 +65,7 @@ impl Connection {
             receive_paused: false,
             wanted: 0,
             lease_failures: 0,
-            socket: None,
+            in_transit: None,
             over_soft_limit_since_ms: 0,
         }
     }
@@ -85,16 +85,16 @@ impl Connection {
         self.consumed = 0;
     }
 
-    /// Applies CLIENT REPLY to the reply that began at this position of the output.
+    /// Applies CLIENT REPLY to the reply that began at `before`.
     #[inline]
-    pub fn settle_reply(&mut self, length: usize, shared: usize) {
+    pub fn settle_reply(&mut self, before: Mark) {
         let silent = Flags::REPLY_OFF.with(Flags::REPLY_SKIP);
         let flags = &mut self.client.flags;
         if !flags.has_any(silent.with(Flags::REPLY_SKIP_NEXT)) {
             return;
         }
         if flags.has_any(silent) {
-            self.output.truncate(length, shared);
+            self.output.truncate(before);
         }
         let next = flags.has(Flags::REPLY_SKIP_NEXT);
         flags.put(Flags::REPLY_SKIP, next);
