@@ -1,1 +1,94 @@
 //! Concurrency primitives of the parallel core: leases, the gate, mailboxes, striped counters.
+//!
+//! # How the pieces fit
+//!
+//! ```text
+//!            Arc<Domain<H, T>>
+//!   ┌──────────────┬───────────────────────────────────────────────┐
+//!   │ Gate         │ cells: [ word | index | header H | data T ] … │
+//!   │ seat 0  word │          └─ lease word: who may touch `data`  │
+//!   │ seat 1  word │                                               │
+//!   └──────────────┴───────────────────────────────────────────────┘
+//!        ▲                         ▲                    ▲
+//!   Seat ┼─ enter ──► Pass ────────┼─ try_read ──► ReadLease ──► &T
+//!        │                         └─ try_write ─► WriteLease ─► &mut T
+//!        └─ exclusive ──► Exclusive ── cell_mut ──────────────► &mut T of any cell
+//! ```
+//!
+//! A thread *joins* a domain once and owns a [`Seat`]. Per batch of work it passes the gate and holds
+//! a [`Pass`]; with the pass it takes leases, by try, any number at once. A seat may instead ask for
+//! an [`Exclusive`], which exists only while no pass of any other seat exists.
+//!
+//! A cell's header is for atomics: everybody may read it without a lease. A cell's data is reached
+//! only under a lease or under the exclusive.
+//!
+//! # Who may touch what
+//!
+//! | thing | touched by | guarded by |
+//! |---|---|---|
+//! | lease word | every thread | atomic; only [`lease_word`](self) operations change it |
+//! | header | every thread, shared | `H: Sync` |
+//! | data | holders of a lease, or the exclusive | rules 1–4 |
+//! | seat word | the seat's owner (bit `IN`), the closer (bit `CLOSED`) | atomic, one cache line per seat |
+//! | mailbox queue, gate's waiting room | every thread | a mutex |
+//!
+//! # The rules that `unsafe` leans on
+//!
+//! Every `// SAFETY:` comment of this crate names the rules that discharge it.
+//!
+//! 1. **Readers share.** A `ReadLease` exists only between a successful `LeaseWord::try_read` and the
+//!    matching `release_read`. In between the word's reader count is above zero and its `WRITER` bit is
+//!    clear, hence no `WriteLease` of that cell exists. A `ReadLease` hands out `&T` only.
+//! 2. **A writer is alone.** A `WriteLease` exists only between a successful `LeaseWord::try_write` and
+//!    `release_write`. In between the word's `WRITER` bit is set, which only happens on a word with no
+//!    readers and no writer, and which refuses both. A `WriteLease` hands out `&mut T` only through
+//!    `&mut self`, and `&T` through `&self`.
+//! 3. **Leases live inside a pass.** A lease borrows the `Pass` it came from; a `Pass` borrows its `Seat`
+//!    mutably, and from its creation to its drop the seat word's `IN` bit is set. The bit is cleared
+//!    nowhere else (except by the seat's own drop, which the borrow checker places after the pass).
+//! 4. **The exclusive is alone.** An `Exclusive` borrows its `Seat` mutably, so that seat has no pass. It
+//!    exists only between `Gate::close`, which returns when every seat word had `CLOSED` set and `IN` clear,
+//!    and `Gate::open`. While `CLOSED` is set no seat can set `IN`. One closer exists at a time: the turn is
+//!    handed on under the gate's mutex. By rule 3 no lease exists then, whatever the lease words say (they
+//!    may say something only if a lease was leaked with `mem::forget`).
+//! 5. **What was written is seen.** Taking a lease is an Acquire operation on the lease word and every release
+//!    a Release operation; all changes of a lease word are read-modify-writes, so each release heads a
+//!    release sequence that the next holder reads from. In the same way `enter` and `close` acquire, and
+//!    `leave` and `open` release, the seat word. No rule needs more than single-location order: there is no
+//!    pair of variables whose stores and loads could pass one another.
+//! 6. **Crossing threads.** `&Domain` on several threads yields `&T` on several threads (`T: Sync`) and `&mut T`
+//!    on a thread other than the one that made the value (`T: Send`), and `&H` everywhere (`H: Sync`). So
+//!    `Domain` is `Sync` exactly under these bounds. Passes, leases and exclusives are neither `Send` nor
+//!    `Sync`: a thread is inside or outside by itself.
+//! 7. **A prefetch touches nothing.** A prefetch instruction may be given any address: it neither faults nor
+//!    changes what a program can observe.
+//!
+//! # Why nobody waits for ever
+//!
+//! * Leases are only tried. Who fails goes away and comes back, so a cycle of waiting cannot form.
+//! * A writer that keeps failing *announces* itself; new readers are refused until a writer got in. The
+//!   announcement is worth a fixed number of refusals and then lapses ([`lease_word`](self)), so a writer
+//!   that never comes back locks nobody out.
+//! * The gate alternates: whoever slept while it was closed enters before it is closed again, and closers
+//!   take turns in order of arrival.
+//!
+//! # Testing
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p weft-sync --release --lib` explores the interleavings of the
+//! small scenarios in the `loom_tests` modules; the ordinary tests stress the same code with real threads.
+
+mod claim;
+mod counters;
+mod domain;
+mod gate;
+mod lease_word;
+mod loom;
+mod mailbox;
+mod prefetch;
+
+pub use claim::Claim;
+pub use counters::StripedCounters;
+pub use domain::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
+pub use gate::Gate;
+pub use mailbox::Mailbox;
+pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};

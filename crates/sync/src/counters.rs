@@ -1,0 +1,104 @@
+//! Striped counters: each thread adds in its own cache lines, a reader sums the stripes.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// Two cache lines, because the adjacent-line prefetcher ties neighbours together.
+const COUNTERS_PER_LINE: usize = 16;
+
+#[repr(align(128))]
+struct Line([AtomicI64; COUNTERS_PER_LINE]);
+
+impl Line {
+    fn zeroed() -> Self {
+        Self(std::array::from_fn(|_| AtomicI64::new(0)))
+    }
+}
+
+/// `counters` signed sums, each spread over one stripe per thread.
+///
+/// All operations are relaxed: a sum taken while others add is a value somewhere between before and after, per stripe.
+/// Sums wrap around like the atomics do.
+pub struct StripedCounters {
+    /// `stripes` rows of `lines_per_stripe` lines.
+    lines: Box<[Line]>,
+    /// What each counter's stripes summed to at its last reset. Stripes are never set back, so a reset cannot be undone
+    /// by an addition that was under way.
+    baselines: Box<[AtomicI64]>,
+    lines_per_stripe: usize,
+    counters: usize,
+}
+
+impl StripedCounters {
+    /// All zero. Both sizes must be above zero.
+    #[must_use]
+    pub fn new(stripes: usize, counters_per_stripe: usize) -> Self {
+        assert!(
+            stripes > 0 && counters_per_stripe > 0,
+            "striped counters of size zero"
+        );
+        let lines_per_stripe = counters_per_stripe.div_ceil(COUNTERS_PER_LINE);
+        Self {
+            lines: (0..stripes * lines_per_stripe)
+                .map(|_| Line::zeroed())
+                .collect(),
+            baselines: (0..counters_per_stripe)
+                .map(|_| AtomicI64::new(0))
+                .collect(),
+            lines_per_stripe,
+            counters: counters_per_stripe,
+        }
+    }
+
+    /// How many stripes there are.
+    #[must_use]
+    pub fn stripes(&self) -> usize {
+        self.lines.len() / self.lines_per_stripe
+    }
+
+    /// Adds to a counter. Any thread may use any stripe; it is fast when each uses its own.
+    #[inline]
+    pub fn add(&self, stripe: usize, index: usize, delta: i64) {
+        self.at(stripe, index).fetch_add(delta, Relaxed);
+    }
+
+    /// Adds without a locked instruction. Right only on a stripe that no other thread adds to at the same time (else
+    /// additions get lost); readers and resets may run beside it.
+    #[inline]
+    pub fn add_as_only_writer(&self, stripe: usize, index: usize, delta: i64) {
+        let counter = self.at(stripe, index);
+        counter.store(counter.load(Relaxed).wrapping_add(delta), Relaxed);
+    }
+
+    /// The counter's value since its last reset.
+    #[must_use]
+    pub fn sum(&self, index: usize) -> i64 {
+        self.sum_of_stripes(index)
+            .wrapping_sub(self.baselines[index].load(Relaxed))
+    }
+
+    /// Starts the counter over at zero.
+    pub fn reset(&self, index: usize) {
+        self.baselines[index].store(self.sum_of_stripes(index), Relaxed);
+    }
+
+    fn sum_of_stripes(&self, index: usize) -> i64 {
+        (0..self.stripes()).fold(0, |sum, stripe| {
+            sum.wrapping_add(self.at(stripe, index).load(Relaxed))
+        })
+    }
+
+    #[inline]
+    fn at(&self, stripe: usize, index: usize) -> &AtomicI64 {
+        assert!(
+            index < self.counters,
+            "counter {index} of {}",
+            self.counters
+        );
+        let line = stripe * self.lines_per_stripe + index / COUNTERS_PER_LINE;
+        &self.lines[line].0[index % COUNTERS_PER_LINE]
+    }
+}

@@ -1,0 +1,271 @@
+//! The gate: batches pass it by touching only their own cache line; a closer shuts everybody out and is alone.
+//!
+//! Each seat has a word on its own cache lines:
+//!
+//! ```text
+//!              enter                                enter sleeps
+//!          ┌───────────► IN ────────┐             ┌──────┐
+//!          │                        │ close       │      │
+//!         0│◄─────────── IN         ▼             ▼      │
+//!          │   leave            IN|CLOSED ─────► CLOSED ─┘
+//!          │                            leave      │
+//!          └───────────────────────────────────────┘
+//!                          open
+//! ```
+//!
+//! | bit | set by | cleared by |
+//! |---|---|---|
+//! | `IN` | the seat, by compare-and-swap from 0 | the seat |
+//! | `CLOSED` | the closer | the closer |
+//! | `TAKEN` (a variable of its own) | who takes the seat | who gives it back |
+//!
+//! Because both bits live in *one* word, "set mine, then look at yours" is a single read-modify-write: whichever of
+//! `enter` and `close` comes second in the word's order sees the other. That costs the seat one locked instruction to
+//! enter and one to leave, as much as the store-then-load fence it replaces. The closer pays with one instruction per
+//! seat, which is rare.
+//!
+//! # The waiting room
+//!
+//! Whoever has to sleep does so under one mutex, which nobody takes while the gate stands open:
+//!
+//! 1. `closed` is set before the first seat word gets `CLOSED` and cleared after the last one lost it. So a thread that
+//!    holds the mutex and reads `closed == false` finds its word without `CLOSED`, and enters for certain.
+//! 2. A closer sleeps until the last seat is out. A seat that leaves and saw `CLOSED` takes the mutex *after* it has
+//!    cleared `IN`; the closer looks at the words while it holds the mutex and gives it up only by falling asleep. So of
+//!    the seats that leave, the one that takes the mutex last sees all of them out and wakes the closer, once.
+//! 3. Closers are served in order of arrival, by ticket.
+//! 4. A new closer waits until everybody who slept through the last closing has entered. So a stream of exclusives
+//!    alternates with everybody else instead of shutting them out.
+//!
+//! A thread that holds a pass of one seat and closes with another waits for itself, for ever: one seat per thread.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::loom::{AtomicBool, AtomicU32, Condvar, Mutex, lock, spin_loop, wait};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// The seat is inside.
+const IN: u32 = 1;
+/// The gate is closed for the seat.
+const CLOSED: u32 = 1 << 1;
+
+/// How long a closer hopes that the others are out at once before it sleeps: about 1 µs.
+const CLOSER_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
+
+/// Two cache lines, because the adjacent-line prefetcher ties neighbours together.
+#[repr(align(128))]
+struct SeatLine {
+    word: AtomicU32,
+    taken: AtomicBool,
+}
+
+/// What sleepers need to know, under the gate's mutex.
+struct WaitingRoom {
+    closed: bool,
+    /// The closer sleeps until the last seat is out.
+    closer_sleeps: bool,
+    /// Threads that slept at the closed gate and have not entered yet.
+    sleepers: usize,
+    /// The ticket the next closer draws.
+    next_ticket: u64,
+    /// The ticket of the closer whose turn it is.
+    serving: u64,
+}
+
+/// Lets many seats in at a time, or one closer alone.
+///
+/// Seats are numbers; [`Domain`](crate::Domain) wraps them in types that cannot be used wrongly. Here wrong use (entering
+/// twice, leaving while out) is asserted.
+pub struct Gate {
+    seats: Box<[SeatLine]>,
+    room: Mutex<WaitingRoom>,
+    /// The gate was opened.
+    opened: Condvar,
+    /// A closer's turn may have come.
+    turn: Condvar,
+    /// The last seat is out.
+    emptied: Condvar,
+}
+
+impl Gate {
+    /// Open, with `seats` free seats.
+    #[must_use]
+    pub fn new(seats: usize) -> Self {
+        let seat = |_| SeatLine {
+            word: AtomicU32::new(0),
+            taken: AtomicBool::new(false),
+        };
+        Self {
+            seats: (0..seats).map(seat).collect(),
+            room: Mutex::new(WaitingRoom {
+                closed: false,
+                closer_sleeps: false,
+                sleepers: 0,
+                next_ticket: 0,
+                serving: 0,
+            }),
+            opened: Condvar::new(),
+            turn: Condvar::new(),
+            emptied: Condvar::new(),
+        }
+    }
+
+    /// How many seats there are, taken or not.
+    #[must_use]
+    pub fn seats(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Takes the lowest free seat. `None` if all are taken. Does not wait, even while the gate is closed.
+    #[must_use]
+    pub fn take_seat(&self) -> Option<usize> {
+        let free = |seat: &SeatLine| {
+            seat.taken
+                .compare_exchange(false, true, Acquire, Relaxed)
+                .is_ok()
+        };
+        self.seats.iter().position(free)
+    }
+
+    /// Gives a seat back; one that is still inside leaves.
+    pub fn return_seat(&self, seat: usize) {
+        let line = &self.seats[seat];
+        if line.word.load(Relaxed) & IN != 0 {
+            self.leave(seat);
+        }
+        let was_taken = line.taken.swap(false, Release);
+        assert!(was_taken, "seat {seat} was given back twice");
+    }
+
+    /// Goes in; sleeps while the gate is closed.
+    #[inline]
+    pub fn enter(&self, seat: usize) {
+        let word = &self.seats[seat].word;
+        if let Err(seen) = word.compare_exchange(0, IN, Acquire, Relaxed) {
+            self.enter_slowly(seat, seen);
+        }
+    }
+
+    #[cold]
+    fn enter_slowly(&self, seat: usize, seen: u32) {
+        assert!(seen & IN == 0, "seat {seat} enters twice");
+        let mut room = lock(&self.room);
+        if room.closed {
+            room.sleepers += 1;
+            while room.closed {
+                room = wait(&self.opened, room);
+            }
+            room.sleepers -= 1;
+            if room.sleepers == 0 && room.next_ticket != room.serving {
+                self.turn.notify_all();
+            }
+        }
+        let entered = self.seats[seat]
+            .word
+            .compare_exchange(0, IN, Acquire, Relaxed);
+        assert!(
+            entered.is_ok(),
+            "the gate is open, yet seat {seat} cannot enter: {entered:?}"
+        );
+    }
+
+    /// Goes out. Wakes the closer if it sleeps and this seat was the last.
+    #[inline]
+    pub fn leave(&self, seat: usize) {
+        let before = self.seats[seat].word.fetch_and(!IN, Release);
+        assert!(before & IN != 0, "seat {seat} leaves twice");
+        if before & CLOSED != 0 {
+            self.wake_closer_if_last();
+        }
+    }
+
+    #[cold]
+    fn wake_closer_if_last(&self) {
+        let mut room = lock(&self.room);
+        if room.closer_sleeps && self.everybody_is_out() {
+            room.closer_sleeps = false;
+            self.emptied.notify_one();
+        }
+    }
+
+    /// Whether somebody waits for the seats inside to leave. One relaxed load of the seat's own line.
+    #[inline]
+    #[must_use]
+    pub fn is_closing(&self, seat: usize) -> bool {
+        self.seats[seat].word.load(Relaxed) & CLOSED != 0
+    }
+
+    /// Closes the gate and returns when every seat is out. Waits its turn behind other closers. `seat` is the
+    /// caller's own, and out.
+    pub fn close(&self, seat: usize) {
+        let own = self.seats[seat].word.load(Relaxed);
+        assert!(
+            own & IN == 0,
+            "seat {seat} is inside and would wait for itself"
+        );
+        self.await_turn();
+        for seat in &self.seats {
+            // Acquire: what the seat did before it left, if it is out already.
+            let before = seat.word.fetch_or(CLOSED, Acquire);
+            assert!(before & CLOSED == 0, "two closers at once");
+        }
+        self.await_everybody_out();
+    }
+
+    fn await_turn(&self) {
+        let mut room = lock(&self.room);
+        let ticket = room.next_ticket;
+        room.next_ticket += 1;
+        while room.closed || room.sleepers > 0 || room.serving != ticket {
+            room = wait(&self.turn, room);
+        }
+        room.closed = true;
+    }
+
+    fn await_everybody_out(&self) {
+        for _ in 0..CLOSER_PAUSES {
+            if self.everybody_is_out() {
+                return;
+            }
+            spin_loop();
+        }
+        let mut room = lock(&self.room);
+        while !self.everybody_is_out() {
+            room.closer_sleeps = true;
+            room = wait(&self.emptied, room);
+        }
+        room.closer_sleeps = false;
+    }
+
+    /// Acquires what every seat did before it left.
+    fn everybody_is_out(&self) -> bool {
+        self.seats
+            .iter()
+            .all(|seat| seat.word.load(Acquire) & IN == 0)
+    }
+
+    /// Opens the gate again. Only who closed it may.
+    pub fn open(&self) {
+        for seat in &self.seats {
+            // Release: what the closer did, for the seats that enter.
+            let before = seat.word.fetch_and(!CLOSED, Release);
+            assert!(
+                before == CLOSED,
+                "the gate was not closed and empty: {before:#x}"
+            );
+        }
+        let mut room = lock(&self.room);
+        assert!(room.closed, "an open gate was opened");
+        room.closed = false;
+        room.serving += 1;
+        if room.sleepers > 0 {
+            self.opened.notify_all();
+        } else if room.next_ticket != room.serving {
+            self.turn.notify_all();
+        }
+    }
+}

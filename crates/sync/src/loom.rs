@@ -1,0 +1,144 @@
+//! The one place that knows whether this build is real (std) or a model (loom).
+//!
+//! Everything in the crate takes its atomics, locks, cells and hints from here. With `--cfg loom` they are
+//! loom's, which run a test once per interleaving and check every access to a cell; without it they are
+//! std's and the cell tracking below compiles to nothing.
+
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(loom)]
+pub(crate) use model::*;
+
+use std::sync::PoisonError;
+
+/// Locks a mutex whose critical sections cannot leave it half changed, so that poison means nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps on a condition variable, ignoring poison as [`lock`] does.
+pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition
+        .wait(guard)
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+
+    use std::marker::PhantomData;
+
+    /// Data that is reached only by rules of this crate.
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(data: T) -> Self {
+            Self(std::cell::UnsafeCell::new(data))
+        }
+
+        /// Marks the begin of a time in which the data is only read.
+        #[inline]
+        pub(crate) fn begin_read(&self) -> ReadAccess<T> {
+            ReadAccess(PhantomData)
+        }
+
+        /// Marks the begin of a time in which the data is touched by nobody else.
+        #[inline]
+        pub(crate) fn begin_write(&self) -> WriteAccess<T> {
+            WriteAccess(PhantomData)
+        }
+    }
+
+    /// A time of reading; takes no space in a real build.
+    pub(crate) struct ReadAccess<T>(PhantomData<*const T>);
+
+    impl<T> ReadAccess<T> {
+        #[inline]
+        pub(crate) fn pointer(&self, cell: &UnsafeCell<T>) -> *const T {
+            cell.0.get()
+        }
+
+        #[inline]
+        pub(crate) fn end(&mut self) {}
+    }
+
+    /// A time of writing; takes no space in a real build.
+    pub(crate) struct WriteAccess<T>(PhantomData<*mut T>);
+
+    impl<T> WriteAccess<T> {
+        #[inline]
+        pub(crate) fn pointer(&self, cell: &UnsafeCell<T>) -> *mut T {
+            cell.0.get()
+        }
+
+        #[inline]
+        pub(crate) fn end(&mut self) {}
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+
+    use loom::cell::{ConstPtr, MutPtr};
+
+    /// In a model a spin lets another thread run.
+    pub(crate) fn spin_loop() {
+        loom::thread::yield_now();
+    }
+
+    /// Data whose accesses loom checks.
+    pub(crate) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(data: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(data))
+        }
+
+        pub(crate) fn begin_read(&self) -> ReadAccess<T> {
+            ReadAccess(Some(self.0.get()))
+        }
+
+        pub(crate) fn begin_write(&self) -> WriteAccess<T> {
+            WriteAccess(Some(self.0.get_mut()))
+        }
+    }
+
+    /// A time of reading: loom fails the test if a write overlaps it.
+    pub(crate) struct ReadAccess<T>(Option<ConstPtr<T>>);
+
+    impl<T> ReadAccess<T> {
+        pub(crate) fn pointer(&self, _cell: &UnsafeCell<T>) -> *const T {
+            self.0
+                .as_ref()
+                .expect("the access has not ended")
+                .with(|pointer| pointer)
+        }
+
+        pub(crate) fn end(&mut self) {
+            self.0 = None;
+        }
+    }
+
+    /// A time of writing: loom fails the test if any other access overlaps it.
+    pub(crate) struct WriteAccess<T>(Option<MutPtr<T>>);
+
+    impl<T> WriteAccess<T> {
+        pub(crate) fn pointer(&self, _cell: &UnsafeCell<T>) -> *mut T {
+            self.0
+                .as_ref()
+                .expect("the access has not ended")
+                .with(|pointer| pointer)
+        }
+
+        pub(crate) fn end(&mut self) {
+            self.0 = None;
+        }
+    }
+}

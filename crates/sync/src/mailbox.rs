@@ -1,0 +1,116 @@
+//! A mailbox: many senders, one owner, one wake-up per batch.
+//!
+//! The queue is behind a mutex; beside it lies the owner's *alarm*.
+//!
+//! ```text
+//!            push (says "wake the owner")
+//!   armed ────────────────────────────────► rung ──┐ push (says nothing)
+//!     ▲                                      │ ▲───┘
+//!     └──────────────────────────────────────┘
+//!            drain that leaves nothing behind
+//! ```
+//!
+//! 1. The alarm is rung whenever the queue is not empty. Both change under the mutex.
+//! 2. The sender that rings it has to wake the owner: it alone, once per batch. It does so after the message is in.
+//! 3. Only a drain that empties the queue arms the alarm again. If messages stay behind, the owner must come back
+//!    without being called: before it sleeps it asks [`Mailbox::is_empty_hint`], which it may trust for its own
+//!    leftovers.
+//!
+//! So no wake-up is lost: a message either finds the alarm armed (its sender calls), or rung; then the call of
+//! whoever rang it is still ahead of the owner's emptying drain, and that drain takes this message too.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::loom::{AtomicUsize, Mutex, MutexGuard, lock};
+
+#[cfg(test)]
+mod tests;
+
+/// An emptied queue larger than this gives its memory back.
+const KEPT_CAPACITY: usize = 4096;
+
+/// Messages from any thread to one owner, in the order of arrival.
+pub struct Mailbox<T> {
+    queue: Mutex<VecDeque<T>>,
+    /// The queue's length, changed under its mutex, read without. Above zero = the alarm is rung.
+    length: AtomicUsize,
+}
+
+impl<T> Mailbox<T> {
+    /// Empty, with the alarm armed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            queue: Mutex::new(VecDeque::new()),
+            length: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds a message. `true`: the caller must wake the owner now.
+    #[must_use = "the owner sleeps on if it is not woken"]
+    pub fn push(&self, message: T) -> bool {
+        let mut queue = lock(&self.queue);
+        let rings = self.is_empty_hint();
+        queue.push_back(message);
+        self.publish_length(&queue);
+        rings
+    }
+
+    /// Adds messages as one batch. `true`: the caller must wake the owner now.
+    ///
+    /// The iterator runs under the mailbox's mutex and must not use this mailbox.
+    #[must_use = "the owner sleeps on if it is not woken"]
+    pub fn push_all(&self, messages: impl IntoIterator<Item = T>) -> bool {
+        let mut queue = lock(&self.queue);
+        let was_empty = self.is_empty_hint();
+        queue.extend(messages);
+        self.publish_length(&queue);
+        was_empty && !queue.is_empty()
+    }
+
+    /// Whether there was nothing to drain a moment ago: one atomic load. For the owner, "not empty" is reliable, and
+    /// "empty" means that a later message will ring.
+    #[inline]
+    #[must_use]
+    pub fn is_empty_hint(&self) -> bool {
+        self.length.load(Acquire) == 0
+    }
+
+    /// How many messages there were a moment ago.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length.load(Acquire)
+    }
+
+    /// The same as [`is_empty_hint`](Self::is_empty_hint).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.is_empty_hint()
+    }
+
+    /// Moves up to `at_most` messages to the end of `into` and says how many. Only the owner calls it.
+    ///
+    /// If messages stay behind nobody will wake the owner for them: it comes back as long as
+    /// [`is_empty_hint`](Self::is_empty_hint) says that there are some.
+    pub fn drain(&self, into: &mut Vec<T>, at_most: usize) -> usize {
+        let mut queue = lock(&self.queue);
+        let taken = queue.len().min(at_most);
+        into.extend(queue.drain(..taken));
+        if queue.is_empty() && queue.capacity() > KEPT_CAPACITY {
+            *queue = VecDeque::new();
+        }
+        self.publish_length(&queue);
+        taken
+    }
+
+    fn publish_length(&self, queue: &MutexGuard<'_, VecDeque<T>>) {
+        self.length.store(queue.len(), Release);
+    }
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
