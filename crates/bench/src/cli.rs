@@ -33,50 +33,160 @@ const DATA_FLAGS: &[Flag] = &[
 ];
 
 const RUN_FLAGS: &[Flag] = &[
-    flag("--load", "NAME", "", "a named load or a mixture such as get:80,set:20 (see `loads`)"),
+    flag(
+        "--load",
+        "NAME",
+        "",
+        "a named load or a mixture such as get:80,set:20 (see `loads`)",
+    ),
     flag("--mix", "MIXTURE", "", "the same as --load"),
-    flag("--command", "COMMAND", "", "a command with placeholders instead of a named load"),
+    flag(
+        "--command",
+        "COMMAND",
+        "",
+        "a command with placeholders instead of a named load",
+    ),
     flag("--expect", "KIND", "", "the kind of reply of --command"),
-    flag("--expire", "SECONDS", "", "expiry that {expire} sets on written keys"),
-    flag("--zipf", "EXPONENT", "", "Zipf-distributed keys instead of uniform ones, such as 0.99"),
+    flag(
+        "--expire",
+        "SECONDS",
+        "",
+        "expiry that {expire} sets on written keys",
+    ),
+    flag(
+        "--zipf",
+        "EXPONENT",
+        "",
+        "Zipf-distributed keys instead of uniform ones, such as 0.99",
+    ),
     flag("--connections", "N", "50", "connections over all threads"),
     flag("--threads", "N", "1", "client threads"),
-    flag("--pipeline", "N", "1", "most requests on their way per connection"),
-    flag("--rate", "R", "", "open loop: requests per second in total, latency from the due time"),
+    flag(
+        "--pipeline",
+        "N",
+        "1",
+        "most requests on their way per connection",
+    ),
+    flag(
+        "--rate",
+        "R",
+        "",
+        "open loop: requests per second in total, latency from the due time",
+    ),
     flag("--seconds", "S", "3", "length of the measured window"),
     flag("--warmup", "S", "0.5", "load before the window"),
-    flag("--drain", "S", "10", "how long replies are awaited after the window"),
-    flag("--verify-every", "N", "16", "compare the full value in every N-th reply"),
+    flag(
+        "--drain",
+        "S",
+        "10",
+        "how long replies are awaited after the window",
+    ),
+    flag(
+        "--verify-every",
+        "N",
+        "16",
+        "compare the full value in every N-th reply",
+    ),
     flag("--seed", "N", "1", "seed of all random choices"),
-    flag("--cores", "LIST", "", "cores for the client threads, such as 1 or 2,3"),
-    flag("--pid", "PID", "", "the server's process (asked for with INFO if the host is local)"),
+    flag(
+        "--cores",
+        "LIST",
+        "",
+        "cores for the client threads, such as 1 or 2,3",
+    ),
+    flag(
+        "--pid",
+        "PID",
+        "",
+        "the server's process (asked for with INFO if the host is local)",
+    ),
     flag("--json", "", "", "print JSON"),
 ];
 
 const FILL_FLAGS: &[Flag] = &[
     flag("--ttl", "SECONDS", "", "expiry of each key"),
-    flag("--command", "COMMAND", load::FILL_STRINGS, "the command that creates one key"),
-    flag("--load", "NAME", "", "create the data that a named load works on"),
+    flag(
+        "--command",
+        "COMMAND",
+        load::FILL_STRINGS,
+        "the command that creates one key",
+    ),
+    flag(
+        "--load",
+        "NAME",
+        "",
+        "create the data that a named load works on",
+    ),
     flag("--connections", "N", "8", "connections"),
-    flag("--pipeline", "N", "64", "requests on their way per connection"),
+    flag(
+        "--pipeline",
+        "N",
+        "64",
+        "requests on their way per connection",
+    ),
     flag("--cores", "LIST", "", "core for the client"),
 ];
 
 const COMPARE_FLAGS: &[Flag] = &[
     flag("--weft", "PATH", "", "the weft-server binary"),
-    flag("--valkey", "PATH", "", "the valkey-server binary; without it only Weft is measured"),
-    flag("--preload", "LIBRARY", "", "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2"),
-    flag("--weft-args", "ARGS", "", "further arguments for Weft, separated by blanks"),
+    flag(
+        "--valkey",
+        "PATH",
+        "",
+        "the valkey-server binary; without it only Weft is measured",
+    ),
+    flag(
+        "--preload",
+        "LIBRARY",
+        "",
+        "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2",
+    ),
+    flag(
+        "--weft-args",
+        "ARGS",
+        "",
+        "further arguments for Weft, separated by blanks",
+    ),
     flag("--valkey-args", "ARGS", "", "further arguments for Valkey"),
-    flag("--set", "NAME", "smoke", "which loads (below), or several separated by commas, or all"),
-    flag("--rounds", "N", "", "interleaved rounds per load instead of the set's"),
-    flag("--seconds", "S", "", "length of each measured window instead of the set's"),
+    flag(
+        "--set",
+        "NAME",
+        "smoke",
+        "which loads (below), or several separated by commas, or all",
+    ),
+    flag(
+        "--rounds",
+        "N",
+        "",
+        "interleaved rounds per load instead of the set's",
+    ),
+    flag(
+        "--seconds",
+        "S",
+        "",
+        "length of each measured window instead of the set's",
+    ),
     flag("--warmup", "S", "0.3", "load before each window"),
-    flag("--keys", "N", "", "size of the key space instead of the set's"),
+    flag(
+        "--keys",
+        "N",
+        "",
+        "size of the key space instead of the set's",
+    ),
     flag("--connections", "N", "50", "connections"),
     flag("--server-cores", "LIST", "0", "cores for the servers"),
-    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
-    flag("--out-dir", "FOLDER", "results", "where the Markdown and JSON files go"),
+    flag(
+        "--client-cores",
+        "LIST",
+        "1",
+        "cores for the client, one thread each",
+    ),
+    flag(
+        "--out-dir",
+        "FOLDER",
+        "results",
+        "where the Markdown and JSON files go",
+    ),
 ];
 
 const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
@@ -124,7 +234,11 @@ fn help_for(name: &str) -> String {
     let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help(table));
     if name == "compare" {
         text.push_str("\nSets:\n");
-        text.extend(sets::SETS.iter().map(|set| format!("  {:<26} {}\n", set.name, set.about)));
+        text.extend(
+            sets::SETS
+                .iter()
+                .map(|set| format!("  {:<26} {}\n", set.name, set.about)),
+        );
     }
     text
 }
@@ -132,7 +246,10 @@ fn help_for(name: &str) -> String {
 fn loads() -> String {
     let mut text = String::from("Loads:\n");
     for load in LOADS {
-        text.push_str(&format!("  {:<14} {:<34} {}\n", load.name, load.command, load.expect));
+        text.push_str(&format!(
+            "  {:<14} {:<34} {}\n",
+            load.name, load.command, load.expect
+        ));
     }
     text.push_str(&format!("  {:<14} {MIXED}\n\nPlaceholders:\n", "mixed"));
     for (name, meaning) in template::PLACEHOLDERS {
@@ -148,8 +265,12 @@ fn loads() -> String {
 fn address(given: &Given) -> Result<SocketAddr> {
     let host = given.text("--host").unwrap_or_default();
     let port: u16 = given.number("--port", 1)?;
-    let mut found = (host, port).to_socket_addrs().doing(format!("looking up {host}"))?;
-    found.next().ok_or_else(|| Error::Usage(format!("{host} has no address")))
+    let mut found = (host, port)
+        .to_socket_addrs()
+        .doing(format!("looking up {host}"))?;
+    found
+        .next()
+        .ok_or_else(|| Error::Usage(format!("{host} has no address")))
 }
 
 fn protocol(given: &Given) -> Result<u8> {
@@ -179,7 +300,11 @@ fn workload(given: &Given) -> Result<Workload> {
         expire_s: given.parsed("--expire")?,
         verify_every: given.number("--verify-every", 1)?,
     };
-    match (given.text("--load"), given.text("--mix"), given.text("--command")) {
+    match (
+        given.text("--load"),
+        given.text("--mix"),
+        given.text("--command"),
+    ) {
         (Some(name), None, None) | (None, Some(name), None) => Workload::named(name, &subject),
         (None, None, Some(command)) => {
             let expect = given.text("--expect");
@@ -254,7 +379,9 @@ fn fill(given: &Given) -> Result<()> {
     let after = control.key_count()?;
     // Keys that were there before may be the same ones.
     if after < keys || after > before + keys {
-        return Err(Error::Server(format!("DBSIZE is {after} after filling {keys} keys (was {before})")));
+        return Err(Error::Server(format!(
+            "DBSIZE is {after} after filling {keys} keys (was {before})"
+        )));
     }
     let summary = json!({ "keys": keys, "dbsize": after, "seconds": time.as_secs_f64() });
     println!("{summary}");
@@ -263,9 +390,16 @@ fn fill(given: &Given) -> Result<()> {
 
 fn compare_options(given: &Given) -> Result<Options> {
     let words = |name| -> Vec<String> {
-        given.text(name).unwrap_or_default().split_whitespace().map(str::to_string).collect()
+        given
+            .text(name)
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_string)
+            .collect()
     };
-    let weft = given.text("--weft").ok_or_else(|| Error::Usage("--weft is needed".into()))?;
+    let weft = given
+        .text("--weft")
+        .ok_or_else(|| Error::Usage("--weft is needed".into()))?;
     Ok(Options {
         weft: PathBuf::from(weft),
         valkey: given.text("--valkey").map(PathBuf::from),
@@ -273,10 +407,19 @@ fn compare_options(given: &Given) -> Result<Options> {
         weft_args: words("--weft-args"),
         valkey_args: words("--valkey-args"),
         sets: sets::named(given.text("--set").unwrap_or_default())?,
-        rounds: given.text("--rounds").map(|_| given.number("--rounds", 1)).transpose()?,
-        window: given.text("--seconds").map(|_| seconds(given, "--seconds", 0.001)).transpose()?,
+        rounds: given
+            .text("--rounds")
+            .map(|_| given.number("--rounds", 1))
+            .transpose()?,
+        window: given
+            .text("--seconds")
+            .map(|_| seconds(given, "--seconds", 0.001))
+            .transpose()?,
         warmup: seconds(given, "--warmup", 0.0)?,
-        keys: given.text("--keys").map(|_| given.number("--keys", 1)).transpose()?,
+        keys: given
+            .text("--keys")
+            .map(|_| given.number("--keys", 1))
+            .transpose()?,
         connections: given.number("--connections", 1)?,
         server_cores: given.numbers("--server-cores")?,
         client_cores: given.numbers("--client-cores")?,

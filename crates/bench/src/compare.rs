@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::control::Control;
 use crate::draw::KeyOrder;
 use crate::error::{Doing, Error, Result};
@@ -93,11 +95,15 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
         verify_every: 1,
     };
     if filling.ttl_s.is_some() && !filling.command.contains("{expire}") {
-        return Err(Error::Usage("an expiry needs {expire} in the command".into()));
+        return Err(Error::Usage(
+            "an expiry needs {expire} in the command".into(),
+        ));
     }
     let workload = Workload::command(filling.command, "any", &subject)?;
     if workload.keys_per_request() != 1 {
-        return Err(Error::Usage("a fill command must name one {key} or {id}".into()));
+        return Err(Error::Usage(
+            "a fill command must name one {key} or {id}".into(),
+        ));
     }
     let shape = Shape {
         address,
@@ -118,15 +124,28 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
 
 /// Runs all sets and writes the tables, after each set what is there so far.
 pub fn compare(options: &Options) -> Result<()> {
-    for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
+    for file in [
+        Some(&options.weft),
+        options.valkey.as_ref(),
+        options.preload.as_ref(),
+    ] {
         if let Some(path) = file.filter(|path| !path.is_file()) {
             return Err(Error::Usage(format!("there is no file {}", path.display())));
         }
     }
-    let mut report = Report::new(process::processor_name(), process::kernel_release());
+    let mut report = Report::new(
+        process::processor_name(),
+        process::kernel_release(),
+        settings_json(options),
+    );
     for set in &options.sets {
         for comparison in set.comparisons {
-            let section = Runner { options, set, comparison }.run(&mut report)?;
+            let section = Runner {
+                options,
+                set,
+                comparison,
+            }
+            .run(&mut report)?;
             report.sections.push(section);
         }
         for idle in set.idle {
@@ -138,12 +157,36 @@ pub fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// How the loads are run, for the record.
+fn settings_json(options: &Options) -> Value {
+    let set = |set: &&Set| {
+        json!({
+            "name": set.name,
+            "rounds": options.rounds.unwrap_or(set.rounds),
+            "seconds": options.window.map_or(set.seconds, |window| window.as_secs_f64()),
+        })
+    };
+    json!({
+        "sets": options.sets.iter().map(set).collect::<Vec<Value>>(),
+        "connections": options.connections,
+        "warmup_seconds": options.warmup.as_secs_f64(),
+        "server_cores": options.server_cores,
+        "client_cores": options.client_cores,
+        "weft_args": options.weft_args,
+        "valkey_args": options.valkey_args,
+        "valkey_preload": options.preload,
+    })
+}
+
 fn write(options: &Options, report: &Report) -> Result<()> {
     let names: Vec<&str> = options.sets.iter().map(|set| set.name).collect();
     let folder = &options.out_dir;
     fs::create_dir_all(folder).doing(format!("creating {}", folder.display()))?;
     let base = folder.join(format!("compare-{}", names.join("+")));
-    let files = [("md", report.markdown()), ("json", format!("{:#}\n", report.json()))];
+    let files = [
+        ("md", report.markdown()),
+        ("json", format!("{:#}\n", report.json())),
+    ];
     for (extension, text) in files {
         let path = base.with_extension(extension);
         fs::write(&path, text).doing(format!("writing {}", path.display()))?;
@@ -155,25 +198,47 @@ fn write(options: &Options, report: &Report) -> Result<()> {
 fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
     let (program, further, preload) = match side.program {
         Program::Weft => (options.weft.clone(), &options.weft_args, None),
-        Program::Valkey => (options.valkey.clone()?, &options.valkey_args, options.preload.clone()),
+        Program::Valkey => (
+            options.valkey.clone()?,
+            &options.valkey_args,
+            options.preload.clone(),
+        ),
     };
-    let mut arguments: Vec<String> = side.arguments.split_whitespace().map(str::to_string).collect();
+    let mut arguments: Vec<String> = side
+        .arguments
+        .split_whitespace()
+        .map(str::to_string)
+        .collect();
     arguments.extend(further.iter().cloned());
-    let cores = if pinned { options.server_cores.clone() } else { Vec::new() };
-    Some(Recipe { program, arguments, preload, cores })
+    let cores = if pinned {
+        options.server_cores.clone()
+    } else {
+        Vec::new()
+    };
+    Some(Recipe {
+        program,
+        arguments,
+        preload,
+        cores,
+    })
 }
 
 fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
     eprintln!("idle, {}: {} s", idle.side.label, idle.seconds);
     let recipe = recipe(options, &idle.side, false);
-    let recipe = recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
+    let recipe =
+        recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
     let server = Server::start(&recipe)?;
     thread::sleep(Duration::from_secs(1));
     let before = CpuSample::of(server.pid())?;
     thread::sleep(Duration::from_secs_f64(idle.seconds));
     let cpu_ns = CpuSample::of(server.pid())?.since_ns(&before);
     let label = idle.side.label.to_string();
-    Ok(IdleRow { label, seconds: idle.seconds, cpu_ms: cpu_ns as f64 / 1e6 })
+    Ok(IdleRow {
+        label,
+        seconds: idle.seconds,
+        cpu_ms: cpu_ns as f64 / 1e6,
+    })
 }
 
 /// A side that takes part, and its server.
@@ -192,9 +257,8 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn run(&self, report: &mut Report) -> Result<Section> {
-        let taking_part = |side: &&'static Side| {
-            recipe(self.options, side, self.comparison.pinned).is_some()
-        };
+        let taking_part =
+            |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
         let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
         let mut section = Section {
             title: self.comparison.title.to_string(),
@@ -230,7 +294,10 @@ impl Runner<'_> {
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 servers.push(server);
             }
-            contestants.push(Contestant { side, server: servers.len() - 1 });
+            contestants.push(Contestant {
+                side,
+                server: servers.len() - 1,
+            });
         }
         section.memory.push(MemoryRow {
             value_size: dataset.value_size,
@@ -239,7 +306,9 @@ impl Runner<'_> {
             bytes_per_key,
         });
         for case in dataset.cases {
-            section.loads.push(self.run_case(dataset, case, keys, &contestants, &servers)?);
+            section
+                .loads
+                .push(self.run_case(dataset, case, keys, &contestants, &servers)?);
         }
         Ok(())
     }
@@ -261,7 +330,11 @@ impl Runner<'_> {
             let time = fill(server.address, &filling)?;
             expected += keys;
             let count = server.control()?.key_count()?;
-            eprintln!("{}: {command}: {keys} keys in {:.1} s", side.label, time.as_secs_f64());
+            eprintln!(
+                "{}: {command}: {keys} keys in {:.1} s",
+                side.label,
+                time.as_secs_f64()
+            );
             if count != expected {
                 let text = format!("{}: DBSIZE is {count} and not {expected}", side.label);
                 return Err(Error::Server(text));
@@ -318,7 +391,10 @@ impl Runner<'_> {
             pipeline,
             rate: None,
             warmup: self.options.warmup,
-            window: self.options.window.unwrap_or(Duration::from_secs_f64(self.set.seconds)),
+            window: self
+                .options
+                .window
+                .unwrap_or(Duration::from_secs_f64(self.set.seconds)),
             drain: Duration::from_secs(20),
             seed: round + 1,
             protocol: 2,
@@ -328,7 +404,11 @@ impl Runner<'_> {
     }
 
     fn client_cores(&self) -> Vec<usize> {
-        if self.comparison.pinned { self.options.client_cores.clone() } else { Vec::new() }
+        if self.comparison.pinned {
+            self.options.client_cores.clone()
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -367,7 +447,12 @@ impl Report {
             return Ok(());
         }
         let mut parts = Vec::new();
-        for field in ["server_name", "weft_version", "valkey_version", "mem_allocator"] {
+        for field in [
+            "server_name",
+            "weft_version",
+            "valkey_version",
+            "mem_allocator",
+        ] {
             parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
         }
         self.versions.push((label.to_string(), parts.join(", ")));

@@ -49,7 +49,9 @@ impl Values {
     /// Values of `size` bytes. A longer value of the same key starts with the shorter one.
     pub fn new(size: usize) -> Values {
         let mut draw = Draw::new(0x7765_6674, 0);
-        let pool = (0..WINDOWS + size).map(|_| LETTERS[(draw.bits() >> 58) as usize]).collect();
+        let pool = (0..WINDOWS + size)
+            .map(|_| LETTERS[(draw.bits() >> 58) as usize])
+            .collect();
         Values { pool, size }
     }
 

@@ -20,7 +20,9 @@ impl Control {
     /// Connects, and switches to RESP3 if `protocol` is 3.
     pub fn connect(address: SocketAddr, protocol: u8) -> Result<Control> {
         let stream = TcpStream::connect(address).doing(format!("connecting to {address}"))?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).doing("setting a timeout")?;
+        stream
+            .set_read_timeout(Some(REPLY_TIMEOUT))
+            .doing("setting a timeout")?;
         let mut control = Control { stream };
         if protocol == 3 {
             control.call(&["HELLO", "3"])?;
@@ -45,14 +47,22 @@ impl Control {
         let mut reply = Vec::new();
         let mut chunk = [0; 16 * 1024];
         let broken = |text: &str| Error::Server(format!("{}: {text}", words.join(" ")));
-        while scanner.advance(&reply).map_err(|error| broken(error.0))?.is_none() {
+        while scanner
+            .advance(&reply)
+            .map_err(|error| broken(error.0))?
+            .is_none()
+        {
             match self.stream.read(&mut chunk).doing(doing())? {
                 0 => return Err(broken("the server closed the connection")),
                 count => reply.extend_from_slice(&chunk[..count]),
             }
         }
         let text = String::from_utf8_lossy(&reply).trim_end().to_string();
-        if text.starts_with(['-', '!']) { Err(broken(&text)) } else { Ok(text) }
+        if text.starts_with(['-', '!']) {
+            Err(broken(&text))
+        } else {
+            Ok(text)
+        }
     }
 
     /// Sends a command line whose words are separated by blanks.
@@ -64,14 +74,18 @@ impl Control {
     /// The number of keys in the database.
     pub fn key_count(&mut self) -> Result<u64> {
         let reply = self.call(&["DBSIZE"])?;
-        let count = reply.strip_prefix(':').and_then(|number| number.parse().ok());
+        let count = reply
+            .strip_prefix(':')
+            .and_then(|number| number.parse().ok());
         count.ok_or_else(|| Error::Server(format!("DBSIZE answered {reply:?}")))
     }
 
     /// One field of INFO, if the server has it.
     pub fn info(&mut self, field: &str) -> Result<Option<String>> {
         let reply = self.call(&["INFO", "everything"])?;
-        let value = reply.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = reply
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(value.map(|value| value.trim().to_string()))
     }
 }

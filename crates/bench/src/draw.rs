@@ -30,7 +30,9 @@ impl Draw {
     /// The numbers of request `index` on the connection with `seed`.
     #[inline]
     pub fn new(seed: u64, index: u64) -> Draw {
-        Draw { state: scramble(seed.wrapping_add(index.wrapping_mul(STEP))) }
+        Draw {
+            state: scramble(seed.wrapping_add(index.wrapping_mul(STEP))),
+        }
     }
 
     /// The next 64 random bits.
@@ -79,7 +81,11 @@ impl<'a> RequestDraw<'a> {
     /// The draws of request `index` on the connection with `seed`.
     #[inline]
     pub fn new(order: &'a KeyOrder, seed: u64, index: u64) -> RequestDraw<'a> {
-        RequestDraw { order, draw: Draw::new(seed, index), sequential: seed.wrapping_add(index) }
+        RequestDraw {
+            order,
+            draw: Draw::new(seed, index),
+            sequential: seed.wrapping_add(index),
+        }
     }
 
     /// The number of the next key.
@@ -161,14 +167,22 @@ impl Zipf {
     fn area_to(&self, rank: f64) -> f64 {
         let logarithm = rank.ln();
         let scaled = (1.0 - self.exponent) * logarithm;
-        let growth = if scaled.abs() > 1e-8 { scaled.exp_m1() / scaled } else { 1.0 + scaled / 2.0 };
+        let growth = if scaled.abs() > 1e-8 {
+            scaled.exp_m1() / scaled
+        } else {
+            1.0 + scaled / 2.0
+        };
         growth * logarithm
     }
 
     /// The inverse of [`Zipf::area_to`].
     fn rank_at(&self, area: f64) -> f64 {
         let scaled = (area * (1.0 - self.exponent)).max(-1.0);
-        let growth = if scaled.abs() > 1e-8 { scaled.ln_1p() / scaled } else { 1.0 - scaled / 2.0 };
+        let growth = if scaled.abs() > 1e-8 {
+            scaled.ln_1p() / scaled
+        } else {
+            1.0 - scaled / 2.0
+        };
         (growth * area).exp()
     }
 }

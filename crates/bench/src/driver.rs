@@ -116,7 +116,13 @@ pub struct Tally {
 impl Tally {
     /// An empty tally.
     pub fn new() -> Tally {
-        Tally { replies: 0, all_replies: 0, misses: 0, unanswered: 0, latencies: latency_histogram() }
+        Tally {
+            replies: 0,
+            all_replies: 0,
+            misses: 0,
+            unanswered: 0,
+            latencies: latency_histogram(),
+        }
     }
 
     /// Adds what another thread counted.
@@ -125,7 +131,9 @@ impl Tally {
         self.all_replies += other.all_replies;
         self.misses += other.misses;
         self.unanswered += other.unanswered;
-        self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
+        self.latencies
+            .add(&other.latencies)
+            .expect("all histograms have the same bounds");
     }
 }
 
@@ -155,8 +163,12 @@ pub struct Connection {
 impl Connection {
     /// Takes a connected stream. The connection sends at most `budget` requests drawn from `seed`.
     pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<Connection> {
-        stream.set_nonblocking(true).doing("making a connection non-blocking")?;
-        stream.set_nodelay(true).doing("switching off Nagle's algorithm")?;
+        stream
+            .set_nonblocking(true)
+            .doing("making a connection non-blocking")?;
+        stream
+            .set_nodelay(true)
+            .doing("switching off Nagle's algorithm")?;
         Ok(Connection {
             stream,
             seed,
@@ -196,7 +208,12 @@ impl Connection {
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(Error::System { doing: "sending requests".into(), source }),
+                Err(source) => {
+                    return Err(Error::System {
+                        doing: "sending requests".into(),
+                        source,
+                    });
+                }
             }
         }
         Ok(true)
@@ -216,7 +233,9 @@ impl Connection {
         }
         if self.received == self.sent && !rest.is_empty() {
             let text = rest.get(..80).unwrap_or(rest).escape_ascii();
-            return Err(Error::WrongReply(format!("bytes that no request asked for: \"{text}\"")));
+            return Err(Error::WrongReply(format!(
+                "bytes that no request asked for: \"{text}\""
+            )));
         }
         self.tail.clear();
         self.tail.extend_from_slice(rest);
@@ -244,7 +263,8 @@ impl<'a> Driver<'a> {
     /// A thread's driver over `connections` (at least one).
     pub fn new(plan: Plan<'a>, connections: Vec<Connection>) -> Result<Driver<'a>> {
         assert!(!connections.is_empty() && plan.pipeline > 0);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
         for (token, connection) in connections.iter().enumerate() {
             let data = epoll::EventData::new_u64(token as u64);
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
@@ -355,9 +375,10 @@ impl<'a> Driver<'a> {
     fn due_ns(&self, index: u64) -> Option<u64> {
         match self.plan.pace {
             Pace::Closed => None,
-            Pace::Open { interval_ns, offset_ns } => {
-                Some((offset_ns + index as f64 * interval_ns) as u64)
-            }
+            Pace::Open {
+                interval_ns,
+                offset_ns,
+            } => Some((offset_ns + index as f64 * interval_ns) as u64),
         }
     }
 
@@ -384,6 +405,9 @@ impl<'a> Driver<'a> {
 
     /// Open loop: moves every request whose time has come to its connection, and sends.
     fn send_what_came_due(&mut self) -> Result<()> {
+        if matches!(self.plan.pace, Pace::Closed) {
+            return Ok(());
+        }
         let until_ns = self.plan.window.until_ns;
         let now_ns = self.now_ns();
         let mut touched = Vec::new();
@@ -399,7 +423,9 @@ impl<'a> Driver<'a> {
                 touched.push(token);
             }
         }
-        touched.into_iter().try_for_each(|token| self.send_due(token))
+        touched
+            .into_iter()
+            .try_for_each(|token| self.send_due(token))
     }
 
     /// Open loop: sends as many due requests of one connection as its pipeline has room for.
@@ -452,7 +478,12 @@ impl<'a> Driver<'a> {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(source) => return Err(Error::System { doing: "reading replies".into(), source }),
+                Err(source) => {
+                    return Err(Error::System {
+                        doing: "reading replies".into(),
+                        source,
+                    });
+                }
             };
             let first = connection.received;
             let bytes = &buffer[..kept + count];
@@ -487,7 +518,9 @@ impl<'a> Driver<'a> {
         let connection = &self.connections[token];
         if in_window {
             let latency_ns = now_ns - connection.batch_ns;
-            self.tally.latencies.saturating_record_n(latency_ns, replies);
+            self.tally
+                .latencies
+                .saturating_record_n(latency_ns, replies);
         }
         if connection.on_their_way() == 0 {
             return self.send_batch(token, now_ns);
@@ -500,14 +533,19 @@ impl<'a> Driver<'a> {
         let window = self.plan.window;
         let due_ns = self.connection_due_ns(token, index).unwrap_or(now_ns);
         if (window.from_ns..window.until_ns).contains(&due_ns) {
-            self.tally.latencies.saturating_record(now_ns.saturating_sub(due_ns));
+            self.tally
+                .latencies
+                .saturating_record(now_ns.saturating_sub(due_ns));
         }
     }
 
     /// Open loop: counts what nobody answered with the time it has waited.
     fn record_unanswered(&mut self, now_ns: u64) {
         for token in 0..self.connections.len() {
-            let (received, due) = (self.connections[token].received, self.connections[token].due);
+            let (received, due) = (
+                self.connections[token].received,
+                self.connections[token].due,
+            );
             self.tally.unanswered += due - received;
             for index in received..due {
                 self.record_from_due(token, index, now_ns);
@@ -518,5 +556,8 @@ impl<'a> Driver<'a> {
 
 fn timespec(nanoseconds: u64) -> Timespec {
     let wait = Duration::from_nanos(nanoseconds);
-    Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
+    Timespec {
+        tv_sec: wait.as_secs() as i64,
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    }
 }

@@ -55,6 +55,9 @@ pub trait Doing<T> {
 
 impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, text: impl Into<String>) -> Result<T> {
-        self.map_err(|error| Error::System { doing: text.into(), source: error.into() })
+        self.map_err(|error| Error::System {
+            doing: text.into(),
+            source: error.into(),
+        })
     }
 }

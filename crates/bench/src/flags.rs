@@ -29,7 +29,12 @@ pub const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag { name, value, default, help }
+    Flag {
+        name,
+        value,
+        default,
+        help,
+    }
 }
 
 /// The flags that were given.
@@ -49,7 +54,11 @@ impl Given {
                 Some((name, value)) => (name, Some(value.to_string())),
                 None => (word.as_str(), None),
             };
-            let known = table.iter().copied().flatten().find(|flag| flag.name == name);
+            let known = table
+                .iter()
+                .copied()
+                .flatten()
+                .find(|flag| flag.name == name);
             let flag = known.ok_or_else(|| Error::Usage(format!("unknown argument {word:?}")))?;
             let value = match (flag.value.is_empty(), attached) {
                 (true, None) => String::new(),
@@ -74,7 +83,12 @@ impl Given {
 
     /// The value given, or the default; `None` if there is neither.
     pub fn text(&self, name: &str) -> Option<&str> {
-        let flag = self.table.iter().copied().flatten().find(|flag| flag.name == name);
+        let flag = self
+            .table
+            .iter()
+            .copied()
+            .flatten()
+            .find(|flag| flag.name == name);
         let flag = flag.unwrap_or_else(|| panic!("{name} is not in the flag table"));
         let given = self.values.get(name).map(String::as_str);
         given.or(Some(flag.default).filter(|default| !default.is_empty()))
@@ -82,23 +96,36 @@ impl Given {
 
     /// The value as a number or another type that can be parsed; `None` if there is none.
     pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        let value = text.parse().map_err(|_| Error::Usage(format!("{name}: cannot read {text:?}")))?;
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let value = text
+            .parse()
+            .map_err(|_| Error::Usage(format!("{name}: cannot read {text:?}")))?;
         Ok(Some(value))
     }
 
     /// A number of a flag that has a default, from `least` on.
     pub fn number<T: FromStr + PartialOrd>(&self, name: &str, least: T) -> Result<T> {
-        let value = self.parsed(name)?.ok_or_else(|| Error::Usage(format!("{name} is needed")))?;
+        let value = self
+            .parsed(name)?
+            .ok_or_else(|| Error::Usage(format!("{name} is needed")))?;
         // NaN is not below anything, but it is not a number to count with either.
-        if value >= least { Ok(value) } else { Err(Error::Usage(format!("{name} is too small"))) }
+        if value >= least {
+            Ok(value)
+        } else {
+            Err(Error::Usage(format!("{name} is too small")))
+        }
     }
 
     /// A list of numbers separated by commas; empty if the flag has no value.
     pub fn numbers(&self, name: &str) -> Result<Vec<usize>> {
         let text = self.text(name).unwrap_or_default();
         let items = text.split(',').filter(|item| !item.is_empty());
-        let read = |item: &str| item.parse().map_err(|_| Error::Usage(format!("{name}: {item:?}")));
+        let read = |item: &str| {
+            item.parse()
+                .map_err(|_| Error::Usage(format!("{name}: {item:?}")))
+        };
         items.map(read).collect()
     }
 }

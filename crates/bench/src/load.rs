@@ -37,7 +37,12 @@ const fn load(
     expect: &'static str,
     fill: &'static str,
 ) -> Load {
-    Load { name, command, expect, fill }
+    Load {
+        name,
+        command,
+        expect,
+        fill,
+    }
 }
 
 /// All named loads.
@@ -53,10 +58,25 @@ pub const LOADS: &[Load] = &[
     load("hgetall", "HGETALL hash:{id}", "elements:100", FILL_HASHES),
     load("lrange", "LRANGE list:{id} 0 -1", "elements:50", FILL_LISTS),
     load("lindex", "LINDEX list:{id} {number:50}", "bulk", FILL_LISTS),
-    load("sismember", "SISMEMBER set:{id} {member:50}", "integer", FILL_SETS),
+    load(
+        "sismember",
+        "SISMEMBER set:{id} {member:50}",
+        "integer",
+        FILL_SETS,
+    ),
     load("smembers", "SMEMBERS set:{id}", "elements:50", FILL_SETS),
-    load("zrange", "ZRANGE zset:{id} 0 -1", "elements:50", FILL_SORTED_SETS),
-    load("zrank", "ZRANK zset:{id} {member:50}", "integer", FILL_SORTED_SETS),
+    load(
+        "zrange",
+        "ZRANGE zset:{id} 0 -1",
+        "elements:50",
+        FILL_SORTED_SETS,
+    ),
+    load(
+        "zrank",
+        "ZRANK zset:{id} {member:50}",
+        "integer",
+        FILL_SORTED_SETS,
+    ),
 ];
 
 /// The mixture behind the load name `mixed`.
@@ -65,7 +85,9 @@ pub const MIXED: &str = "get:80,set:20";
 /// Finds a load by name.
 pub fn find(name: &str) -> Result<&'static Load> {
     LOADS.iter().find(|load| load.name == name).ok_or_else(|| {
-        Error::Usage(format!("unknown load {name:?}; run `weft-bench loads` for the list"))
+        Error::Usage(format!(
+            "unknown load {name:?}; run `weft-bench loads` for the list"
+        ))
     })
 }
 
@@ -115,9 +137,13 @@ impl Workload {
         for item in mixture.split(',') {
             let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
             let load = find(name)?;
-            let weight = weight.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
             let weight = weight
-                .ok_or_else(|| Error::Usage(format!("{item}: the weight must be from 1 to 1000000")))?;
+                .parse()
+                .ok()
+                .filter(|weight| (1..=1_000_000).contains(weight));
+            let weight = weight.ok_or_else(|| {
+                Error::Usage(format!("{item}: the weight must be from 1 to 1000000"))
+            })?;
             parts.push((load.command, load.expect, weight));
         }
         Workload::weighted(&parts, subject)
@@ -133,18 +159,35 @@ impl Workload {
             total_weight += weight;
             let needed = expect.keys_needed();
             if needed > template.keys() {
-                return Err(Error::Usage(format!("{command}: the reply needs {needed} keys")));
+                return Err(Error::Usage(format!(
+                    "{command}: the reply needs {needed} keys"
+                )));
             }
             let checker = Checker::new(expect, subject.value_size);
-            parts.push(Part { template, checker, has_values: needed > 0, weight_end: total_weight });
+            parts.push(Part {
+                template,
+                checker,
+                has_values: needed > 0,
+                weight_end: total_weight,
+            });
         }
         let verify_every = subject.verify_every.max(1);
-        Ok(Workload { parts, total_weight, order: subject.order.clone(), values, verify_every })
+        Ok(Workload {
+            parts,
+            total_weight,
+            order: subject.order.clone(),
+            values,
+            verify_every,
+        })
     }
 
     /// The most keys that one request names.
     pub fn keys_per_request(&self) -> usize {
-        self.parts.iter().map(|part| part.template.keys()).max().unwrap_or(0)
+        self.parts
+            .iter()
+            .map(|part| part.template.keys())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Appends request `index` of the connection with `seed`.
@@ -166,7 +209,9 @@ impl Workload {
     ) -> Result<Option<Found>> {
         let mut draw = RequestDraw::new(&self.order, seed, index);
         let part = self.choose(&mut draw);
-        let Some(found) = part.checker.find(bytes, scanner)? else { return Ok(None) };
+        let Some(found) = part.checker.find(bytes, scanner)? else {
+            return Ok(None);
+        };
         if part.has_values && !found.miss && index.is_multiple_of(self.verify_every) {
             let ids = part.template.ids(&mut draw);
             let reply = bytes.get(..found.length).unwrap_or(bytes);

@@ -39,7 +39,9 @@ impl Scanner {
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while self.open > 0 {
             let rest = bytes.get(self.cursor..).unwrap_or_default();
-            let Some(header) = Header::parse(rest)? else { return Ok(None) };
+            let Some(header) = Header::parse(rest)? else {
+                return Ok(None);
+            };
             let end = header.line_len + header.payload_len;
             if rest.len() < end {
                 return Ok(None);
@@ -74,15 +76,28 @@ pub struct Header {
 impl Header {
     /// Parses the line at the start of `bytes`; `None` if it is not complete yet.
     pub fn parse(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
-        let Some(newline) = bytes.iter().take(LINE_LIMIT).position(|byte| *byte == b'\n') else {
+        let Some(newline) = bytes
+            .iter()
+            .take(LINE_LIMIT)
+            .position(|byte| *byte == b'\n')
+        else {
             let too_long = bytes.len() >= LINE_LIMIT;
-            return if too_long { Err(Malformed("a header line is too long")) } else { Ok(None) };
+            return if too_long {
+                Err(Malformed("a header line is too long"))
+            } else {
+                Ok(None)
+            };
         };
         let [kind, body @ .., b'\r'] = &bytes[..newline] else {
             return Err(Malformed("a line does not end in CR LF"));
         };
-        let mut header =
-            Header { kind: *kind, null: false, children: 0, line_len: newline + 1, payload_len: 0 };
+        let mut header = Header {
+            kind: *kind,
+            null: false,
+            children: 0,
+            line_len: newline + 1,
+            payload_len: 0,
+        };
         match kind {
             b'+' | b'-' | b':' | b',' | b'#' | b'(' => {}
             b'_' => header.null = true,
@@ -107,7 +122,9 @@ fn count(text: &[u8]) -> Result<Option<u64>, Malformed> {
     if text == b"-1" {
         return Ok(None);
     }
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok());
     match number {
         Some(number) if number <= COUNT_LIMIT => Ok(Some(number)),
         _ => Err(Malformed("a header's number cannot be read")),

@@ -69,6 +69,8 @@ pub struct Section {
 pub struct Report {
     processor: String,
     kernel: String,
+    /// How the loads were run.
+    settings: Value,
     /// Version of each side.
     pub versions: Vec<(String, String)>,
     /// Comparisons.
@@ -82,9 +84,13 @@ type Metric = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const METRICS: &[Metric] = &[
     ("requests_per_s", |measured| Some(measured.requests_per_s)),
-    ("server_cpu_us_per_request", |measured| measured.server_cpu_us),
+    ("server_cpu_us_per_request", |measured| {
+        measured.server_cpu_us
+    }),
     ("server_busy_cores", |measured| measured.server_busy),
-    ("client_cpu_us_per_request", |measured| Some(measured.client_cpu_us)),
+    ("client_cpu_us_per_request", |measured| {
+        Some(measured.client_cpu_us)
+    }),
     ("p50_us", |measured| Some(measured.p50_us)),
     ("p99_us", |measured| Some(measured.p99_us)),
     ("p999_us", |measured| Some(measured.p999_us)),
@@ -117,7 +123,9 @@ impl LoadRow {
 
     /// The median over the rounds of the first side's value over the second's.
     fn ratio(&self, metric: usize) -> Option<f64> {
-        let [first, second, ..] = self.sides.as_slice() else { return None };
+        let [first, second, ..] = self.sides.as_slice() else {
+            return None;
+        };
         let value = METRICS[metric].1;
         let pairs = first.iter().zip(second);
         let ratios = pairs.filter_map(|(first, second)| Some(value(first)? / value(second)?));
@@ -130,12 +138,20 @@ impl LoadRow {
 
     /// Requests per second of a side, marked where its core had time left.
     fn requests_cell(&self, side: usize, pinned: bool) -> String {
-        let idle = self.median(side, SERVER_BUSY).is_some_and(|busy| busy < BUSY_SHARE);
-        format!("{}{}", thousands(self.median(side, REQUESTS)), if pinned && idle { " †" } else { "" })
+        let idle = self
+            .median(side, SERVER_BUSY)
+            .is_some_and(|busy| busy < BUSY_SHARE);
+        format!(
+            "{}{}",
+            thousands(self.median(side, REQUESTS)),
+            if pinned && idle { " †" } else { "" }
+        )
     }
 
     fn latency_cell(&self, side: usize) -> String {
-        LATENCIES.map(|metric| decimal(self.median(side, metric), 0)).join(" / ")
+        LATENCIES
+            .map(|metric| decimal(self.median(side, metric), 0))
+            .join(" / ")
     }
 
     fn json(&self, labels: &[String]) -> Value {
@@ -148,8 +164,9 @@ impl LoadRow {
             json!({ "label": label, "median": medians, "rounds": rounds })
         };
         let ratios = METRICS.iter().enumerate();
-        let ratios: serde_json::Map<String, Value> =
-            ratios.map(|(metric, (name, _))| (name.to_string(), json!(self.ratio(metric)))).collect();
+        let ratios: serde_json::Map<String, Value> = ratios
+            .map(|(metric, (name, _))| (name.to_string(), json!(self.ratio(metric))))
+            .collect();
         json!({
             "load": self.load,
             "value_size": self.value_size,
@@ -162,7 +179,9 @@ impl LoadRow {
 
 impl MemoryRow {
     fn ratio(&self) -> Option<f64> {
-        let [first, second, ..] = self.bytes_per_key.as_slice() else { return None };
+        let [first, second, ..] = self.bytes_per_key.as_slice() else {
+            return None;
+        };
         Some(first / second)
     }
 }
@@ -196,8 +215,8 @@ impl Section {
             let share = BUSY_SHARE * 100.0;
             let _ = writeln!(
                 text,
-                "\n† The server used less than {share:.0}% of its core: requests/s show the client's \
-                 limit, CPU-µs per request the server's cost."
+                "\n† The server used less than {share:.0}% of its core: requests/s show the limit of the \
+                 client or of other work on the machine, CPU-µs per request the server's cost."
             );
         }
     }
@@ -205,11 +224,25 @@ impl Section {
     fn load_cells(&self, row: &LoadRow) -> Vec<String> {
         let sides = 0..self.labels.len();
         let compared = self.labels.len() > 1;
-        let ratio = |metric| if compared { Some(times(row.ratio(metric))) } else { None };
+        let ratio = |metric| {
+            if compared {
+                Some(times(row.ratio(metric)))
+            } else {
+                None
+            }
+        };
         let mut cells = vec![row.name()];
-        cells.extend(sides.clone().map(|side| row.requests_cell(side, self.pinned)));
+        cells.extend(
+            sides
+                .clone()
+                .map(|side| row.requests_cell(side, self.pinned)),
+        );
         cells.extend(ratio(REQUESTS));
-        cells.extend(sides.clone().map(|side| decimal(row.median(side, SERVER_CPU), 2)));
+        cells.extend(
+            sides
+                .clone()
+                .map(|side| decimal(row.median(side, SERVER_CPU), 2)),
+        );
         cells.extend(ratio(SERVER_CPU));
         cells.extend(sides.map(|side| row.latency_cell(side)));
         if compared {
@@ -219,9 +252,19 @@ impl Section {
     }
 
     fn memory_markdown(&self, text: &mut String) {
-        let servers = self.memory.iter().map(|row| row.bytes_per_key.len()).max().unwrap_or(0);
+        let servers = self
+            .memory
+            .iter()
+            .map(|row| row.bytes_per_key.len())
+            .max()
+            .unwrap_or(0);
         let mut heads = vec!["memory".to_string()];
-        heads.extend(self.labels.iter().take(servers).map(|label| format!("{label} bytes/key")));
+        heads.extend(
+            self.labels
+                .iter()
+                .take(servers)
+                .map(|label| format!("{label} bytes/key")),
+        );
         if servers > 1 {
             heads.push("ratio".into());
         }
@@ -229,7 +272,11 @@ impl Section {
         let rows = self.memory.iter().map(|row| {
             let expiry = if row.ttl { " with expiry" } else { "" };
             let mut cells = vec![format!("{} keys, {} B{expiry}", row.keys, row.value_size)];
-            cells.extend(row.bytes_per_key.iter().map(|bytes| decimal(Some(*bytes), 1)));
+            cells.extend(
+                row.bytes_per_key
+                    .iter()
+                    .map(|bytes| decimal(Some(*bytes), 1)),
+            );
             if servers > 1 {
                 cells.push(times(row.ratio()));
             }
@@ -260,9 +307,16 @@ impl Section {
 
 impl Report {
     /// A report without results, taken on this machine.
-    pub fn new(processor: String, kernel: String) -> Report {
+    pub fn new(processor: String, kernel: String, settings: Value) -> Report {
         let (versions, sections, idle) = (Vec::new(), Vec::new(), Vec::new());
-        Report { processor, kernel, versions, sections, idle }
+        Report {
+            processor,
+            kernel,
+            settings,
+            versions,
+            sections,
+            idle,
+        }
     }
 
     /// The tables.
@@ -277,14 +331,21 @@ impl Report {
             "Numbers are medians over interleaved rounds; a ratio is the median of the rounds' \
              ratios, first side over second."
         );
-        self.sections.iter().for_each(|section| section.markdown(&mut text));
+        self.sections
+            .iter()
+            .for_each(|section| section.markdown(&mut text));
         if !self.idle.is_empty() {
             let heads = ["idle server", "seconds", "CPU ms", "share of a core"].map(String::from);
             text.push('\n');
             let rows = self.idle.iter().map(|row| {
                 let share = row.cpu_ms / 10.0 / row.seconds;
                 let numbers = [format!("{:.0}", row.seconds), format!("{:.1}", row.cpu_ms)];
-                [vec![row.label.clone()], numbers.to_vec(), vec![format!("{share:.3}%")]].concat()
+                [
+                    vec![row.label.clone()],
+                    numbers.to_vec(),
+                    vec![format!("{share:.3}%")],
+                ]
+                .concat()
             });
             table(&mut text, &heads, rows);
         }
@@ -293,13 +354,13 @@ impl Report {
 
     /// Everything, every round included.
     pub fn json(&self) -> Value {
-        let version = |(label, version): &(String, String)| json!({ "label": label, "version": version });
-        let idle = |row: &IdleRow| {
-            json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms })
-        };
+        let version =
+            |(label, version): &(String, String)| json!({ "label": label, "version": version });
+        let idle = |row: &IdleRow| json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms });
         json!({
             "processor": self.processor,
             "kernel": self.kernel,
+            "settings": self.settings,
             "versions": self.versions.iter().map(version).collect::<Vec<Value>>(),
             "sections": self.sections.iter().map(Section::json).collect::<Vec<Value>>(),
             "idle": self.idle.iter().map(idle).collect::<Vec<Value>>(),
@@ -314,7 +375,10 @@ pub fn measurement_text(measured: &Measurement) -> String {
         ("requests/s", thousands(Some(measured.requests_per_s))),
         ("server CPU-µs/request", decimal(measured.server_cpu_us, 3)),
         ("server cores busy", decimal(measured.server_busy, 2)),
-        ("client CPU-µs/request", decimal(Some(measured.client_cpu_us), 3)),
+        (
+            "client CPU-µs/request",
+            decimal(Some(measured.client_cpu_us), 3),
+        ),
         ("latency p50 µs", decimal(Some(measured.p50_us), 1)),
         ("latency p99 µs", decimal(Some(measured.p99_us), 1)),
         ("latency p99.9 µs", decimal(Some(measured.p999_us), 1)),
@@ -332,8 +396,10 @@ pub fn measurement_text(measured: &Measurement) -> String {
 
 /// One run for programs.
 pub fn measurement_json(measured: &Measurement) -> Value {
-    let mut object: serde_json::Map<String, Value> =
-        METRICS.iter().map(|(name, value)| (name.to_string(), json!(value(measured)))).collect();
+    let mut object: serde_json::Map<String, Value> = METRICS
+        .iter()
+        .map(|(name, value)| (name.to_string(), json!(value(measured))))
+        .collect();
     object.insert("replies".into(), json!(measured.replies));
     object.insert("misses".into(), json!(measured.misses));
     object.insert("unanswered".into(), json!(measured.unanswered));
@@ -360,7 +426,9 @@ fn times(value: Option<f64>) -> String {
 
 /// A whole number in groups of three digits.
 fn thousands(value: Option<f64>) -> String {
-    let Some(value) = value else { return "-".into() };
+    let Some(value) = value else {
+        return "-".into();
+    };
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (position, digit) in digits.chars().enumerate() {

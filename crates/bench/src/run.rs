@@ -88,9 +88,10 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
     let threads = shape.threads.clamp(1, shape.connections);
     let groups = (0..threads)
         .map(|thread| {
-            let count = shape.connections / threads
-                + usize::from(thread < shape.connections % threads);
-            let seed = |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
+            let count =
+                shape.connections / threads + usize::from(thread < shape.connections % threads);
+            let seed =
+                |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
             (0..count)
                 .zip(streams.by_ref())
                 .map(|(place, stream)| Connection::new(stream, seed(place), u64::MAX))
@@ -118,13 +119,23 @@ pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<D
     let share = |place: u64| (u128::from(keys) * u128::from(place) / u128::from(count)) as u64;
     let connections = (0..count)
         .zip(streams)
-        .map(|(place, stream)| Connection::new(stream, share(place), share(place + 1) - share(place)))
+        .map(|(place, stream)| {
+            Connection::new(stream, share(place), share(place + 1) - share(place))
+        })
         .collect::<Result<Vec<Connection>>>()?;
     let begin = Instant::now();
-    let window = Window { begin, from_ns: 0, until_ns: u64::MAX, drain_ns: u64::MAX };
+    let window = Window {
+        begin,
+        from_ns: 0,
+        until_ns: u64::MAX,
+        drain_ns: u64::MAX,
+    };
     let (tally, ()) = drive(shape, workload, window, vec![connections], |_| ())?;
     if tally.all_replies != keys {
-        return Err(Error::Server(format!("{} of {keys} keys were filled", tally.all_replies)));
+        return Err(Error::Server(format!(
+            "{} of {keys} keys were filled",
+            tally.all_replies
+        )));
     }
     Ok(begin.elapsed())
 }
@@ -144,7 +155,13 @@ fn drive<T>(
         for (number, connections) in groups.into_iter().enumerate() {
             let pace = pace(shape.rate, number, threads);
             let pipeline = shape.pipeline;
-            let plan = Plan { workload, pipeline, pace, window, stop: &stop };
+            let plan = Plan {
+                workload,
+                pipeline,
+                pace,
+                window,
+                stop: &stop,
+            };
             let core = shape.cores.get(number % shape.cores.len().max(1)).copied();
             let handle = thread::Builder::new()
                 .name(format!("client-{number}"))
@@ -200,9 +217,15 @@ fn observe(window: &Window, server_pid: Option<u32>) -> Result<Observed> {
     };
     let (server_before, client_before, began) = sample(window.from_ns)?;
     let (server_after, client_after, ended) = sample(window.until_ns)?;
-    let server_ns = server_before.zip(server_after).map(|(before, after)| after.since_ns(&before));
+    let server_ns = server_before
+        .zip(server_after)
+        .map(|(before, after)| after.since_ns(&before));
     let client_ns = client_after.since_ns(&client_before);
-    Ok(Observed { server_ns, client_ns, elapsed: ended - began })
+    Ok(Observed {
+        server_ns,
+        client_ns,
+        elapsed: ended - began,
+    })
 }
 
 fn summarize(

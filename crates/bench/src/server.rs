@@ -47,8 +47,15 @@ impl Server {
         fs::create_dir_all(&folder).doing(format!("creating {}", folder.display()))?;
         let child = spawn(recipe, port, &folder).inspect_err(|_| remove(&folder))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Server { child, folder, address };
+        let mut server = Server {
+            child,
+            folder,
+            address,
+        };
         server.wait_until_ready()?;
+        if let Some(library) = &recipe.preload {
+            server.check_preloaded(library)?;
+        }
         Ok(server)
     }
 
@@ -65,16 +72,49 @@ impl Server {
     fn wait_until_ready(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < START_TIMEOUT {
-            let answer = self.control().and_then(|mut control| control.call(&["PING"]));
+            let answer = self
+                .control()
+                .and_then(|mut control| control.call(&["PING"]));
             if answer.is_ok_and(|reply| reply == "+PONG") {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait().doing("watching the server")? {
-                return Err(Error::Server(format!("the server ended, {status}\n{}", self.log_end())));
+                return Err(Error::Server(format!(
+                    "the server ended, {status}\n{}",
+                    self.log_end()
+                )));
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Err(Error::Server(format!("the server does not answer PING\n{}", self.log_end())))
+        Err(Error::Server(format!(
+            "the server does not answer PING\n{}",
+            self.log_end()
+        )))
+    }
+
+    /// The dynamic loader only warns about a library it cannot preload, and a static binary ignores
+    /// the wish altogether.
+    fn check_preloaded(&self, library: &Path) -> Result<()> {
+        let path = format!("/proc/{}/maps", self.pid());
+        let maps = fs::read_to_string(&path).doing(format!("reading {path}"))?;
+        let name = library
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        // The mapped file may have another name than a symbolic link to it.
+        let target = fs::canonicalize(library).doing(format!("resolving {}", library.display()))?;
+        let target = target
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let is_mapped = |line: &str| line.ends_with(name) || line.ends_with(target);
+        if maps.lines().any(is_mapped) {
+            return Ok(());
+        }
+        Err(Error::Server(format!(
+            "the server runs without {}",
+            library.display()
+        )))
     }
 
     fn log_end(&self) -> String {
@@ -108,7 +148,14 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     let log_too = log.try_clone().doing("creating the server's log")?;
     let mut command = Command::new(&recipe.program);
     command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ])
         .args(["--appendonly", "no", "--dir"])
         .arg(folder)
         .args(&recipe.arguments)
@@ -122,7 +169,9 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     if !recipe.cores.is_empty() {
         process::pin_this_thread(&recipe.cores)?;
     }
-    let child = command.spawn().doing(format!("starting {}", recipe.program.display()));
+    let child = command
+        .spawn()
+        .doing(format!("starting {}", recipe.program.display()));
     process::pin_this_thread(&allowed)?;
     child
 }
@@ -130,5 +179,8 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
 /// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
-    Ok(listener.local_addr().doing("looking for a free port")?.port())
+    Ok(listener
+        .local_addr()
+        .doing("looking for a free port")?
+        .port())
 }

@@ -94,7 +94,12 @@ pub struct Set {
 }
 
 const fn side(label: &'static str, program: Program, arguments: &'static str) -> Side {
-    Side { label, program, arguments, before_load: "" }
+    Side {
+        label,
+        program,
+        arguments,
+        before_load: "",
+    }
 }
 
 const fn case(load: &'static str, pipeline: u64) -> Case {
@@ -102,11 +107,20 @@ const fn case(load: &'static str, pipeline: u64) -> Case {
 }
 
 const fn strings(keys: u64, value_size: usize, cases: &'static [Case]) -> Dataset {
-    Dataset { keys, value_size, ttl_s: None, fills: &[FILL_STRINGS], cases }
+    Dataset {
+        keys,
+        value_size,
+        ttl_s: None,
+        fills: &[FILL_STRINGS],
+        cases,
+    }
 }
 
 const fn with_ttl(dataset: Dataset) -> Dataset {
-    Dataset { ttl_s: Some(1_000_000), ..dataset }
+    Dataset {
+        ttl_s: Some(1_000_000),
+        ..dataset
+    }
 }
 
 /// Weft and Valkey, one thread each.
@@ -116,7 +130,13 @@ const ONE_THREAD_EACH: &[Side] = &[
 ];
 
 const fn pinned(title: &'static str, datasets: &'static [Dataset]) -> Comparison {
-    Comparison { title, sides: ONE_THREAD_EACH, one_server: false, pinned: true, datasets }
+    Comparison {
+        title,
+        sides: ONE_THREAD_EACH,
+        one_server: false,
+        pinned: true,
+        datasets,
+    }
 }
 
 /// All sets.
@@ -126,25 +146,23 @@ pub const SETS: &[Set] = &[
         about: "every kind of load for a moment, on 10k keys",
         rounds: 1,
         seconds: 0.3,
-        comparisons: &[
-            pinned(
-                "Strings, tiny key space",
-                &[strings(
-                    10_000,
-                    64,
-                    &[
-                        case("ping", 1),
-                        case("get", 1),
-                        case("get", 16),
-                        case("set", 16),
-                        case("mget100", 1),
-                        case("mset100", 1),
-                        case("incr", 16),
-                        case("mixed", 16),
-                    ],
-                )],
-            ),
-        ],
+        comparisons: &[pinned(
+            "Strings, tiny key space",
+            &[strings(
+                10_000,
+                64,
+                &[
+                    case("ping", 1),
+                    case("get", 1),
+                    case("get", 16),
+                    case("set", 16),
+                    case("mget100", 1),
+                    case("mset100", 1),
+                    case("incr", 16),
+                    case("mixed", 16),
+                ],
+            )],
+        )],
         idle: &[],
     },
     Set {
@@ -170,7 +188,12 @@ pub const SETS: &[Set] = &[
                 strings(
                     FULL,
                     64,
-                    &[case("get", 16), case("set", 16), case("mget100", 1), case("mset100", 1)],
+                    &[
+                        case("get", 16),
+                        case("set", 16),
+                        case("mget100", 1),
+                        case("mset100", 1),
+                    ],
                 ),
             ],
         )],
@@ -263,9 +286,16 @@ pub const SETS: &[Set] = &[
             ],
             one_server: false,
             pinned: false,
-            datasets: &[strings(FULL, 64, &[case("get", 1), case("get", 16), case("mixed", 16)])],
+            datasets: &[strings(
+                FULL,
+                64,
+                &[case("get", 1), case("get", 16), case("mixed", 16)],
+            )],
         }],
-        idle: &[Idle { side: side("64 threads", Program::Weft, "--io-threads 64"), seconds: 10.0 }],
+        idle: &[Idle {
+            side: side("64 threads", Program::Weft, "--io-threads 64"),
+            seconds: 10.0,
+        }],
     },
 ];
 

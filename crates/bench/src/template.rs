@@ -25,15 +25,24 @@ const COUNT_LIMIT: u64 = 1_000_000;
 /// The placeholders, for `--help`.
 pub const PLACEHOLDERS: &[(&str, &str)] = &[
     ("{key}", "a key drawn from the key space: key:000000000042"),
-    ("{id}", "the twelve digits of a drawn key alone, for names such as counter:{id}"),
+    (
+        "{id}",
+        "the twelve digits of a drawn key alone, for names such as counter:{id}",
+    ),
     ("{value}", "the value that belongs to the key before it"),
     ("{keys:N}", "N keys"),
     ("{pairs:N}", "N times a key and its value"),
-    ("{expire}", "EX and the seconds of --expire, or nothing without it"),
+    (
+        "{expire}",
+        "EX and the seconds of --expire, or nothing without it",
+    ),
     ("{number:N}", "a random number below N"),
     ("{field:N}", "one of the fields field:000000 ... below N"),
     ("{member:N}", "one of the members member:000000 ... below N"),
-    ("{fields:N}", "N times a field and a value of --value-size bytes"),
+    (
+        "{fields:N}",
+        "N times a field and a value of --value-size bytes",
+    ),
     ("{members:N}", "N members"),
     ("{scored:N}", "N times a score and a member"),
     ("{values:N}", "N values of --value-size bytes"),
@@ -83,7 +92,10 @@ impl Template {
         }
         check_values_follow_keys(&arguments)?;
         let pieces = encode(&arguments, values.size());
-        let keys = pieces.iter().filter(|piece| matches!(piece, Piece::Id)).count();
+        let keys = pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Id))
+            .count();
         Ok(Template { pieces, keys })
     }
 
@@ -107,7 +119,9 @@ impl Template {
                 Piece::Member { below } => {
                     out.extend_from_slice(&digits::<MEMBER_DIGITS>(draw.below(*below)));
                 }
-                Piece::Number { below } => append_bulk(draw.below(*below).to_string().as_bytes(), out),
+                Piece::Number { below } => {
+                    append_bulk(draw.below(*below).to_string().as_bytes(), out)
+                }
             }
         }
     }
@@ -134,7 +148,9 @@ fn repeated(word: &str, values: &Values, expire_s: Option<u64>) -> Result<Option
         let words = expire_s.map(|seconds| vec![literal("EX"), literal(&seconds.to_string())]);
         return Ok(Some(words.unwrap_or_default()));
     }
-    let Some((name, count)) = counted(word)? else { return Ok(None) };
+    let Some((name, count)) = counted(word)? else {
+        return Ok(None);
+    };
     let each = |row: &dyn Fn(u64) -> Vec<Vec<Piece>>| Some((0..count).flat_map(row).collect());
     let member = |kind: &str, number: u64| literal(&format!("{kind}:{number:06}"));
     let value = |number: u64| vec![Piece::Literal(values.of(number).to_vec())];
@@ -152,11 +168,17 @@ fn repeated(word: &str, values: &Values, expire_s: Option<u64>) -> Result<Option
 
 /// Splits `{name:count}`; `None` if the word has another form.
 fn counted(word: &str) -> Result<Option<(&str, u64)>> {
-    let inner = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    let Some((name, count)) = inner.and_then(|inner| inner.split_once(':')) else { return Ok(None) };
+    let inner = word
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    let Some((name, count)) = inner.and_then(|inner| inner.split_once(':')) else {
+        return Ok(None);
+    };
     match count.parse() {
         Ok(count) if (1..=COUNT_LIMIT).contains(&count) => Ok(Some((name, count))),
-        _ => Err(Error::Usage(format!("{word}: the count must be from 1 to {COUNT_LIMIT}"))),
+        _ => Err(Error::Usage(format!(
+            "{word}: the count must be from 1 to {COUNT_LIMIT}"
+        ))),
     }
 }
 
@@ -201,9 +223,14 @@ fn literal(text: &str) -> Vec<Piece> {
 }
 
 fn check_values_follow_keys(arguments: &[Vec<Piece>]) -> Result<()> {
-    let first = arguments.iter().flatten().find(|piece| matches!(piece, Piece::Id | Piece::Value));
+    let first = arguments
+        .iter()
+        .flatten()
+        .find(|piece| matches!(piece, Piece::Id | Piece::Value));
     if first == Some(&Piece::Value) {
-        return Err(Error::Usage("{value} belongs to a key: name a {key} or {id} before it".into()));
+        return Err(Error::Usage(
+            "{value} belongs to a key: name a {key} or {id} before it".into(),
+        ));
     }
     Ok(())
 }

@@ -18,7 +18,9 @@ fn work_shows_as_processor_time() {
     let mut used_ns = 0;
     while used_ns < 5_000_000 && begin.elapsed() < Duration::from_secs(20) {
         burn(Duration::from_millis(10));
-        used_ns = CpuSample::of(std::process::id()).expect("this process exists").since_ns(&before);
+        used_ns = CpuSample::of(std::process::id())
+            .expect("this process exists")
+            .since_ns(&before);
     }
     assert!(used_ns >= 5_000_000, "only {used_ns} ns were counted");
 }
@@ -31,7 +33,10 @@ fn threads_that_ended_do_not_hide_their_work() {
     };
     let before = sample(&[(1, 100), (2, 200)], 300);
     assert_eq!(sample(&[(1, 150), (2, 210)], 300).since_ns(&before), 60);
-    assert_eq!(sample(&[(1, 150), (2, 200), (3, 7)], 300).since_ns(&before), 57);
+    assert_eq!(
+        sample(&[(1, 150), (2, 200), (3, 7)], 300).since_ns(&before),
+        57
+    );
     assert_eq!(sample(&[(1, 150)], 1300).since_ns(&before), 1000);
     assert_eq!(sample(&[], 500).since_ns(&before), 200);
 }
@@ -49,7 +54,10 @@ fn memory_that_is_touched_is_resident() {
     let before = rss_bytes(std::process::id()).expect("this process exists");
     let block = std::hint::black_box(vec![1u8; 64 << 20]);
     let after = rss_bytes(std::process::id()).expect("this process exists");
-    assert!(after > before + (48 << 20), "{before} bytes before, {after} after");
+    assert!(
+        after > before + (48 << 20),
+        "{before} bytes before, {after} after"
+    );
     drop(block);
 }
 

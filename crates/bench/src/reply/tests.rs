@@ -32,7 +32,11 @@ fn every_reply_is_found_whole() {
         let mut followed = reply.to_vec();
         followed.extend_from_slice(b"+NEXT\r\n");
         let text = String::from_utf8_lossy(reply);
-        assert_eq!(Scanner::default().advance(&followed), Ok(Some(reply.len())), "{text:?}");
+        assert_eq!(
+            Scanner::default().advance(&followed),
+            Ok(Some(reply.len())),
+            "{text:?}"
+        );
     }
 }
 
@@ -57,7 +61,10 @@ fn a_long_array_split_anywhere_is_scanned_once() {
     for first_cut in (1..reply.len()).step_by(97) {
         let mut scanner = Scanner::default();
         assert_eq!(scanner.advance(&reply[..first_cut]), Ok(None));
-        assert!(scanner.cursor + 10 >= first_cut, "the scan did not get as far as it could");
+        assert!(
+            scanner.cursor + 10 >= first_cut,
+            "the scan did not get as far as it could"
+        );
         assert_eq!(scanner.advance(&reply), Ok(Some(reply.len())));
     }
 }
@@ -76,7 +83,10 @@ fn what_is_no_reply_is_refused() {
     ];
     for bytes in broken {
         let text = String::from_utf8_lossy(bytes);
-        assert!(Scanner::default().advance(bytes).is_err(), "{text:?} was accepted");
+        assert!(
+            Scanner::default().advance(bytes).is_err(),
+            "{text:?} was accepted"
+        );
     }
     let endless = vec![b'+'; LINE_LIMIT + 1];
     assert!(Scanner::default().advance(&endless).is_err());

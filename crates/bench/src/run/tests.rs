@@ -1,0 +1,199 @@
+//! Tests of whole runs against a small server inside the test.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::draw::KeyOrder;
+use crate::load::{FILL_STRINGS, Subject};
+
+type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+
+/// Reads one request; `None` at the end of the connection.
+fn read_request(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+    let mut line = String::new();
+    reader
+        .read_line(&mut line)
+        .ok()
+        .filter(|count| *count > 0)?;
+    let count: usize = line.trim_end().strip_prefix('*')?.parse().ok()?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let length: usize = line.trim_end().strip_prefix('$')?.parse().ok()?;
+        let mut word = vec![0; length + 2];
+        reader.read_exact(&mut word).ok()?;
+        word.truncate(length);
+        words.push(word);
+    }
+    Some(words)
+}
+
+fn reply_to(request: &[Vec<u8>], store: &Store) -> Vec<u8> {
+    let mut store = store.lock().expect("no other holder panics");
+    let bulk =
+        |value: &Vec<u8>| [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
+    match request {
+        [name, key] if name == b"GET" => store.get(key).map_or(b"$-1\r\n".to_vec(), bulk),
+        [name, key, value] if name == b"SET" => {
+            store.insert(key.clone(), value.clone());
+            b"+OK\r\n".to_vec()
+        }
+        [name, keys @ ..] if name == b"MGET" => {
+            let values: Vec<u8> = keys
+                .iter()
+                .flat_map(|key| store.get(key).map_or(b"$-1\r\n".to_vec(), bulk))
+                .collect();
+            [format!("*{}\r\n", keys.len()).into_bytes(), values].concat()
+        }
+        _ => b"-ERR unknown command\r\n".to_vec(),
+    }
+}
+
+/// A server with GET, SET and MGET that serves any number of connections, a thread each.
+fn serve(store: Store) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("the client connects");
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+                while let Some(request) = read_request(&mut reader) {
+                    if stream.write_all(&reply_to(&request, &store)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn shape(address: SocketAddr) -> Shape {
+    Shape {
+        address,
+        connections: 5,
+        threads: 2,
+        pipeline: 8,
+        rate: None,
+        warmup: Duration::from_millis(20),
+        window: Duration::from_millis(200),
+        drain: Duration::from_secs(10),
+        seed: 1,
+        protocol: 2,
+        cores: Vec::new(),
+        server_pid: Some(std::process::id()),
+    }
+}
+
+fn subject(order: KeyOrder) -> Subject {
+    Subject {
+        order,
+        value_size: 40,
+        expire_s: None,
+        verify_every: 1,
+    }
+}
+
+fn filled(keys: u64) -> (SocketAddr, Store) {
+    let store = Store::default();
+    let address = serve(Arc::clone(&store));
+    let fill =
+        Workload::command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
+    send_each_once(&shape(address), &fill, keys).expect("a filled server");
+    (address, store)
+}
+
+#[test]
+fn a_fill_creates_each_key_once_with_its_value() {
+    let (_, store) = filled(103);
+    let store = store.lock().expect("no other holder panics");
+    let values = crate::content::Values::new(40);
+    assert_eq!(store.len(), 103);
+    for id in 0..103 {
+        assert_eq!(store[format!("key:{id:012}").as_bytes()], values.of(id));
+    }
+}
+
+#[test]
+fn what_was_filled_is_read_back_and_measured() {
+    let (address, _) = filled(200);
+    for load in ["get", "mget100", "mixed"] {
+        let workload =
+            Workload::named(load, &subject(KeyOrder::Uniform { keys: 200 })).expect(load);
+        let measured = measure(&shape(address), &workload).expect(load);
+        assert!(measured.replies > 0, "{load}: {measured:?}");
+        assert!((measured.requests_per_s - measured.replies as f64 / 0.2).abs() < 1.0);
+        assert!(measured.p50_us > 0.0 && measured.p50_us <= measured.p99_us);
+        assert!(measured.p99_us <= measured.p999_us && measured.p999_us <= measured.max_us * 1.001);
+        assert!(measured.server_cpu_us.is_some() && measured.server_rss_bytes.is_some());
+    }
+}
+
+#[test]
+fn the_open_loop_keeps_its_rate_over_all_threads() {
+    let (address, _) = filled(200);
+    let workload = Workload::named("get", &subject(KeyOrder::Uniform { keys: 200 })).expect("get");
+    let window = Duration::from_millis(1000);
+    let shape = Shape {
+        rate: Some(500.0),
+        window,
+        ..shape(address)
+    };
+    let measured = measure(&shape, &workload).expect("right replies");
+    assert_eq!(measured.unanswered, 0);
+    assert!(
+        (400.0..=600.0).contains(&measured.requests_per_s),
+        "{measured:?}"
+    );
+}
+
+#[test]
+fn a_missing_key_is_a_miss_or_a_failure() {
+    let (address, _) = filled(100);
+    let order = KeyOrder::Uniform { keys: 200 };
+    let allowed = Workload::named("get-or-nil", &subject(order.clone())).expect("get-or-nil");
+    let measured = measure(&shape(address), &allowed).expect("misses are right replies");
+    assert!(measured.misses > 0);
+    let strict = Workload::named("get", &subject(order)).expect("get");
+    assert!(matches!(
+        measure(&shape(address), &strict),
+        Err(Error::WrongReply(_))
+    ));
+}
+
+#[test]
+fn one_changed_byte_in_a_stored_value_fails_the_run() {
+    let (address, store) = filled(10);
+    store
+        .lock()
+        .expect("no other holder panics")
+        .values_mut()
+        .for_each(|value| value[39] ^= 1);
+    let workload = Workload::named("get", &subject(KeyOrder::Uniform { keys: 10 })).expect("get");
+    assert!(matches!(
+        measure(&shape(address), &workload),
+        Err(Error::WrongReply(_))
+    ));
+}
+
+#[test]
+fn a_rate_is_dealt_out_to_threads_in_turn() {
+    for (number, expected_offset_ns) in [(0, 0.0), (1, 1e6), (2, 2e6)] {
+        match pace(Some(1000.0), number, 3) {
+            Pace::Open {
+                interval_ns,
+                offset_ns,
+            } => {
+                assert_eq!((interval_ns, offset_ns), (3e6, expected_offset_ns));
+            }
+            Pace::Closed => panic!("a rate makes an open loop"),
+        }
+    }
+    assert!(matches!(pace(None, 0, 1), Pace::Closed));
+}

@@ -18,7 +18,11 @@ fn commands_are_encoded_as_resp_arrays() {
     let field = |id| String::from_utf8(Values::new(8).of(id).to_vec()).expect("values are text");
     let cases = [
         ("PING", None, "*1\r\n$4\r\nPING\r\n".to_string()),
-        ("GET {key}", None, "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n".to_string()),
+        (
+            "GET {key}",
+            None,
+            "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n".to_string(),
+        ),
         (
             "SET {key} {value} {expire}",
             None,
@@ -31,12 +35,37 @@ fn commands_are_encoded_as_resp_arrays() {
                 "*5\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$8\r\n{value}\r\n$2\r\nEX\r\n$2\r\n90\r\n"
             ),
         ),
-        ("INCR c:{id}:x", None, "*2\r\n$4\r\nINCR\r\n$16\r\nc:000000000042:x\r\n".to_string()),
-        ("LINDEX l {number:1}", None, "*3\r\n$6\r\nLINDEX\r\n$1\r\nl\r\n$1\r\n0\r\n".to_string()),
-        ("HGET h {field:1}", None, "*3\r\n$4\r\nHGET\r\n$1\r\nh\r\n$12\r\nfield:000000\r\n".to_string()),
-        ("SADD s {members:2}", None, "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$13\r\nmember:000000\r\n$13\r\nmember:000001\r\n".to_string()),
-        ("ZADD z {scored:1}", None, "*4\r\n$4\r\nZADD\r\n$1\r\nz\r\n$1\r\n0\r\n$13\r\nmember:000000\r\n".to_string()),
-        ("RPUSH l {values:1}", None, format!("*3\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n$8\r\n{}\r\n", field(0))),
+        (
+            "INCR c:{id}:x",
+            None,
+            "*2\r\n$4\r\nINCR\r\n$16\r\nc:000000000042:x\r\n".to_string(),
+        ),
+        (
+            "LINDEX l {number:1}",
+            None,
+            "*3\r\n$6\r\nLINDEX\r\n$1\r\nl\r\n$1\r\n0\r\n".to_string(),
+        ),
+        (
+            "HGET h {field:1}",
+            None,
+            "*3\r\n$4\r\nHGET\r\n$1\r\nh\r\n$12\r\nfield:000000\r\n".to_string(),
+        ),
+        (
+            "SADD s {members:2}",
+            None,
+            "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$13\r\nmember:000000\r\n$13\r\nmember:000001\r\n"
+                .to_string(),
+        ),
+        (
+            "ZADD z {scored:1}",
+            None,
+            "*4\r\n$4\r\nZADD\r\n$1\r\nz\r\n$1\r\n0\r\n$13\r\nmember:000000\r\n".to_string(),
+        ),
+        (
+            "RPUSH l {values:1}",
+            None,
+            format!("*3\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n$8\r\n{}\r\n", field(0)),
+        ),
         (
             "HSET h {fields:2}",
             None,
@@ -56,7 +85,11 @@ fn commands_are_encoded_as_resp_arrays() {
 fn a_long_request_draws_the_same_keys_on_both_sides() {
     let values = Values::new(16);
     let order = KeyOrder::Uniform { keys: 3_000_000 };
-    for text in ["MGET {keys:100}", "MSET {pairs:100}", "X {number:7} {key} {field:9} {key}"] {
+    for text in [
+        "MGET {keys:100}",
+        "MSET {pairs:100}",
+        "X {number:7} {key} {field:9} {key}",
+    ] {
         let template = Template::parse(text, &values, None).expect(text);
         let mut out = Vec::new();
         template.append(&mut RequestDraw::new(&order, 5, 6), &values, &mut out);
@@ -66,17 +99,33 @@ fn a_long_request_draws_the_same_keys_on_both_sides() {
         let mut rest = sent.as_str();
         for id in ids {
             let name = format!("key:{id:012}\r\n");
-            let found = rest.find(&name).unwrap_or_else(|| panic!("{name} is not in {text}"));
+            let found = rest
+                .find(&name)
+                .unwrap_or_else(|| panic!("{name} is not in {text}"));
             rest = &rest[found + name.len()..];
         }
-        assert!(!rest.contains("key:"), "{text} names a key that the reply side does not know");
+        assert!(
+            !rest.contains("key:"),
+            "{text} names a key that the reply side does not know"
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_encoded_is_refused() {
     let values = Values::new(8);
-    for text in ["", "SET {value}", "GET {nokey}", "GET {keys:0}", "GET {keys:x}", "GET {key", "GET x{keys:3}"] {
-        assert!(Template::parse(text, &values, None).is_err(), "{text:?} was accepted");
+    for text in [
+        "",
+        "SET {value}",
+        "GET {nokey}",
+        "GET {keys:0}",
+        "GET {keys:x}",
+        "GET {key",
+        "GET x{keys:3}",
+    ] {
+        assert!(
+            Template::parse(text, &values, None).is_err(),
+            "{text:?} was accepted"
+        );
     }
 }
