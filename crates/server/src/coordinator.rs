@@ -98,15 +98,15 @@ impl Coordinator {
     /// Refuses a connection or gives it to a worker.
     fn place(&mut self, socket: Socket) {
         let server = &self.server;
-        server.metrics.add(0, Counter::ConnectionsReceived, 1);
+        server.metrics.add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
         if server.connections.load(Ordering::Relaxed) >= max {
-            server.metrics.add(0, Counter::ConnectionsRejected, 1);
+            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, b"-ERR max number of clients reached\r\n");
             return;
         }
         if self.refuses_strangers() && !is_local(&socket) {
-            server.metrics.add(0, Counter::ConnectionsRejected, 1);
+            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, PROTECTED_MODE.as_bytes());
             return;
         }

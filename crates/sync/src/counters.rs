@@ -80,6 +80,12 @@ impl StripedCounters {
             .wrapping_sub(self.baselines[index].load(Relaxed))
     }
 
+    /// What one stripe added to the counter since it was made, resets or not.
+    #[must_use]
+    pub fn of_stripe(&self, stripe: usize, index: usize) -> i64 {
+        self.at(stripe, index).load(Relaxed)
+    }
+
     /// Starts the counter over at zero.
     pub fn reset(&self, index: usize) {
         self.baselines[index].store(self.sum_of_stripes(index), Relaxed);

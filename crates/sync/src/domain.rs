@@ -369,6 +369,18 @@ impl<'pass, H, T> WriteLease<'pass, H, T> {
     }
 }
 
+impl<H, T> WriteLease<'_, H, T> {
+    /// Header and data apart, for a writer that keeps the header up to date while it changes the data.
+    #[inline]
+    #[must_use]
+    pub fn parts_mut(&mut self) -> (&H, &mut T) {
+        let header = &self.cell.header;
+        let data = self.access.pointer(&self.cell.data);
+        // SAFETY: as in `deref_mut`; the header is another field.
+        (header, unsafe { &mut *data })
+    }
+}
+
 impl<H, T> Deref for WriteLease<'_, H, T> {
     type Target = T;
 
@@ -437,6 +449,16 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         let data = sole_pointer(&self.domain.cells[cell]);
         // SAFETY: rule 4: only `self` reaches the data, and it is borrowed mutably; rule 5: earlier writes are visible.
         unsafe { &mut *data }
+    }
+
+    /// A cell's header and its data, to change.
+    #[inline]
+    #[must_use]
+    pub fn parts_mut(&mut self, cell: usize) -> (&H, &mut T) {
+        let cell = &self.domain.cells[cell];
+        let data = sole_pointer(cell);
+        // SAFETY: as in `cell_mut`; the header is another field.
+        (&cell.header, unsafe { &mut *data })
     }
 
     /// The data of all cells in order.

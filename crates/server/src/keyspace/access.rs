@@ -111,10 +111,10 @@ impl KeyCounts {
     #[inline]
     pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
-            self.rows.add(seat, db * 2, keys);
+            self.rows.add_as_only_writer(seat, db * 2, keys);
         }
         if with_expiry != 0 {
-            self.rows.add(seat, db * 2 + 1, with_expiry);
+            self.rows.add_as_only_writer(seat, db * 2 + 1, with_expiry);
         }
     }
 

@@ -79,6 +79,8 @@ pub struct CommandFigures {
 
 /// All counters.
 pub struct Metrics {
+    /// The row of the coordinator, which has no seat.
+    pub coordinator: usize,
     rows: StripedCounters,
     commands: StripedCounters,
     command_count: usize,
@@ -89,18 +91,19 @@ impl Metrics {
     /// Zeroes for `seats` threads and `command_count` commands.
     pub fn new(seats: usize, command_count: usize) -> Self {
         Metrics {
-            rows: StripedCounters::new(seats, COUNTERS),
+            coordinator: seats,
+            rows: StripedCounters::new(seats + 1, COUNTERS),
             commands: StripedCounters::new(seats, command_count * PER_COMMAND),
             command_count,
             histograms: (0..seats * command_count).map(|_| OnceLock::new()).collect(),
         }
     }
 
-    /// Adds to a counter in the row of thread `seat`.
+    /// Adds to a counter in the row of thread `seat`; only that thread may.
     #[inline]
     pub fn add(&self, seat: usize, counter: Counter, delta: u64) {
         if delta != 0 {
-            self.rows.add(seat, counter as usize, delta as i64);
+            self.rows.add_as_only_writer(seat, counter as usize, delta as i64);
         }
     }
 
@@ -116,17 +119,17 @@ impl Metrics {
 
     /// A counter of one thread.
     pub fn of_thread(&self, seat: usize, counter: Counter) -> u64 {
-        self.rows.row(seat, counter as usize).max(0) as u64
+        self.rows.of_stripe(seat, counter as usize).max(0) as u64
     }
 
     /// Notes one execution of a command.
     #[inline]
     pub fn executed(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
         let base = command * PER_COMMAND;
-        self.commands.add(seat, base, 1);
-        self.commands.add(seat, base + 1, nanoseconds as i64);
+        self.commands.add_as_only_writer(seat, base, 1);
+        self.commands.add_as_only_writer(seat, base + 1, nanoseconds as i64);
         if failed {
-            self.commands.add(seat, base + 3, 1);
+            self.commands.add_as_only_writer(seat, base + 3, 1);
         }
     }
 
@@ -143,7 +146,7 @@ impl Metrics {
 
     /// Notes a refusal.
     pub fn rejected(&self, seat: usize, command: usize) {
-        self.commands.add(seat, command * PER_COMMAND + 2, 1);
+        self.commands.add_as_only_writer(seat, command * PER_COMMAND + 2, 1);
     }
 
     /// The figures of one command over all threads.
