@@ -9,6 +9,8 @@ use std::time::Instant;
 use weft_reactor::{Listener, Reactor};
 use weft_sync::Mailbox;
 
+use crate::commands::context::Binding;
+use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, id};
 use crate::coordinator::{Coordinator, say_goodbye};
 use crate::keyspace::Keyspace;
@@ -53,7 +55,7 @@ fn serve(config: Config) -> std::io::Result<()> {
     let workers = worker_count(&config);
     let reactor = Reactor::new()?;
     let (jobs_in, jobs_out) = crate::background::queue();
-    crate::commands::install(&renames(&config)).map_err(std::io::Error::other)?;
+    crate::commands::install(renamed(&config)?);
     let listeners = listen(&config)?;
     // One seat a worker, the background threads, and a few to spare for what comes and goes.
     let seats = workers + crate::background::THREADS + 2;
@@ -144,13 +146,19 @@ fn run_id() -> String {
     hex::encode(bytes)
 }
 
-fn renames(config: &Config) -> Vec<(Vec<u8>, Vec<u8>)> {
-    config
-        .renamed_commands()
-        .iter()
-        .filter_map(|directive| match directive.arguments.as_slice() {
-            [from, to] => Some((from.clone(), to.clone())),
-            _ => None,
-        })
-        .collect()
+/// The commands under the names that `rename-command` gives them.
+fn renamed(config: &Config) -> std::io::Result<Registry<Binding>> {
+    let mut commands = crate::commands::all();
+    for directive in config.renamed_commands() {
+        let [from, to] = directive.arguments.as_slice() else {
+            return Err(std::io::Error::other(directive.error("wrong number of arguments")));
+        };
+        commands.rename(from, to).map_err(|error| {
+            std::io::Error::other(directive.error(match error {
+                RenameError::NoSuchCommand => "No such command in rename-command",
+                RenameError::NameTaken => "Target command name already exists",
+            }))
+        })?;
+    }
+    Ok(commands)
 }

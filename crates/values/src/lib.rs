@@ -1,2 +1,6 @@
-//! Value types that do not live inside a table entry.
+//! Value types that do not live inside a table entry, and algorithms on values.
 #![forbid(unsafe_code)]
+
+/// A value that is not a string. Strings live in the table's entries; there is no other type yet.
+#[derive(Clone, Debug)]
+pub enum Value {}

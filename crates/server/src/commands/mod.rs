@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-pub mod command_info;
 pub mod context;
 pub mod error;
 pub mod registry;
@@ -19,23 +18,20 @@ static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 /// Every command that exists here, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[connection::BINDINGS, string::BINDINGS];
 
-/// Makes the registry, with the renames of the configuration. Called once, before any thread starts.
-///
-/// # Errors
-/// When a rename names a command that does not exist or a name that is taken.
-pub fn install(renames: &[(Vec<u8>, Vec<u8>)]) -> Result<(), String> {
+/// All commands, under the names they were born with.
+pub fn all() -> Registry<Binding> {
     let bindings: Vec<(&str, Binding)> = GROUPS.iter().flat_map(|group| group.iter().copied()).collect();
-    let registry = Registry::new(&bindings, renames)?;
-    REGISTRY
-        .set(registry)
-        .map_err(|_| "the commands are installed already".to_owned())
+    Registry::new(&bindings)
+}
+
+/// Makes the commands available, with the renames of the configuration. Called once, before any thread starts.
+pub fn install(commands: Registry<Binding>) {
+    // A second call could only come from a test in the same process, with the same commands.
+    let _ = REGISTRY.set(commands);
 }
 
 /// The commands.
 #[inline]
 pub fn registry() -> &'static Registry<Binding> {
-    REGISTRY.get_or_init(|| {
-        let bindings: Vec<(&str, Binding)> = GROUPS.iter().flat_map(|group| group.iter().copied()).collect();
-        Registry::new(&bindings, &[]).unwrap_or_else(|error| panic!("the command table is inconsistent: {error}"))
-    })
+    REGISTRY.get_or_init(all)
 }

@@ -56,14 +56,16 @@ impl SlotHeader {
 /// The data of one slot: its tables, database 0 inline and the others only once they are used.
 pub struct Slot {
     first: SlotTable,
-    others: Vec<SlotTable>,
+    /// Boxed, for most slots have none and a slot's word, header and table share two cache lines.
+    #[expect(clippy::box_collection, reason = "a thin pointer keeps the slot small")]
+    others: Option<Box<Vec<SlotTable>>>,
 }
 
 impl Slot {
     const fn new() -> Self {
         Slot {
             first: Table::new(),
-            others: Vec::new(),
+            others: None,
         }
     }
 
@@ -72,7 +74,7 @@ impl Slot {
     pub fn table(&self, db: usize) -> Option<&SlotTable> {
         match db {
             0 => Some(&self.first),
-            _ => self.others.get(db - 1),
+            _ => self.others.as_ref()?.get(db - 1),
         }
     }
 
@@ -82,15 +84,16 @@ impl Slot {
         if db == 0 {
             return &mut self.first;
         }
-        if self.others.len() < db {
-            self.others.resize_with(db, Table::new);
+        let others = self.others.get_or_insert_default();
+        if others.len() < db {
+            others.resize_with(db, Table::new);
         }
-        &mut self.others[db - 1]
+        &mut others[db - 1]
     }
 
     /// Databases that have a table here.
     pub fn databases(&self) -> usize {
-        1 + self.others.len()
+        1 + self.others.as_ref().map_or(0, |others| others.len())
     }
 
     /// The earliest time at which a key of any database may expire (a lower bound).
@@ -103,7 +106,7 @@ impl Slot {
 
     /// Takes every key of database `db` out of the slot.
     pub fn take(&mut self, db: usize) -> SlotTable {
-        if db > self.others.len() {
+        if db >= self.databases() {
             return Table::new();
         }
         self.table_mut(db).take()
