@@ -42,14 +42,20 @@ impl Action {
     /// # Errors
     /// What the server cannot do; wrong options are found later, when the configuration is read.
     pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
-        let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
-        let (program, arguments) = arguments.split_first().map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
+        let arguments: Vec<&[u8]> = arguments
+            .iter()
+            .map(|argument| argument.as_bytes())
+            .collect();
+        let (program, arguments) = arguments
+            .split_first()
+            .map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
         refuse_sentinel(program, arguments)?;
         match arguments.first().copied() {
             Some(b"-v" | b"--version") => Ok(Action::Show(version_line())),
             Some(b"-h" | b"--help") => Ok(Action::Show(USAGE.into())),
             Some(b"--test-memory") => Err(StartError::Other(
-                "This server has no memory test; use one that runs without an operating system.".into(),
+                "This server has no memory test; use one that runs without an operating system."
+                    .into(),
             )),
             Some(b"--check-system") => Ok(Action::CheckSystem),
             _ => Ok(Action::Run(CommandLine::parse(arguments))),
@@ -58,10 +64,17 @@ impl Action {
 }
 
 fn refuse_sentinel(program: &[u8], arguments: &[&[u8]]) -> Result<(), StartError> {
-    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or(program);
-    let named_so = name.windows(b"-sentinel".len()).any(|part| part == b"-sentinel");
+    let name = program
+        .rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or(program);
+    let named_so = name
+        .windows(b"-sentinel".len())
+        .any(|part| part == b"-sentinel");
     if named_so || arguments.contains(&&b"--sentinel"[..]) {
-        return Err(StartError::Other("This server has no Sentinel mode.".into()));
+        return Err(StartError::Other(
+            "This server has no Sentinel mode.".into(),
+        ));
     }
     Ok(())
 }

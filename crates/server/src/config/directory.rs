@@ -16,5 +16,8 @@ pub fn enter(directory: &[u8]) -> Result<(), String> {
 
 /// What the operating system says about an error, without its number.
 pub fn error_text(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |number| Errno::from_raw(number).desc().to_string())
+    error.raw_os_error().map_or_else(
+        || error.to_string(),
+        |number| Errno::from_raw(number).desc().to_string(),
+    )
 }

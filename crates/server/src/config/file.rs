@@ -32,7 +32,10 @@ pub struct Directive {
 impl Directive {
     /// The error that stops the start because of this line.
     pub fn error(&self, reason: impl Into<String>) -> StartError {
-        StartError::Configuration { place: Some(self.place.clone()), reason: reason.into() }
+        StartError::Configuration {
+            place: Some(self.place.clone()),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -61,7 +64,10 @@ impl fmt::Display for StartError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Configuration { place, reason } => {
-                writeln!(out, "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***")?;
+                writeln!(
+                    out,
+                    "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***"
+                )?;
                 if let Some(Place { number, line }) = place {
                     writeln!(out, "Reading the configuration file, at line {number}")?;
                     writeln!(out, ">>> '{}'", String::from_utf8_lossy(line))?;
@@ -83,16 +89,27 @@ impl Config {
     /// # Errors
     /// The first line that is wrong, or a file that cannot be read.
     pub fn load(command_line: &CommandLine) -> Result<Config, StartError> {
-        let file = command_line.file.as_ref().map(std::path::absolute).transpose().map_err(|error| {
-            StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
-        })?;
+        let file = command_line
+            .file
+            .as_ref()
+            .map(std::path::absolute)
+            .transpose()
+            .map_err(|error| {
+                StartError::Other(format!(
+                    "Fatal error, can't open config file: {}",
+                    error_text(&error)
+                ))
+            })?;
         let mut text = Vec::new();
         if let Some(file) = &file {
             text.extend(read_files(file)?);
         }
         if command_line.standard_input {
             io::stdin().read_to_end(&mut text).map_err(|error| {
-                StartError::Other(format!("Fatal error, can't read standard input: {}", error_text(&error)))
+                StartError::Other(format!(
+                    "Fatal error, can't read standard input: {}",
+                    error_text(&error)
+                ))
             })?;
         }
         text.push(b'\n');
@@ -138,8 +155,13 @@ impl From<&str> for LineError {
 impl Reader {
     fn new(file: Option<PathBuf>) -> Reader {
         Reader {
-            values: ParameterId::all().map(|id| id.parameter().default_value()).collect(),
-            origin: Origin { file, ..Origin::default() },
+            values: ParameterId::all()
+                .map(|id| id.parameter().default_value())
+                .collect(),
+            origin: Origin {
+                file,
+                ..Origin::default()
+            },
             save_seen: false,
             module_setting: None,
         }
@@ -151,9 +173,15 @@ impl Reader {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let place = Place { number: index + 1, line: line.to_vec() };
+            let place = Place {
+                number: index + 1,
+                line: line.to_vec(),
+            };
             self.line(&place, depth).map_err(|error| match error {
-                LineError::Here(reason) => StartError::Configuration { place: Some(place), reason },
+                LineError::Here(reason) => StartError::Configuration {
+                    place: Some(place),
+                    reason,
+                },
                 LineError::Included(error) => error,
             })?;
         }
@@ -161,8 +189,11 @@ impl Reader {
     }
 
     fn line(&mut self, place: &Place, depth: usize) -> Result<(), LineError> {
-        let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
-        let Some((name, arguments)) = arguments.split_first() else { return Ok(()) };
+        let arguments =
+            split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
+        let Some((name, arguments)) = arguments.split_first() else {
+            return Ok(());
+        };
         match parameters::find(name) {
             Some(named) => Ok(self.parameter(named, arguments)?),
             None => self.directive(&name.to_ascii_lowercase(), arguments, place, depth),
@@ -202,7 +233,10 @@ impl Reader {
         place: &Place,
         depth: usize,
     ) -> Result<(), LineError> {
-        let directive = || Directive { arguments: arguments.to_vec(), place: place.clone() };
+        let directive = || Directive {
+            arguments: arguments.to_vec(),
+            place: place.clone(),
+        };
         match (name, arguments) {
             (b"include", [path]) => self.include(path, depth)?,
             (b"rename-command", [_, _]) => self.origin.renamed_commands.push(directive()),
@@ -214,7 +248,9 @@ impl Reader {
             _ if name.contains(&b'.') && arguments.is_empty() => {
                 return Err("Module config specified without value".into());
             }
-            _ if name.contains(&b'.') => self.module_setting = Some(String::from_utf8_lossy(name).into()),
+            _ if name.contains(&b'.') => {
+                self.module_setting = Some(String::from_utf8_lossy(name).into())
+            }
             _ => return Err("Bad directive or wrong number of arguments".into()),
         }
         Ok(())
@@ -231,15 +267,26 @@ impl Reader {
 
     /// The checks that concern the configuration as a whole.
     fn finish(self) -> Result<Config, StartError> {
-        let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
+        let whole = |reason: String| {
+            Err(StartError::Configuration {
+                place: None,
+                reason,
+            })
+        };
         if let Some(setting) = self.module_setting {
-            return Err(StartError::Other(format!("Unused Module Configuration: {setting}")));
+            return Err(StartError::Other(format!(
+                "Unused Module Configuration: {setting}"
+            )));
         }
         let config = Config::new(&self.values, self.origin);
         let logfile = config.text(id::LOGFILE);
         if !logfile.is_empty() {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
-            if let Err(error) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+            if let Err(error) = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+            {
                 return whole(format!("Can't open the log file: {}", error_text(&error)));
             }
         }
@@ -264,12 +311,19 @@ fn added_save_points(save_seen: bool, current: &Value, new: Value, arguments: &[
 /// The contents of a file, or of all files that match a pattern, which may be none.
 fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
     let name = path.as_os_str().as_bytes();
-    let paths = if glob::is_pattern(name) { glob::expand_paths(name) } else { vec![path.to_path_buf()] };
+    let paths = if glob::is_pattern(name) {
+        glob::expand_paths(name)
+    } else {
+        vec![path.to_path_buf()]
+    };
     let mut text = Vec::new();
     for path in paths {
         text.extend(std::fs::read(&path).map_err(|error| {
             let path = path.display();
-            StartError::Other(format!("Fatal error, can't open config file '{path}': {}", error_text(&error)))
+            StartError::Other(format!(
+                "Fatal error, can't open config file '{path}': {}",
+                error_text(&error)
+            ))
         })?);
     }
     Ok(text)
@@ -277,8 +331,17 @@ fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
 
 /// Directives a rewritten file keeps although they are no parameters.
 pub(super) fn is_directive(name: &[u8]) -> bool {
-    const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
-    DIRECTIVES.iter().chain(RETIRED).any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    const DIRECTIVES: [&str; 5] = [
+        "include",
+        "rename-command",
+        "user",
+        "loadmodule",
+        "sentinel",
+    ];
+    DIRECTIVES
+        .iter()
+        .chain(RETIRED)
+        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// The value a line of the file gives to a parameter, if it is its only line.

@@ -83,7 +83,10 @@ fn matches_class(class: &[u8], byte: u8, fold: fn(u8) -> u8) -> (bool, usize) {
 pub fn expand_paths(pattern: &[u8]) -> Vec<PathBuf> {
     let root = if pattern.starts_with(b"/") { "/" } else { "" };
     let mut paths = vec![PathBuf::from(root)];
-    for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+    for part in pattern
+        .split(|&byte| byte == b'/')
+        .filter(|part| !part.is_empty())
+    {
         paths = paths.iter().flat_map(|path| children(path, part)).collect();
     }
     paths
@@ -92,14 +95,29 @@ pub fn expand_paths(pattern: &[u8]) -> Vec<PathBuf> {
 fn children(directory: &Path, part: &[u8]) -> Vec<PathBuf> {
     if !is_pattern(part) {
         let path = directory.join(OsStr::from_bytes(part));
-        return if path.symlink_metadata().is_ok() { vec![path] } else { Vec::new() };
+        return if path.symlink_metadata().is_ok() {
+            vec![path]
+        } else {
+            Vec::new()
+        };
     }
-    let place = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let Ok(entries) = std::fs::read_dir(place) else { return Vec::new() };
+    let place = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    let Ok(entries) = std::fs::read_dir(place) else {
+        return Vec::new();
+    };
     let mut names: Vec<Vec<u8>> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().into_vec()))
-        .filter(|name| name.starts_with(b".") == part.starts_with(b".") && matches(part, name, |byte| byte))
+        .filter(|name| {
+            name.starts_with(b".") == part.starts_with(b".") && matches(part, name, |byte| byte)
+        })
         .collect();
     names.sort();
-    names.iter().map(|name| directory.join(OsStr::from_bytes(name))).collect()
+    names
+        .iter()
+        .map(|name| directory.join(OsStr::from_bytes(name)))
+        .collect()
 }

@@ -39,7 +39,7 @@ mod tests;
 pub use command_line::{Action, CommandLine};
 pub use file::{Directive, StartError};
 pub use parameters::{Effect, Flags, Named, Parameter, ParameterId, find, id};
-pub use set::{Permissions, SetError};
+pub use set::{Applied, Permissions, SetError};
 pub use specials::{ClientClass, OutputBufferLimit, Primary, SavePoint};
 pub use value::Value;
 pub use values::Config;

@@ -16,7 +16,10 @@ pub fn plain(text: &[u8]) -> Option<i64> {
 
 /// Reads an amount of memory: digits and an optional unit. A product beyond 64 bits wraps around.
 pub fn memory(text: &[u8]) -> Option<u64> {
-    let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits);
     let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
         b"" | b"b" => 1,
@@ -30,7 +33,9 @@ pub fn memory(text: &[u8]) -> Option<u64> {
     };
     let mut amount: u64 = 0;
     for digit in digits {
-        amount = amount.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        amount = amount
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
     }
     Some(amount.wrapping_mul(factor))
 }
@@ -66,7 +71,9 @@ fn digits(text: &[u8], radix: u32) -> Option<i128> {
     let mut number: i128 = 0;
     for &byte in digits {
         let digit = char::from(byte).to_digit(radix)?;
-        number = number.saturating_mul(i128::from(radix)).saturating_add(i128::from(digit));
+        number = number
+            .saturating_mul(i128::from(radix))
+            .saturating_add(i128::from(digit));
     }
     Some(if negative { -number } else { number })
 }

@@ -242,12 +242,18 @@ impl ParameterId {
 
     /// The parameter with this exact name; evaluated at compile time.
     const fn named(name: &str) -> ParameterId {
-        let mut place = 0;
-        while place < COUNT {
-            if same_text(PARAMETERS_AT_COMPILE_TIME[place].name, name) {
-                return ParameterId(place as u16);
+        let (mut place, mut topic) = (0, 0);
+        while topic < TOPICS.len() {
+            let parameters = TOPICS[topic].parameters;
+            let mut index = 0;
+            while index < parameters.len() {
+                if same_text(parameters[index].name, name) {
+                    return ParameterId(place);
+                }
+                place += 1;
+                index += 1;
             }
-            place += 1;
+            topic += 1;
         }
         panic!("no topic declares this parameter")
     }
@@ -271,7 +277,9 @@ pub fn find(name: &[u8]) -> Option<Named> {
 pub fn names() -> impl Iterator<Item = Named> {
     ParameterId::all().flat_map(|id| {
         let parameter = id.parameter();
-        std::iter::once(parameter.name).chain(parameter.alias).map(move |name| Named { id, name })
+        std::iter::once(parameter.name)
+            .chain(parameter.alias)
+            .map(move |name| Named { id, name })
     })
 }
 
@@ -286,17 +294,50 @@ pub struct Topic {
 
 /// All topics, in the order of `weft.conf`.
 pub const TOPICS: &[Topic] = &[
-    Topic { title: "Listening and connections", parameters: network::TABLE },
-    Topic { title: "The process", parameters: process::TABLE },
-    Topic { title: "Log", parameters: logging::TABLE },
-    Topic { title: "Access", parameters: security::TABLE },
-    Topic { title: "Memory", parameters: memory::TABLE },
-    Topic { title: "Compact forms of values", parameters: encodings::TABLE },
-    Topic { title: "Dumps and append-only file", parameters: persistence::TABLE },
-    Topic { title: "Replication", parameters: replication::TABLE },
-    Topic { title: "Cluster", parameters: cluster::TABLE },
-    Topic { title: "Watching the server", parameters: observing::TABLE },
-    Topic { title: "TLS", parameters: tls::TABLE },
+    Topic {
+        title: "Listening and connections",
+        parameters: network::TABLE,
+    },
+    Topic {
+        title: "The process",
+        parameters: process::TABLE,
+    },
+    Topic {
+        title: "Log",
+        parameters: logging::TABLE,
+    },
+    Topic {
+        title: "Access",
+        parameters: security::TABLE,
+    },
+    Topic {
+        title: "Memory",
+        parameters: memory::TABLE,
+    },
+    Topic {
+        title: "Compact forms of values",
+        parameters: encodings::TABLE,
+    },
+    Topic {
+        title: "Dumps and append-only file",
+        parameters: persistence::TABLE,
+    },
+    Topic {
+        title: "Replication",
+        parameters: replication::TABLE,
+    },
+    Topic {
+        title: "Cluster",
+        parameters: cluster::TABLE,
+    },
+    Topic {
+        title: "Watching the server",
+        parameters: observing::TABLE,
+    },
+    Topic {
+        title: "TLS",
+        parameters: tls::TABLE,
+    },
 ];
 
 /// How many parameters there are.
@@ -311,8 +352,6 @@ const fn count() -> usize {
     }
     count
 }
-
-const PARAMETERS_AT_COMPILE_TIME: [Parameter; COUNT] = joined();
 
 const fn joined() -> [Parameter; COUNT] {
     let mut joined = [TOPICS[0].parameters[0]; COUNT];
@@ -331,7 +370,7 @@ const fn joined() -> [Parameter; COUNT] {
 }
 
 /// All parameters, topic by topic; a [`ParameterId`] is an index into it.
-pub static PARAMETERS: [Parameter; COUNT] = PARAMETERS_AT_COMPILE_TIME;
+pub static PARAMETERS: [Parameter; COUNT] = joined();
 
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
 pub mod id {
@@ -389,11 +428,22 @@ struct Declaration {
 
 impl Declaration {
     const fn new(kind: Kind) -> Declaration {
-        Declaration { kind, flags: Flags::NONE, alias: None }
+        Declaration {
+            kind,
+            flags: Flags::NONE,
+            alias: None,
+        }
     }
 
     const fn named(self, name: &'static str, effect: Effect, summary: &'static str) -> Parameter {
-        Parameter { name, alias: self.alias, kind: self.kind, flags: self.flags, effect, summary }
+        Parameter {
+            name,
+            alias: self.alias,
+            kind: self.kind,
+            flags: self.flags,
+            effect,
+            summary,
+        }
     }
 
     const fn alias(mut self, alias: &'static str) -> Declaration {
@@ -483,7 +533,11 @@ const fn choice(choices: Choices, default: &str) -> Declaration {
     let mut index = 0;
     while index < choices.len() {
         if same_text(choices[index].0, default) {
-            return Declaration::new(Kind::Enum { choices, default: choices[index].1, conflict: None });
+            return Declaration::new(Kind::Enum {
+                choices,
+                default: choices[index].1,
+                conflict: None,
+            });
         }
         index += 1;
     }
@@ -491,7 +545,14 @@ const fn choice(choices: Choices, default: &str) -> Declaration {
 }
 
 const fn number(default: i64, min: i64, max: i64, unit: Unit) -> Declaration {
-    Declaration::new(Kind::Integer { default, min, max, unit, unsigned: false, adjust: Adjust::Keep })
+    Declaration::new(Kind::Integer {
+        default,
+        min,
+        max,
+        unit,
+        unsigned: false,
+        adjust: Adjust::Keep,
+    })
 }
 
 const fn integer(default: i64, min: i64, max: i64) -> Declaration {
@@ -515,7 +576,12 @@ const fn octal(default: i64, min: i64, max: i64) -> Declaration {
 }
 
 const fn string(default: &'static str, optional: bool, binary: bool) -> Declaration {
-    Declaration::new(Kind::Text { default, optional, binary, check: TextCheck::Any })
+    Declaration::new(Kind::Text {
+        default,
+        optional,
+        binary,
+        check: TextCheck::Any,
+    })
 }
 
 const fn text(default: &'static str) -> Declaration {
@@ -559,8 +625,12 @@ impl TextCheck {
         match self {
             TextCheck::Any => None,
             TextCheck::NotEmpty => empty_refusal(name, value),
-            TextCheck::FileName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "filename")),
-            TextCheck::DirectoryName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "dirname")),
+            TextCheck::FileName => {
+                empty_refusal(name, value).or_else(|| path_refusal(name, value, "filename"))
+            }
+            TextCheck::DirectoryName => {
+                empty_refusal(name, value).or_else(|| path_refusal(name, value, "dirname"))
+            }
             TextCheck::Ipv4 => address_refusal::<Ipv4Addr>(value, "Invalid IPv4 address"),
             TextCheck::Ipv6 => address_refusal::<Ipv6Addr>(value, "Invalid IPv6 address"),
             TextCheck::HostName => host_name_refusal(value),
@@ -569,9 +639,8 @@ impl TextCheck {
             TextCheck::AnnouncedAddress => announced_address_refusal(name, value),
             TextCheck::TitleTemplate => (!super::title::is_valid(value))
                 .then(|| "template format is invalid or contains unknown variables".into()),
-            TextCheck::HashSeed => {
-                (value.len() > 256).then(|| "hash-seed must be less than or equal to 256 characters".into())
-            }
+            TextCheck::HashSeed => (value.len() > 256)
+                .then(|| "hash-seed must be less than or equal to 256 characters".into()),
         }
     }
 }
@@ -581,7 +650,10 @@ fn empty_refusal(name: &str, value: &[u8]) -> Option<String> {
 }
 
 fn path_refusal(name: &str, value: &[u8], what: &str) -> Option<String> {
-    value.iter().any(|byte| matches!(byte, b'/' | b'\\')).then(|| format!("{name} can't be a path, just a {what}"))
+    value
+        .iter()
+        .any(|byte| matches!(byte, b'/' | b'\\'))
+        .then(|| format!("{name} can't be a path, just a {what}"))
 }
 
 fn address_refusal<Address: std::str::FromStr>(value: &[u8], reason: &str) -> Option<String> {
@@ -593,8 +665,10 @@ fn host_name_refusal(value: &[u8]) -> Option<String> {
     if value.len() >= 256 {
         return Some("Hostnames must be less than 256 characters".into());
     }
-    (!value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')))
-        .then(|| "Hostnames may only contain alphanumeric characters, hyphens or dots".into())
+    (!value
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')))
+    .then(|| "Hostnames may only contain alphanumeric characters, hyphens or dots".into())
 }
 
 /// The longest textual IPv6 address has 45 bytes.
@@ -604,10 +678,13 @@ fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
     if value.len() > LONGEST_ADDRESS {
         return Some(format!("{name} is too long"));
     }
-    (!value.iter().all(|&byte| fits_nodes_file(byte))).then(|| format!("{name} contains invalid character"))
+    (!value.iter().all(|&byte| fits_nodes_file(byte)))
+        .then(|| format!("{name} contains invalid character"))
 }
 
 /// Whether a byte may stand in a field of the file of the cluster's nodes, whose separators are punctuation.
 fn fits_nodes_file(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || !byte.is_ascii() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
+    byte.is_ascii_alphanumeric()
+        || !byte.is_ascii()
+        || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
 }

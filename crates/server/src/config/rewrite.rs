@@ -33,25 +33,39 @@ impl Config {
     /// # Errors
     /// The text of an `-ERR` error; the old file is untouched then.
     pub fn rewrite(&self, users: &[Vec<u8>]) -> Result<(), String> {
-        let file = self.file().ok_or("The server is running without a config file")?;
+        let file = self
+            .file()
+            .ok_or("The server is running without a config file")?;
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        rewrite_file(self, file, users).map_err(|error| format!("Rewriting config file: {}", error_text(&error)))
+        rewrite_file(self, file, users)
+            .map_err(|error| format!("Rewriting config file: {}", error_text(&error)))
     }
 
     /// The text of the file that was `old`, brought up to date.
     pub(super) fn rewritten(&self, old: &[u8], users: &[Vec<u8>]) -> Vec<u8> {
         let mut document = Document::read(old);
         for id in ParameterId::all() {
-            document.update(Owner::Parameter(id), &wanted_lines(self, id), |document, place| {
-                let named = Named { id, name: id.parameter().name };
-                value_of_line(named, &document.lines[place]).is_some_and(|value| value == self.value(id))
-            });
+            document.update(
+                Owner::Parameter(id),
+                &wanted_lines(self, id),
+                |document, place| {
+                    let named = Named {
+                        id,
+                        name: id.parameter().name,
+                    };
+                    value_of_line(named, &document.lines[place])
+                        .is_some_and(|value| value == self.value(id))
+                },
+            );
         }
         let users_in_file = self.text(id::ACLFILE).is_empty();
         let users: Vec<Wanted> = users
             .iter()
             .filter(|_| users_in_file)
-            .map(|user| Wanted { line: [b"user ", user.as_slice()].concat(), always: true })
+            .map(|user| Wanted {
+                line: [b"user ", user.as_slice()].concat(),
+                always: true,
+            })
             .collect();
         document.update(Owner::Users, &users, |_, _| false);
         document.text()
@@ -77,13 +91,20 @@ fn replace_file(file: &Path, text: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
 /// Writes a new file to disk, with the permissions of the one it will replace.
 fn write_new(path: &Path, model: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(path)?;
     if let Ok(model) = fs::metadata(model) {
         file.set_permissions(model.permissions())?;
     }
@@ -115,7 +136,11 @@ struct Document {
 
 impl Document {
     fn read(text: &[u8]) -> Document {
-        let mut document = Document { lines: Vec::new(), places: BTreeMap::new(), has_header: false };
+        let mut document = Document {
+            lines: Vec::new(),
+            places: BTreeMap::new(),
+            has_header: false,
+        };
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         for line in text.split(|&byte| byte == b'\n') {
             document.read_line(line.trim_ascii());
@@ -140,13 +165,21 @@ impl Document {
             None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
         };
         if let Some(owner) = owner {
-            self.places.entry(owner).or_default().push_back(self.lines.len());
+            self.places
+                .entry(owner)
+                .or_default()
+                .push_back(self.lines.len());
         }
         self.lines.push(line.to_vec());
     }
 
     /// Gives an owner the lines it wants. A single line that `is_current` stays.
-    fn update(&mut self, owner: Owner, wanted: &[Wanted], is_current: impl Fn(&Document, usize) -> bool) {
+    fn update(
+        &mut self,
+        owner: Owner,
+        wanted: &[Wanted],
+        is_current: impl Fn(&Document, usize) -> bool,
+    ) {
         let mut places = self.places.remove(&owner).unwrap_or_default();
         if let [place] = *places.make_contiguous()
             && is_current(self, place)
@@ -175,8 +208,13 @@ impl Document {
 
     /// The text, with several empty lines in a row made one.
     fn text(mut self) -> Vec<u8> {
-        self.lines.dedup_by(|line, before| line.is_empty() && before.is_empty());
-        self.lines.iter().flat_map(|line| [line.as_slice(), b"\n"]).collect::<Vec<_>>().concat()
+        self.lines
+            .dedup_by(|line, before| line.is_empty() && before.is_empty());
+        self.lines
+            .iter()
+            .flat_map(|line| [line.as_slice(), b"\n"])
+            .collect::<Vec<_>>()
+            .concat()
     }
 }
 
@@ -196,21 +234,32 @@ fn wanted_lines(config: &Config, id: ParameterId) -> Vec<Wanted> {
         Value::OutputBufferLimits(limits) => (0..limits.len())
             .map(|class| {
                 let text = specials::print_output_buffer_limit(class, &limits[class]);
-                wanted(parameter, text.as_bytes(), limits[class] != DEFAULT_OUTPUT_BUFFER_LIMITS[class])
+                wanted(
+                    parameter,
+                    text.as_bytes(),
+                    limits[class] != DEFAULT_OUTPUT_BUFFER_LIMITS[class],
+                )
             })
             .collect(),
-        Value::OomScoreAdjustments(values) => line(specials::print_oom_score_adjustments(values), always),
+        Value::OomScoreAdjustments(values) => {
+            line(specials::print_oom_score_adjustments(values), always)
+        }
         Value::Addresses(_) if !always => Vec::new(),
         Value::Addresses(addresses) => line(or_empty(addresses.join(" ")), true),
         Value::Primary(None) => Vec::new(),
         Value::Primary(_) if config.boolean(id::CLUSTER_ENABLED) => Vec::new(),
         Value::Primary(primary) => line(specials::print_primary(primary.as_ref()), true),
-        Value::Percentiles(percentiles) => line(or_empty(specials::print_percentiles(percentiles)), true),
+        Value::Percentiles(percentiles) => {
+            line(or_empty(specials::print_percentiles(percentiles)), true)
+        }
     }
 }
 
 fn wanted(parameter: &Parameter, text: &[u8], always: bool) -> Wanted {
-    Wanted { line: [parameter.name.as_bytes(), b" ", text].concat(), always }
+    Wanted {
+        line: [parameter.name.as_bytes(), b" ", text].concat(),
+        always,
+    }
 }
 
 fn is_optional(parameter: &Parameter) -> bool {
@@ -224,10 +273,13 @@ fn or_empty(text: String) -> String {
 
 fn number_text(parameter: &Parameter, number: i64) -> Vec<u8> {
     match parameter.kind {
-        Kind::Integer { unit: Unit::Memory, .. } => with_unit(number as u64).into_bytes(),
-        Kind::Integer { unit: Unit::SignedMemory | Unit::MemoryOrPercent, .. } if number >= 0 => {
-            with_unit(number as u64).into_bytes()
-        }
+        Kind::Integer {
+            unit: Unit::Memory, ..
+        } => with_unit(number as u64).into_bytes(),
+        Kind::Integer {
+            unit: Unit::SignedMemory | Unit::MemoryOrPercent,
+            ..
+        } if number >= 0 => with_unit(number as u64).into_bytes(),
         Kind::Special(Special::KeyspaceEvents) => quoted(&parameter.print(&Value::Number(number))),
         _ => parameter.print(&Value::Number(number)),
     }

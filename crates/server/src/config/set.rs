@@ -29,15 +29,24 @@ pub enum SetError {
 impl SetError {
     fn unknown(name: &[u8]) -> SetError {
         let name = String::from_utf8_lossy(name);
-        SetError::Refused(format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))
+        SetError::Refused(format!(
+            "Unknown option or number of arguments for CONFIG SET - '{name}'"
+        ))
     }
 
     fn related_to(name: &[u8], reason: &str) -> SetError {
         let name = String::from_utf8_lossy(name);
         let related = format!("CONFIG SET failed (possibly related to argument '{name}')");
-        SetError::Refused(if reason.is_empty() { related } else { format!("{related} - {reason}") })
+        SetError::Refused(if reason.is_empty() {
+            related
+        } else {
+            format!("{related} - {reason}")
+        })
     }
 }
+
+/// What acting on new values comes to: the parameter at fault, and the reason for the client, may come back.
+pub type Applied = Result<(), (ParameterId, String)>;
 
 /// A parameter with its old and its new value.
 struct Change {
@@ -59,7 +68,7 @@ impl Config {
         &self,
         pairs: &[(&[u8], &[u8])],
         permissions: Permissions,
-        apply: &mut dyn FnMut(&[ParameterId]) -> Result<(), (ParameterId, String)>,
+        apply: &mut dyn FnMut(&[ParameterId]) -> Applied,
     ) -> Result<Vec<ParameterId>, SetError> {
         let names = admitted(pairs, permissions)?;
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +80,9 @@ impl Config {
             return Ok(ids);
         }
         self.store_all(changes.iter().map(|change| (change.id, &change.new)));
-        let Err((id, reason)) = apply(&ids) else { return Ok(ids) };
+        let Err((id, reason)) = apply(&ids) else {
+            return Ok(ids);
+        };
 
         if let Some(directory) = left {
             // Going back can only fail if the old directory has just been removed; then there is no way back.
@@ -80,7 +91,10 @@ impl Config {
         self.store_all(changes.iter().map(|change| (change.id, &change.old)));
         // The old values worked before; the first failure is the one to report.
         let _ = apply(&ids);
-        Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
+        Err(SetError::related_to(
+            id.parameter().name.as_bytes(),
+            &reason,
+        ))
     }
 
     fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value Value)>) {
@@ -89,27 +103,43 @@ impl Config {
     }
 
     /// Reads the new values. A parameter that comes under both of its names appears once, with the last value.
-    fn read_changes(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
+    fn read_changes(
+        &self,
+        names: &[Named],
+        pairs: &[(&[u8], &[u8])],
+    ) -> Result<Vec<Change>, SetError> {
         let mut changes: Vec<Change> = Vec::new();
         for (named, (_, text)) in names.iter().zip(pairs) {
             let place = changes.iter().position(|change| change.id == named.id);
-            let current = place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
+            let current =
+                place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
             let parameter = named.id.parameter();
             let new = parameter
                 .read(&split(parameter.flags, text), &current)
                 .map_err(|reason| SetError::related_to(named.name.as_bytes(), &reason))?;
             match place {
                 Some(place) => changes[place].new = new,
-                None => changes.push(Change { id: named.id, old: current, new }),
+                None => changes.push(Change {
+                    id: named.id,
+                    old: current,
+                    new,
+                }),
             }
         }
         Ok(changes)
     }
 
     /// Changes to the directory that `dir` names, if it is among the parameters, and returns the one that was left.
-    fn enter_directory(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
-        let is_directory = |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
-        let Some(place) = names.iter().position(is_directory) else { return Ok(None) };
+    fn enter_directory(
+        &self,
+        names: &[Named],
+        pairs: &[(&[u8], &[u8])],
+    ) -> Result<Option<PathBuf>, SetError> {
+        let is_directory =
+            |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
+        let Some(place) = names.iter().position(is_directory) else {
+            return Ok(None);
+        };
         let left = std::env::current_dir().unwrap_or_default();
         directory::enter(pairs[place].1)
             .map_err(|reason| SetError::related_to(names[place].name.as_bytes(), &reason))?;

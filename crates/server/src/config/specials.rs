@@ -15,9 +15,18 @@ pub struct SavePoint {
 
 /// The pairs of `save` at the start.
 pub const DEFAULT_SAVE_POINTS: [SavePoint; 3] = [
-    SavePoint { seconds: 3600, changes: 1 },
-    SavePoint { seconds: 300, changes: 100 },
-    SavePoint { seconds: 60, changes: 10_000 },
+    SavePoint {
+        seconds: 3600,
+        changes: 1,
+    },
+    SavePoint {
+        seconds: 300,
+        changes: 100,
+    },
+    SavePoint {
+        seconds: 60,
+        changes: 10_000,
+    },
 ];
 
 /// How much output may wait for a client of some class; 0 stands for no limit.
@@ -43,7 +52,11 @@ pub enum ClientClass {
 }
 
 impl ClientClass {
-    const ALL: [ClientClass; 3] = [ClientClass::Normal, ClientClass::Replica, ClientClass::Pubsub];
+    const ALL: [ClientClass; 3] = [
+        ClientClass::Normal,
+        ClientClass::Replica,
+        ClientClass::Pubsub,
+    ];
 
     fn named(name: &[u8]) -> Option<ClientClass> {
         match name.to_ascii_lowercase().as_slice() {
@@ -60,9 +73,21 @@ pub type OutputBufferLimits = [OutputBufferLimit; 3];
 
 /// The limits at the start.
 pub const DEFAULT_OUTPUT_BUFFER_LIMITS: OutputBufferLimits = [
-    OutputBufferLimit { hard_bytes: 0, soft_bytes: 0, soft_seconds: 0 },
-    OutputBufferLimit { hard_bytes: 256 << 20, soft_bytes: 64 << 20, soft_seconds: 60 },
-    OutputBufferLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_seconds: 60 },
+    OutputBufferLimit {
+        hard_bytes: 0,
+        soft_bytes: 0,
+        soft_seconds: 0,
+    },
+    OutputBufferLimit {
+        hard_bytes: 256 << 20,
+        soft_bytes: 64 << 20,
+        soft_seconds: 60,
+    },
+    OutputBufferLimit {
+        hard_bytes: 32 << 20,
+        soft_bytes: 8 << 20,
+        soft_seconds: 60,
+    },
 ];
 
 /// Where the primary of this server is.
@@ -142,7 +167,10 @@ pub mod keyspace_events {
         letters.iter().try_fold(0, |bits, letter| match letter {
             b'A' => Some(bits | ALL),
             _ => {
-                let (_, bit) = CLASSES.iter().chain(&CHANNELS).find(|(known, _)| known == letter)?;
+                let (_, bit) = CLASSES
+                    .iter()
+                    .chain(&CHANNELS)
+                    .find(|(known, _)| known == letter)?;
                 Some(bits | bit)
             }
         })
@@ -151,9 +179,17 @@ pub mod keyspace_events {
     /// Prints letters.
     pub(in crate::config) fn to_letters(bits: i64) -> String {
         let letters = |table: &[(u8, i64)]| -> String {
-            table.iter().filter(|(_, bit)| bits & bit != 0).map(|(letter, _)| char::from(*letter)).collect()
+            table
+                .iter()
+                .filter(|(_, bit)| bits & bit != 0)
+                .map(|(letter, _)| char::from(*letter))
+                .collect()
         };
-        let classes = if bits & ALL == ALL { "A".into() } else { letters(&CLASSES) };
+        let classes = if bits & ALL == ALL {
+            "A".into()
+        } else {
+            letters(&CLASSES)
+        };
         classes + &letters(&CHANNELS)
     }
 }
@@ -161,14 +197,23 @@ pub mod keyspace_events {
 /// Reads the arguments of one `save`; a single empty one asks for no dumps.
 pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
     let refusal = || "Invalid save parameters".to_string();
-    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
-    let (pairs, []) = arguments.as_chunks::<2>() else { return Err(refusal()) };
+    let arguments = if matches!(arguments, [b""]) {
+        &[]
+    } else {
+        arguments
+    };
+    let (pairs, []) = arguments.as_chunks::<2>() else {
+        return Err(refusal());
+    };
     pairs
         .iter()
         .map(|[seconds, changes]| {
             let seconds = lenient(seconds).filter(|&seconds| seconds >= 1)?;
             let changes = lenient(changes).filter(|&changes| changes >= 0)?;
-            Some(SavePoint { seconds, changes: changes as i32 })
+            Some(SavePoint {
+                seconds,
+                changes: changes as i32,
+            })
         })
         .collect::<Option<_>>()
         .ok_or_else(refusal)
@@ -176,7 +221,11 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
 
 /// Prints pairs of `save`.
 pub fn print_save_points(points: &[SavePoint]) -> String {
-    joined(points.iter().map(|point| format!("{} {}", point.seconds, point.changes)))
+    joined(
+        points
+            .iter()
+            .map(|point| format!("{} {}", point.seconds, point.changes)),
+    )
 }
 
 /// Reads groups of class, hard limit, soft limit and seconds; classes that are not named keep their limits.
@@ -199,7 +248,11 @@ pub fn read_output_buffer_limits(
 
 fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputBufferLimit> {
     let soft_seconds = lenient(seconds)? as i32;
-    (soft_seconds >= 0).then_some(OutputBufferLimit { hard_bytes: memory(hard)?, soft_bytes: memory(soft)?, soft_seconds })
+    (soft_seconds >= 0).then_some(OutputBufferLimit {
+        hard_bytes: memory(hard)?,
+        soft_bytes: memory(soft)?,
+        soft_seconds,
+    })
 }
 
 /// Prints the limits of all classes in one line, as CONFIG GET does.
@@ -207,23 +260,35 @@ pub fn print_output_buffer_limits(limits: &OutputBufferLimits) -> String {
     joined(ClientClass::ALL.iter().map(|&class| {
         let name = ["normal", "slave", "pubsub"][class as usize];
         let limit = limits[class as usize];
-        format!("{name} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+        format!(
+            "{name} {} {} {}",
+            limit.hard_bytes, limit.soft_bytes, limit.soft_seconds
+        )
     }))
 }
 
 /// Prints the limits of one class as a line of a file shows them.
 pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> String {
     let name = ["normal", "replica", "pubsub"][class];
-    format!("{name} {} {} {}", with_unit(limit.hard_bytes), with_unit(limit.soft_bytes), limit.soft_seconds)
+    format!(
+        "{name} {} {} {}",
+        with_unit(limit.hard_bytes),
+        with_unit(limit.soft_bytes),
+        limit.soft_seconds
+    )
 }
 
 /// Reads three numbers between -2000 and 2000.
 pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, String> {
-    let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
+    let arguments: &[&[u8]; 3] = arguments
+        .try_into()
+        .map_err(|_| "wrong number of arguments")?;
     let mut values = [0; 3];
     for (value, argument) in values.iter_mut().zip(arguments) {
         let number = lenient(argument).filter(|number| (-2000..=2000).contains(number));
-        *value = number.ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")? as i32;
+        *value = number
+            .ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")?
+            as i32;
     }
     Ok(values)
 }
@@ -238,23 +303,39 @@ pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
     if arguments.len() > ADDRESSES_MAX {
         return Err("Too many bind addresses specified.".into());
     }
-    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
-    Ok(arguments.iter().map(|address| String::from_utf8_lossy(address).into()).collect())
+    let arguments = if matches!(arguments, [b""]) {
+        &[]
+    } else {
+        arguments
+    };
+    Ok(arguments
+        .iter()
+        .map(|address| String::from_utf8_lossy(address).into())
+        .collect())
 }
 
 /// Reads host and port, or `no one`.
 pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
-    let &[host, port] = arguments else { return Err("wrong number of arguments".into()) };
+    let &[host, port] = arguments else {
+        return Err("wrong number of arguments".into());
+    };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(None);
     }
-    let port = lenient(port).and_then(|port| u16::try_from(port).ok()).ok_or("Invalid primary port")?;
-    Ok(Some(Primary { host: String::from_utf8_lossy(host).into(), port }))
+    let port = lenient(port)
+        .and_then(|port| u16::try_from(port).ok())
+        .ok_or("Invalid primary port")?;
+    Ok(Some(Primary {
+        host: String::from_utf8_lossy(host).into(),
+        port,
+    }))
 }
 
 /// Prints host and port, or nothing.
 pub fn print_primary(primary: Option<&Primary>) -> String {
-    primary.map_or_else(String::new, |primary| format!("{} {}", primary.host, primary.port))
+    primary.map_or_else(String::new, |primary| {
+        format!("{} {}", primary.host, primary.port)
+    })
 }
 
 /// Reads numbers between 0 and 100; a single empty argument stands for none.
@@ -265,11 +346,15 @@ pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
     arguments
         .iter()
         .map(|argument| {
-            let percentile = fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+            let percentile =
+                fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
             if (0.0..=100.0).contains(&percentile) {
                 Ok(percentile)
             } else {
-                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string())
+                Err(
+                    "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
+                        .to_string(),
+                )
             }
         })
         .collect()

@@ -13,10 +13,15 @@ enum Finding {
     Warning(String),
 }
 
+type Check = fn() -> Finding;
+
 /// Runs all checks: the report for standard output, and whether all is well.
 pub fn run() -> (String, bool) {
-    let checks: [(&str, fn() -> Finding); 3] =
-        [("clocksource", clock_source), ("overcommit", overcommit), ("open-files", open_files)];
+    let checks: [(&str, Check); 3] = [
+        ("clocksource", clock_source),
+        ("overcommit", overcommit),
+        ("open-files", open_files),
+    ];
     let mut report = String::new();
     let mut well = true;
     for (name, check) in checks {

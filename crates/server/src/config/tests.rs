@@ -1,1 +1,86 @@
-//! Tests of the configuration against what a Valkey 9.1.2 answered, and of what is our own.
+//! Tests of the configuration: against what a Valkey 9.1.2 answered, and of what is our own.
+
+mod command_line;
+mod documents;
+mod files;
+mod rewriting;
+mod setting;
+mod syntax;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Config, ParameterId, Permissions, SetError};
+
+const EVERYTHING: Permissions = Permissions {
+    protected: true,
+    loading: false,
+};
+
+/// Sets pairs of text, as a client that may do everything.
+fn set(config: &Config, pairs: &[(&str, &str)]) -> Result<Vec<ParameterId>, SetError> {
+    let pairs: Vec<(&[u8], &[u8])> = pairs
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    config.set(&pairs, EVERYTHING, &mut |_| Ok(()))
+}
+
+fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
+    match set(config, pairs) {
+        Err(SetError::Refused(text)) => text,
+        other => panic!("{pairs:?} was not refused: {other:?}"),
+    }
+}
+
+/// What CONFIG GET answers for one name.
+fn shown(config: &Config, name: &str) -> String {
+    let matches = config.matching(&[name.as_bytes()]);
+    let [(_, value)] = matches.as_slice() else {
+        panic!("{name} gave {matches:?}")
+    };
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// Loads the text of a file.
+fn loaded(text: &str) -> Config {
+    Config::parse(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The working directory belongs to the whole process: tests that change it or look at it take turns.
+fn working_directory() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory that is removed with its contents at the end of a test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("weft-config-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a scratch directory");
+        Scratch(
+            path.canonicalize()
+                .expect("the path of the scratch directory"),
+        )
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("a scratch file");
+        path
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

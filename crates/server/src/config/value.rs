@@ -35,7 +35,9 @@ impl Parameter {
         match self.kind {
             Kind::Bool { default } => Value::Number(i64::from(default)),
             Kind::Enum { default, .. } => Value::Number(default),
-            Kind::Integer { default, adjust, .. } => Value::Number(adjusted(default, adjust)),
+            Kind::Integer {
+                default, adjust, ..
+            } => Value::Number(adjusted(default, adjust)),
             Kind::Text { default, .. } => Value::Text(default.as_bytes().into()),
             Kind::Special(special) => default_special(special),
         }
@@ -48,8 +50,11 @@ impl Parameter {
     pub fn read(&self, arguments: &[&[u8]], current: &Value) -> Result<Value, String> {
         match self.kind {
             Kind::Bool { .. } => read_bool(single(arguments)?),
-            Kind::Enum { choices, conflict, .. } => {
-                let number = read_choices(choices, arguments, self.flags.contains(Flags::MULTI_ARG))?;
+            Kind::Enum {
+                choices, conflict, ..
+            } => {
+                let number =
+                    read_choices(choices, arguments, self.flags.contains(Flags::MULTI_ARG))?;
                 match conflict {
                     Some((bits, reason)) if number & bits == bits => Err(reason.into()),
                     _ => Ok(Value::Number(number)),
@@ -58,16 +63,30 @@ impl Parameter {
             Kind::Integer { .. } => self.read_integer(single(arguments)?),
             Kind::Text { binary, check, .. } => {
                 let text = single(arguments)?;
-                let end = if binary { None } else { text.iter().position(|&byte| byte == 0) };
+                let end = if binary {
+                    None
+                } else {
+                    text.iter().position(|&byte| byte == 0)
+                };
                 let text = &text[..end.unwrap_or(text.len())];
-                check.refusal(self.name, text).map_or_else(|| Ok(Value::Text(text.into())), Err)
+                check
+                    .refusal(self.name, text)
+                    .map_or_else(|| Ok(Value::Text(text.into())), Err)
             }
             Kind::Special(special) => read_special(special, arguments, current),
         }
     }
 
     fn read_integer(&self, text: &[u8]) -> Result<Value, String> {
-        let Kind::Integer { min, max, unit, unsigned, adjust, .. } = self.kind else {
+        let Kind::Integer {
+            min,
+            max,
+            unit,
+            unsigned,
+            adjust,
+            ..
+        } = self.kind
+        else {
             return Err("argument couldn't be parsed into an integer".into());
         };
         let number = read_number(text, unit)?;
@@ -84,21 +103,37 @@ impl Parameter {
             Value::Text(text) => text.to_vec(),
             Value::Directory => working_directory(),
             Value::SavePoints(points) => specials::print_save_points(points).into_bytes(),
-            Value::OutputBufferLimits(limits) => specials::print_output_buffer_limits(limits).into_bytes(),
-            Value::OomScoreAdjustments(values) => specials::print_oom_score_adjustments(values).into_bytes(),
+            Value::OutputBufferLimits(limits) => {
+                specials::print_output_buffer_limits(limits).into_bytes()
+            }
+            Value::OomScoreAdjustments(values) => {
+                specials::print_oom_score_adjustments(values).into_bytes()
+            }
             Value::Addresses(addresses) => addresses.join(" ").into_bytes(),
             Value::Primary(primary) => specials::print_primary(primary.as_ref()).into_bytes(),
-            Value::Percentiles(percentiles) => specials::print_percentiles(percentiles).into_bytes(),
+            Value::Percentiles(percentiles) => {
+                specials::print_percentiles(percentiles).into_bytes()
+            }
         }
     }
 
     fn print_number(&self, number: i64) -> String {
         match self.kind {
             Kind::Bool { .. } => if number != 0 { "yes" } else { "no" }.into(),
-            Kind::Enum { choices, .. } => print_choices(choices, number, self.flags.contains(Flags::MULTI_ARG)),
-            Kind::Integer { unit: Unit::MemoryOrPercent, .. } if number < 0 => format!("{}%", number.unsigned_abs()),
-            Kind::Integer { unit: Unit::Memory | Unit::MemoryOrPercent, .. } => (number as u64).to_string(),
-            Kind::Integer { unit: Unit::Octal, .. } => format!("{number:o}"),
+            Kind::Enum { choices, .. } => {
+                print_choices(choices, number, self.flags.contains(Flags::MULTI_ARG))
+            }
+            Kind::Integer {
+                unit: Unit::MemoryOrPercent,
+                ..
+            } if number < 0 => format!("{}%", number.unsigned_abs()),
+            Kind::Integer {
+                unit: Unit::Memory | Unit::MemoryOrPercent,
+                ..
+            } => (number as u64).to_string(),
+            Kind::Integer {
+                unit: Unit::Octal, ..
+            } => format!("{number:o}"),
             Kind::Special(Special::KeyspaceEvents) => specials::keyspace_events::to_letters(number),
             Kind::Integer { .. } | Kind::Text { .. } | Kind::Special(_) => number.to_string(),
         }
@@ -109,10 +144,16 @@ fn default_special(special: Special) -> Value {
     match special {
         Special::Directory => Value::Directory,
         Special::SavePoints => Value::SavePoints(specials::DEFAULT_SAVE_POINTS.into()),
-        Special::OutputBufferLimits => Value::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS),
-        Special::OomScoreAdjustments => Value::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS),
+        Special::OutputBufferLimits => {
+            Value::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS)
+        }
+        Special::OomScoreAdjustments => {
+            Value::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS)
+        }
         Special::KeyspaceEvents => Value::Number(0),
-        Special::Addresses(defaults) => Value::Addresses(defaults.iter().map(|&address| address.into()).collect()),
+        Special::Addresses(defaults) => {
+            Value::Addresses(defaults.iter().map(|&address| address.into()).collect())
+        }
         Special::Primary => Value::Primary(None),
         Special::Percentiles => Value::Percentiles(specials::DEFAULT_PERCENTILES.into()),
     }
@@ -162,15 +203,29 @@ fn read_bool(text: &[u8]) -> Result<Value, String> {
 
 fn read_choices(choices: Choices, arguments: &[&[u8]], several: bool) -> Result<i64, String> {
     let number_of = |argument: &[u8]| {
-        choices.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(argument)).map(|(_, number)| *number)
+        choices
+            .iter()
+            .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(argument))
+            .map(|(_, number)| *number)
     };
-    let right_count = if several { !arguments.is_empty() } else { arguments.len() == 1 };
+    let right_count = if several {
+        !arguments.is_empty()
+    } else {
+        arguments.len() == 1
+    };
     right_count
-        .then(|| arguments.iter().try_fold(0, |bits, argument| Some(bits | number_of(argument)?)))
+        .then(|| {
+            arguments
+                .iter()
+                .try_fold(0, |bits, argument| Some(bits | number_of(argument)?))
+        })
         .flatten()
         .ok_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!("argument(s) must be one of the following: {}", names.join(", "))
+            format!(
+                "argument(s) must be one of the following: {}",
+                names.join(", ")
+            )
         })
 }
 
@@ -187,18 +242,35 @@ fn print_choices(choices: Choices, number: i64, several: bool) -> String {
             rest &= !bits;
         }
     }
-    if names.is_empty() || rest != 0 { "unknown".into() } else { names.join(" ") }
+    if names.is_empty() || rest != 0 {
+        "unknown".into()
+    } else {
+        names.join(" ")
+    }
 }
 
 fn read_number(text: &[u8], unit: Unit) -> Result<i64, String> {
     let memory = || numbers::memory(text).map(|amount| amount as i64);
     let (number, refusal) = match unit {
-        Unit::Plain => (numbers::plain(text), "argument couldn't be parsed into an integer"),
-        Unit::Octal => (numbers::octal(text), "argument couldn't be parsed as an octal number"),
+        Unit::Plain => (
+            numbers::plain(text),
+            "argument couldn't be parsed into an integer",
+        ),
+        Unit::Octal => (
+            numbers::octal(text),
+            "argument couldn't be parsed as an octal number",
+        ),
         Unit::Memory => (memory(), "argument must be a memory value"),
-        Unit::SignedMemory => (memory().or_else(|| numbers::plain(text)), "argument must be a memory value"),
+        Unit::SignedMemory => (
+            memory().or_else(|| numbers::plain(text)),
+            "argument must be a memory value",
+        ),
         Unit::MemoryOrPercent => (
-            memory().or_else(|| numbers::plain(text.strip_suffix(b"%")?).filter(|&n| n >= 0).map(|percent| -percent)),
+            memory().or_else(|| {
+                numbers::plain(text.strip_suffix(b"%")?)
+                    .filter(|&n| n >= 0)
+                    .map(|percent| -percent)
+            }),
             "argument must be a memory or percent value",
         ),
     };
@@ -218,7 +290,10 @@ fn check_bounds(number: i64, min: i64, max: i64, unit: Unit, unsigned: bool) -> 
     }
     if unit == Unit::MemoryOrPercent && number < 0 {
         return if number < min {
-            Err(format!("percentage argument must be less or equal to {}", min.unsigned_abs()))
+            Err(format!(
+                "percentage argument must be less or equal to {}",
+                min.unsigned_abs()
+            ))
         } else {
             Ok(())
         };
@@ -226,7 +301,9 @@ fn check_bounds(number: i64, min: i64, max: i64, unit: Unit, unsigned: bool) -> 
     if (min..=max).contains(&number) {
         Ok(())
     } else {
-        Err(format!("argument must be between {min} and {max} inclusive"))
+        Err(format!(
+            "argument must be between {min} and {max} inclusive"
+        ))
     }
 }
 

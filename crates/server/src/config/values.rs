@@ -37,7 +37,9 @@ pub(super) struct Origin {
 impl Config {
     /// Every parameter at its default.
     pub fn defaults() -> Config {
-        let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
+        let values: Vec<Value> = ParameterId::all()
+            .map(|id| id.parameter().default_value())
+            .collect();
         Config::new(&values, Origin::default())
     }
 
@@ -79,9 +81,10 @@ impl Config {
     pub fn choice(&self, id: ParameterId) -> &'static str {
         let number = self.integer(id);
         match id.parameter().kind {
-            Kind::Enum { choices, .. } => {
-                choices.iter().find(|(_, choice)| *choice == number).map_or("", |(name, _)| *name)
-            }
+            Kind::Enum { choices, .. } => choices
+                .iter()
+                .find(|(_, choice)| *choice == number)
+                .map_or("", |(name, _)| *name),
             _ => "",
         }
     }
@@ -188,14 +191,19 @@ impl Config {
                 }
             };
             if glob::is_pattern(pattern) {
-                parameters::names().filter(|named| shown_under(pattern, named)).for_each(|named| {
-                    add(named.name.as_bytes(), named);
-                });
+                parameters::names()
+                    .filter(|named| shown_under(pattern, named))
+                    .for_each(|named| {
+                        add(named.name.as_bytes(), named);
+                    });
             } else if let Some(named) = parameters::find(pattern) {
                 add(pattern, named);
             }
         }
-        matches.into_iter().map(|(name, named)| (name, self.printed(named.id))).collect()
+        matches
+            .into_iter()
+            .map(|(name, named)| (name, self.printed(named.id)))
+            .collect()
     }
 
     /// The value as CONFIG GET shows it.
@@ -234,5 +242,8 @@ fn is_number(id: ParameterId) -> bool {
 
 fn shown_under(pattern: &[u8], named: &Named) -> bool {
     let hidden = named.id.parameter().flags.contains(Flags::HIDDEN);
-    !hidden && glob::matches(pattern, named.name.as_bytes(), |byte| byte.to_ascii_lowercase())
+    !hidden
+        && glob::matches(pattern, named.name.as_bytes(), |byte| {
+            byte.to_ascii_lowercase()
+        })
 }

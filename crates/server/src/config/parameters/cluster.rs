@@ -1,17 +1,13 @@
 //! Parameters about the cluster.
 
-use super::{Choices, I32_MAX, TextCheck, U64_MAX, boolean, choice, integer, memory, optional_text, signed_memory, text};
+use super::{
+    Choices, I32_MAX, TextCheck, U64_MAX, boolean, choice, integer, memory, optional_text,
+    signed_memory, text,
+};
 
-const SAVE_BEHAVIOR: Choices = &[
-    ("sync", 0),
-    ("best-effort", 1),
-];
+const SAVE_BEHAVIOR: Choices = &[("sync", 0), ("best-effort", 1)];
 
-const ENDPOINT_TYPES: Choices = &[
-    ("ip", 0),
-    ("hostname", 1),
-    ("unknown-endpoint", 2),
-];
+const ENDPOINT_TYPES: Choices = &[("ip", 0), ("hostname", 1), ("unknown-endpoint", 2)];
 
 super::table! {
     CLUSTER_ENABLED "cluster-enabled" = boolean(false).immutable(),

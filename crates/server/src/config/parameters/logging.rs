@@ -10,17 +10,9 @@ const LOG_LEVELS: Choices = &[
     ("nothing", 4),
 ];
 
-const LOG_FORMATS: Choices = &[
-    ("legacy", 0),
-    ("logfmt", 1),
-    ("json", 2),
-];
+const LOG_FORMATS: Choices = &[("legacy", 0), ("logfmt", 1), ("json", 2)];
 
-const LOG_TIMESTAMPS: Choices = &[
-    ("legacy", 0),
-    ("iso8601", 1),
-    ("milliseconds", 2),
-];
+const LOG_TIMESTAMPS: Choices = &[("legacy", 0), ("iso8601", 1), ("milliseconds", 2)];
 
 const SYSLOG_FACILITIES: Choices = &[
     ("user", 8),

@@ -1,17 +1,13 @@
 //! Parameters about dumps and the append-only file.
 
-use super::{Choices, I32_MAX, I32_MIN, MIB, Special, TextCheck, boolean, choice, integer, memory, special, text};
+use super::{
+    Choices, I32_MAX, I32_MIN, MIB, Special, TextCheck, boolean, choice, integer, memory, special,
+    text,
+};
 
-const VERSION_CHECK: Choices = &[
-    ("strict", 0),
-    ("relaxed", 1),
-];
+const VERSION_CHECK: Choices = &[("strict", 0), ("relaxed", 1)];
 
-const FSYNC: Choices = &[
-    ("everysec", 2),
-    ("always", 1),
-    ("no", 0),
-];
+const FSYNC: Choices = &[("everysec", 2), ("always", 1), ("no", 0)];
 
 super::table! {
     SAVE "save" = special(Special::SavePoints).multi_arg(),

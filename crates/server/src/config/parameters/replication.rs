@@ -1,6 +1,9 @@
 //! Parameters about primaries and replicas.
 
-use super::{Choices, I32_MAX, MIB, Special, boolean, choice, integer, memory, optional_bytes, optional_text, special};
+use super::{
+    Choices, I32_MAX, KIB, MIB, Special, boolean, choice, integer, memory, optional_bytes,
+    optional_text, special,
+};
 
 const DISKLESS_LOAD: Choices = &[
     ("disabled", 0),
@@ -9,11 +12,7 @@ const DISKLESS_LOAD: Choices = &[
     ("flush-before-load", 3),
 ];
 
-const PROPAGATION_ERROR: Choices = &[
-    ("ignore", 0),
-    ("panic", 1),
-    ("panic-on-replicas", 2),
-];
+const PROPAGATION_ERROR: Choices = &[("ignore", 0), ("panic", 1), ("panic-on-replicas", 2)];
 
 super::table! {
     REPLICAOF "replicaof" = special(Special::Primary).alias("slaveof").immutable().multi_arg(),
@@ -58,7 +57,7 @@ super::table! {
         NotYet, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
         NotYet, "Seconds of silence after which a replication link counts as broken.";
-    REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX),
+    REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX),
         NotYet, "Bytes of the stream kept for replicas that come back.";
     REPL_BACKLOG_TTL "repl-backlog-ttl" = integer(3600, 0, i64::MAX),
         NotYet, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";

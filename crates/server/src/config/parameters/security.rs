@@ -2,16 +2,9 @@
 
 use super::{Choices, TextCheck, boolean, choice, integer, optional_bytes, text};
 
-const PUBSUB_DEFAULT: Choices = &[
-    ("allchannels", 8),
-    ("resetchannels", 0),
-];
+const PUBSUB_DEFAULT: Choices = &[("allchannels", 8), ("resetchannels", 0)];
 
-const WHO_MAY: Choices = &[
-    ("no", 0),
-    ("yes", 1),
-    ("local", 2),
-];
+const WHO_MAY: Choices = &[("no", 0), ("yes", 1), ("local", 2)];
 
 super::table! {
     REQUIREPASS "requirepass" = optional_bytes().sensitive(),

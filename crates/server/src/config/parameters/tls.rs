@@ -2,17 +2,9 @@
 
 use super::{Choices, I32_MAX, boolean, choice, integer, optional_text};
 
-const TLS_AUTH: Choices = &[
-    ("no", 0),
-    ("yes", 1),
-    ("optional", 2),
-];
+const TLS_AUTH: Choices = &[("no", 0), ("yes", 1), ("optional", 2)];
 
-const TLS_USER_FIELD: Choices = &[
-    ("CN", 1),
-    ("URI", 2),
-    ("off", 0),
-];
+const TLS_USER_FIELD: Choices = &[("CN", 1), ("URI", 2), ("off", 0)];
 
 super::table! {
     TLS_PORT "tls-port" = integer(0, 0, 65535),

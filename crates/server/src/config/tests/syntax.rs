@@ -1,0 +1,190 @@
+//! Splitting and quoting lines, patterns, numbers, title templates.
+
+use crate::config::glob::{expand_paths, matches};
+use crate::config::lines::{quoted, split_arguments};
+use crate::config::numbers::{memory, octal, plain, with_unit};
+use crate::config::title;
+
+use super::Scratch;
+
+#[test]
+fn lines_split_as_valkey_splits_them() {
+    type Case = (&'static [u8], Option<&'static [&'static [u8]]>);
+    let cases: [Case; 20] = [
+        (b"", Some(&[])),
+        (b" \t ", Some(&[])),
+        (b"a b\tc\rd", Some(&[b"a", b"b", b"c", b"d"])),
+        (b"a \"b c\" 'd e'", Some(&[b"a", b"b c", b"d e"])),
+        (b"\"\" ''", Some(&[b"", b""])),
+        (
+            br#""\n\r\t\b\a\x41\q\\\"""#,
+            Some(&[b"\n\r\t\x08\x07Aq\\\""]),
+        ),
+        (br#""\x4""#, Some(&[b"x4"])),
+        (br"'\n\''", Some(&[br"\n'"])),
+        (b"a\"b c\"", Some(&[b"ab c"])),
+        (b"a'b' c", Some(&[b"ab", b"c"])),
+        (b"a\\nb", Some(&[b"a\\nb"])),
+        (b"a #b", Some(&[b"a", b"#b"])),
+        (b"a\0b c", Some(&[b"a"])),
+        (b"\xff\xfe", Some(&[b"\xff\xfe"])),
+        (b"\"a", None),
+        (b"'a", None),
+        (b"\"a\"b", None),
+        (b"'a'b", None),
+        (b"\"a\\", None),
+        (b"\"a\\\"", None),
+    ];
+    for (line, expected) in cases {
+        let split = split_arguments(line);
+        let split: Option<Vec<&[u8]>> = split
+            .as_ref()
+            .map(|parts| parts.iter().map(Vec::as_slice).collect());
+        assert_eq!(split.as_deref(), expected, "{}", line.escape_ascii());
+    }
+}
+
+#[test]
+fn quoted_arguments_come_back() {
+    assert_eq!(
+        quoted(b"a \"\\\n\r\t\x07\x08\0\xff~"),
+        br#""a \"\\\n\r\t\a\b\x00\xff~""#
+    );
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..2000 {
+        let argument: Vec<u8> = (0..random.usize(0..12)).map(|_| random.u8(..)).collect();
+        assert_eq!(split_arguments(&quoted(&argument)), Some(vec![argument]));
+    }
+}
+
+/// Every way to match, by brute force.
+fn naive(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], _) => text.is_empty(),
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| naive(rest, &text[taken..])),
+        ([b'?', rest @ ..], [_, others @ ..]) => naive(rest, others),
+        ([literal, rest @ ..], [first, others @ ..]) => literal == first && naive(rest, others),
+        _ => false,
+    }
+}
+
+#[test]
+fn patterns_match_as_trying_everything_does() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..20_000 {
+        let pattern: Vec<u8> = (0..random.usize(0..8))
+            .map(|_| b"ab*?"[random.usize(0..4)])
+            .collect();
+        let text: Vec<u8> = (0..random.usize(0..8))
+            .map(|_| b"ab"[random.usize(0..2)])
+            .collect();
+        assert_eq!(
+            matches(&pattern, &text, |byte| byte),
+            naive(&pattern, &text),
+            "{} {}",
+            pattern.escape_ascii(),
+            text.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn classes_and_escapes_match() {
+    let cases: [(&[u8], &[u8], bool); 14] = [
+        (b"[abc]", b"b", true),
+        (b"[abc]", b"d", false),
+        (b"[^abc]", b"d", true),
+        (b"[^abc]", b"a", false),
+        (b"[a-c]x", b"bx", true),
+        (b"[c-a]x", b"bx", true),
+        (b"[\\]]", b"]", true),
+        (b"[]", b"]", false),
+        (b"[ab", b"b", true),
+        (b"[", b"[", false),
+        (b"\\*", b"*", true),
+        (b"\\*", b"a", false),
+        (b"a\\", b"a\\", true),
+        (b"*[0-9]", b"abc7", true),
+    ];
+    for (pattern, text, expected) in cases {
+        assert_eq!(
+            matches(pattern, text, |byte| byte),
+            expected,
+            "{}",
+            pattern.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn file_patterns_expand_in_order_and_skip_dot_files() {
+    let scratch = Scratch::new("patterns");
+    for name in ["b.conf", "a.conf", ".c.conf", "a.txt"] {
+        scratch.file(name, "");
+    }
+    std::fs::create_dir(scratch.path().join("sub")).expect("a directory");
+    scratch.file("sub/d.conf", "");
+    let expand = |pattern: &str| -> Vec<String> {
+        let pattern = format!("{}/{pattern}", scratch.path().display());
+        let root = scratch.path();
+        expand_paths(pattern.as_bytes())
+            .iter()
+            .map(|path| {
+                path.strip_prefix(root)
+                    .expect("below the root")
+                    .display()
+                    .to_string()
+            })
+            .collect()
+    };
+    assert_eq!(expand("*.conf"), ["a.conf", "b.conf"]);
+    assert_eq!(expand(".*.conf"), [".c.conf"]);
+    assert_eq!(expand("s*/?.conf"), ["sub/d.conf"]);
+    assert_eq!(expand("*/*/x"), [""; 0]);
+    assert_eq!(expand("[ab].txt"), ["a.txt"]);
+}
+
+#[test]
+fn numbers_read_and_print() {
+    assert_eq!(plain(b"-12"), Some(-12));
+    for bad in ["", "-", "-0", "+1", "01", "1 ", "9223372036854775808"] {
+        assert_eq!(plain(bad.as_bytes()), None, "{bad}");
+    }
+    assert_eq!(
+        (memory(b"1kB"), memory(b"1K"), memory(b"1x")),
+        (Some(1024), Some(1000), None)
+    );
+    assert_eq!(
+        (octal(b"770"), octal(b"8"), octal(b"")),
+        (Some(0o770), None, Some(0))
+    );
+    let printed = [
+        (0, "0"),
+        (1, "1"),
+        (1024, "1kb"),
+        (3 << 20, "3mb"),
+        (5 << 30, "5gb"),
+        (1025, "1025"),
+        (1 << 40, "1024gb"),
+    ];
+    for (amount, text) in printed {
+        assert_eq!(with_unit(amount), text);
+        assert_eq!(memory(text.as_bytes()), Some(amount));
+    }
+}
+
+#[test]
+fn title_templates_expand() {
+    let value = |name: &[u8]| (name == b"x").then(|| b"42".to_vec());
+    assert_eq!(
+        title::expand(b" a {x}{{x} ", value),
+        Some(b"a 42{x}".to_vec())
+    );
+    assert_eq!(title::expand(b"{y}", value), None);
+    assert_eq!(title::expand(b"{x", value), None);
+    assert_eq!(title::expand(b"  ", value), Some(Vec::new()));
+}

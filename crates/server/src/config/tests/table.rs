@@ -1,0 +1,161 @@
+//! The table against the names and defaults that a Valkey 9.1.2 shows.
+
+use std::collections::BTreeSet;
+
+use super::shown;
+use crate::config::parameters::{self, COUNT, Flags, Kind, PARAMETERS, ParameterId, RETIRED, id};
+use crate::config::{Config, Value};
+
+const RECORDED: &str = include_str!("config_get.tsv");
+
+type Accepts = fn(&str) -> bool;
+
+/// Defaults that differ on purpose, with ours.
+const DIFFERENT: [(&str, Accepts); 2] = [
+    // All CPUs that may be used take part, instead of one.
+    ("io-threads", |value| {
+        value
+            .parse::<u16>()
+            .is_ok_and(|threads| (1..=256).contains(&threads))
+    }),
+    // The directory in which the test runs.
+    ("dir", |value| value.starts_with('/')),
+];
+
+fn recorded() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+    RECORDED.lines().map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, value, visibility] = fields[..] else {
+            panic!("{line}")
+        };
+        (name, value, visibility == "shown")
+    })
+}
+
+#[test]
+fn every_default_is_the_one_of_valkey() {
+    let _turn = super::working_directory();
+    let config = Config::defaults();
+    for (name, value, _) in recorded() {
+        let ours = shown(&config, name);
+        match DIFFERENT.iter().find(|(different, _)| *different == name) {
+            Some((_, accepts)) => assert!(accepts(&ours), "{name} is {ours}"),
+            None => assert_eq!(ours, value, "{name}"),
+        }
+    }
+}
+
+#[test]
+fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
+    let _turn = super::working_directory();
+    let ours: BTreeSet<&str> = parameters::names().map(|named| named.name).collect();
+    assert_eq!(ours, recorded().map(|(name, _, _)| name).collect());
+
+    let config = Config::defaults();
+    let star: BTreeSet<Vec<u8>> = config
+        .matching(&[b"*"])
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let visible: BTreeSet<Vec<u8>> = recorded()
+        .filter(|(_, _, shown)| *shown)
+        .map(|(name, _, _)| name.as_bytes().to_vec())
+        .collect();
+    assert_eq!(star, visible);
+}
+
+#[test]
+fn ids_lead_to_their_parameters() {
+    assert_eq!(id::TIMEOUT.parameter().name, "timeout");
+    assert_eq!(
+        id::TLS_AUTO_RELOAD_INTERVAL.parameter().name,
+        "tls-auto-reload-interval"
+    );
+    assert_eq!(ParameterId::all().count(), COUNT);
+    for (place, parameter) in PARAMETERS.iter().enumerate() {
+        assert_eq!(
+            parameters::find(parameter.name.as_bytes())
+                .expect(parameter.name)
+                .id
+                .index(),
+            place
+        );
+    }
+}
+
+#[test]
+fn names_are_found_whatever_their_case_and_once_only() {
+    let upper = parameters::find(b"TimeOut").expect("timeout");
+    assert_eq!((upper.id, upper.name), (id::TIMEOUT, "timeout"));
+    let alias = parameters::find(b"SLAVE-priority").expect("an alias");
+    assert_eq!(
+        (alias.id, alias.name),
+        (id::REPLICA_PRIORITY, "slave-priority")
+    );
+    assert_eq!(parameters::find(b"dynamic-hz"), None);
+    assert_eq!(parameters::find(b""), None);
+
+    let names: Vec<&str> = parameters::names()
+        .map(|named| named.name)
+        .chain(RETIRED.iter().copied())
+        .collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), distinct.len());
+    assert!(names.iter().all(|name| *name == name.to_lowercase()));
+}
+
+#[test]
+fn declarations_are_consistent() {
+    for parameter in &PARAMETERS {
+        let name = parameter.name;
+        assert!(
+            parameter.summary.ends_with('.') && parameter.summary.len() <= 110,
+            "{name}: {}",
+            parameter.summary
+        );
+        match parameter.kind {
+            Kind::Integer {
+                min,
+                max,
+                unsigned: true,
+                ..
+            } => assert!(min as u64 <= max as u64, "{name}"),
+            Kind::Integer { min, max, .. } => assert!(min <= max, "{name}"),
+            Kind::Text { check, default, .. } => {
+                assert_eq!(check.refusal(name, default.as_bytes()), None, "{name}")
+            }
+            Kind::Enum { choices, .. } => assert!(!choices.is_empty(), "{name}"),
+            Kind::Bool { .. } | Kind::Special(_) => {}
+        }
+        if parameter.flags.contains(Flags::SENSITIVE) {
+            assert!(
+                matches!(parameter.kind, Kind::Text { .. }),
+                "{name} is a secret and no text"
+            );
+        }
+    }
+}
+
+#[test]
+fn defaults_survive_being_printed_and_read() {
+    let _turn = super::working_directory();
+    for id in ParameterId::all() {
+        let parameter = id.parameter();
+        let default = parameter.default_value();
+        if matches!(default, Value::Primary(_)) {
+            continue;
+        }
+        let text = parameter.print(&default);
+        let arguments: Vec<&[u8]> = if parameter.flags.contains(Flags::MULTI_ARG) {
+            text.split(|&byte| byte == b' ').collect()
+        } else {
+            vec![&text]
+        };
+        assert_eq!(
+            parameter.read(&arguments, &default).as_ref(),
+            Ok(&default),
+            "{}",
+            parameter.name
+        );
+    }
+}
