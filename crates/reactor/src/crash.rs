@@ -60,11 +60,11 @@ pub fn install_crash_handler(facts: &'static [(&'static str, &'static str)]) -> 
     Ok(())
 }
 
-/// Gives the calling thread a signal stack that is large enough for a backtrace, until dropped.
+/// Gives the calling thread a signal stack that is large enough for a backtrace, until dropped. Held by the
+/// thread's main function.
 #[derive(Debug)]
 pub struct AlternateStack {
     base: *mut c_void,
-    before: libc::stack_t,
     /// Belongs to the thread that made it.
     _not_send: PhantomData<*mut ()>,
 }
@@ -87,25 +87,26 @@ impl AlternateStack {
             ss_flags: 0,
             ss_size: STACK_BYTES,
         };
-        match exchange_stack(Some(new)) {
-            Ok(before) => Ok(Self {
-                base,
-                before,
-                _not_send: PhantomData,
-            }),
-            Err(error) => {
-                // SAFETY: rule 4; the mapping did not go into service.
-                unsafe { libc::munmap(base, STACK_BYTES) };
-                Err(error)
-            }
-        }
+        let installed = Self {
+            base,
+            _not_send: PhantomData,
+        };
+        exchange_stack(Some(new))?;
+        Ok(installed)
     }
 }
 
 impl Drop for AlternateStack {
+    /// Leaves the thread without a signal stack. The one before ours is not put back: std may have
+    /// unmapped it.
     fn drop(&mut self) {
-        // std put its own stack here before ours; it is still mapped, and std takes it away itself.
-        if exchange_stack(Some(self.before)).is_ok() {
+        let in_service = exchange_stack(None).is_ok_and(|current| current.ss_sp == self.base);
+        let none = libc::stack_t {
+            ss_sp: std::ptr::null_mut(),
+            ss_flags: libc::SS_DISABLE,
+            ss_size: 0,
+        };
+        if !in_service || exchange_stack(Some(none)).is_ok() {
             // SAFETY: rule 4; the stack is out of service, and only this thread used it.
             unsafe { libc::munmap(self.base, STACK_BYTES) };
         }

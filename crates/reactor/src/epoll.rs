@@ -35,6 +35,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -160,8 +161,6 @@ pub struct Reactor {
     waker: Waker,
     entries: Vec<Entry>,
     generation: u32,
-    /// The kernel's events of this turn; only its capacity outlives a wait.
-    from_kernel: Vec<epoll::Event>,
     /// Entries with something to take, in the order they became so.
     ready: VecDeque<u32>,
     /// Connections reported readable in the last turn: still so if not emptied since.
@@ -169,6 +168,13 @@ pub struct Reactor {
     /// Listeners whose last accept failed; tried again once per wait, which they do not shorten.
     starved: Vec<u32>,
 }
+
+// Reactors are made on one thread and used on another, and connections change reactors.
+const _: () = {
+    const fn travels<T: Send>() {}
+    travels::<Reactor>();
+    travels::<Registered>();
+};
 
 impl Reactor {
     /// A reactor with nothing registered. Fails if descriptors are exhausted.
@@ -182,7 +188,6 @@ impl Reactor {
             waker,
             entries: Vec::new(),
             generation: 0,
-            from_kernel: Vec::with_capacity(MOST_EVENTS),
             ready: VecDeque::new(),
             reported: Vec::new(),
             starved: Vec::new(),
@@ -213,19 +218,16 @@ impl Reactor {
         };
         // A timeout beyond the range of a timespec is forever.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        self.from_kernel.clear();
-        match epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.from_kernel),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let mut buffer = [const { MaybeUninit::uninit() }; MOST_EVENTS];
+        let from_kernel = match epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &mut [],
             Err(error) => return Err(error.into()),
-        }
+        };
         for starved in std::mem::take(&mut self.starved) {
             self.enqueue(starved);
         }
-        let woken = self.take_from_kernel(events);
+        let woken = self.take_from_kernel(from_kernel, events);
         self.report_ready(events, at_most);
         Ok(woken)
     }
@@ -484,10 +486,9 @@ impl Reactor {
     }
 
     /// Notes what the kernel said and finishes what was in flight. Returns whether a waker was used.
-    fn take_from_kernel(&mut self, events: &mut Vec<Event>) -> bool {
-        let from_kernel = std::mem::take(&mut self.from_kernel);
+    fn take_from_kernel(&mut self, from_kernel: &[epoll::Event], events: &mut Vec<Event>) -> bool {
         let mut woken = false;
-        for event in &from_kernel {
+        for event in from_kernel {
             let (flags, data) = (event.flags, event.data.u64());
             if data == WAKE {
                 woken = true;
@@ -495,7 +496,6 @@ impl Reactor {
                 self.take_event(data as u32, (data >> 32) as u32, flags, events);
             }
         }
-        self.from_kernel = from_kernel;
         woken
     }
 

@@ -1,1 +1,41 @@
-//! Tests.
+//! CPU lists and pinning.
+
+use super::*;
+
+#[test]
+fn cpu_lists_read_as_the_configuration_file_writes_them() {
+    let cases: [(&str, Option<&[usize]>); 15] = [
+        ("0", Some(&[0])),
+        ("0,2,3", Some(&[0, 2, 3])),
+        ("0,2-3", Some(&[0, 2, 3])),
+        ("1-7:3,9", Some(&[1, 4, 7, 9])),
+        ("0-1, 3", Some(&[0, 1, 3])),
+        ("5-5", Some(&[5])),
+        ("", None),
+        ("3-1", None),
+        ("1-3:0", None),
+        ("1:2", None),
+        ("+1", None),
+        ("1,,2", None),
+        ("a", None),
+        ("1-", None),
+        ("0-99999999", None),
+    ];
+    for (list, expected) in cases {
+        assert_eq!(parse_cpu_list(list).as_deref(), expected, "{list:?}");
+    }
+}
+
+#[test]
+fn a_pinned_thread_may_run_only_there_and_others_are_unaffected() {
+    let before = allowed_cpus().unwrap();
+    let chosen = *before.last().unwrap();
+    let seen = std::thread::spawn(move || {
+        pin_to_cpus(&[chosen]).unwrap();
+        allowed_cpus().unwrap()
+    });
+    assert_eq!(seen.join().unwrap(), [chosen]);
+    assert_eq!(allowed_cpus().unwrap(), before);
+    assert!(pin_to_cpus(&[]).is_err());
+    assert!(pin_to_cpus(&[usize::MAX]).is_err());
+}

@@ -1,1 +1,92 @@
-//! Tests.
+//! Signals sent to a copy of the test program, which only runs the wanted scenario.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::*;
+use crate::Reactor;
+
+const SCENARIO: &str = "WEFT_SIGNAL_SCENARIO";
+
+/// The child's part: reports each signal it finds after a wait; ends at SIGTERM, or, asked to
+/// insist, never.
+#[test]
+fn scenario() {
+    let Ok(kind) = std::env::var(SCENARIO) else {
+        return;
+    };
+    let mut reactor = Reactor::new().unwrap();
+    let signals = Signals::install(reactor.waker()).unwrap();
+    assert!(Signals::install(reactor.waker()).is_err());
+    eprintln!("ready");
+    let mut events = Vec::new();
+    loop {
+        let woken = reactor
+            .wait(Some(Duration::from_secs(20)), &mut events, 128)
+            .unwrap();
+        let Some(signal) = signals.take() else {
+            // A signal may interrupt the wait before its wake-up is seen; only a timeout ends us.
+            assert!(woken, "no signal came");
+            continue;
+        };
+        eprintln!("{}", signal.name());
+        match (kind.as_str(), signal) {
+            ("forgiving", Signal::Interrupt) => signals.set_shutting_down(false),
+            (_, Signal::Terminate) => return,
+            _ => {}
+        }
+    }
+}
+
+fn start(kind: &str) -> (Child, impl Iterator<Item = String>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "signals::tests::scenario", "--nocapture"])
+        .env(SCENARIO, kind)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.any(|line| line == "ready"));
+    (child, lines)
+}
+
+fn send(child: &Child, signal: c_int) {
+    // SAFETY: rule 1; `kill` touches no memory, and the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn signals_arrive_at_the_reactor_and_hangups_are_ignored() {
+    let (mut child, mut lines) = start("forgiving");
+    send(&child, libc::SIGHUP);
+    send(&child, libc::SIGPIPE);
+    for _ in 0..3 {
+        send(&child, libc::SIGINT);
+        assert_eq!(lines.next().as_deref(), Some("SIGINT"));
+        // The child forgives after it printed; give it the time.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    send(&child, libc::SIGTERM);
+    assert_eq!(lines.next().as_deref(), Some("SIGTERM"));
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_second_interrupt_ends_the_process_at_once() {
+    let (child, mut lines) = start("insisting");
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.next().as_deref(), Some("SIGINT"));
+    send(&child, libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.status.signal()),
+        (Some(1), None)
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("You insist... exiting now."));
+    assert_eq!(lines.next(), None);
+}
