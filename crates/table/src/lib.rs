@@ -1,1 +1,71 @@
 //! The hash table of one slot and database: buckets, entries, expiry index, interleaved probes.
+//!
+//! Weft divides its keys among 16384 slots, and a [`Table`] holds those of one slot in one database:
+//! typically a hundred or two, but none and ten million must work as well. Memory and cold reads
+//! decide its design:
+//!
+//! ```text
+//!   Table (40 bytes)      bucket (64 bytes)             entry (one allocation)
+//!   +----------+          +---------------------+       +-----+--------+-----+-------+
+//!   | buckets -+--------> | 7 x (20 bits | ptr)-+-----> | clk | expiry | key | value |--> external
+//!   | bounds  -+--> u32   | 7 tags, overflow    |       +-----+--------+-----+-------+    value
+//!   +----------+   each   +---------------------+
+//! ```
+//!
+//! - A lookup reads one bucket and one entry (`bucket.rs`, `entry.rs`); stages that prefetch let a
+//!   batch of lookups wait together (`probe.rs`).
+//! - A bucket stores 28 hash bits per entry, all that places it, so that growing reads no entries.
+//!   Any number of buckets will do, so the load stays above four fifths (`segment.rs`).
+//! - Large tables are a directory of segments, so no step is long (`table.rs`).
+//! - Key, expiry and small values share one allocation; middling strings take exactly their size
+//!   class (`entry.rs`, `size_class.rs`), large and growing ones are shared blobs (`value/blob.rs`).
+//! - Keys that are due are found without reading the others (`expiry.rs`).
+//! - The table is in hash order, so a cursor survives everything (`scan.rs`).
+//!
+//! The caller holds a lease of the slot: `&mut Table` for writers, `&Table` for readers, who change
+//! nothing but atomics. What a write frees is handed back ([`Garbage`], [`Removed`]) to be dropped
+//! after the lease (`garbage.rs`).
+//!
+//! # Rules for unsafe code
+//!
+//! 1. **Ownership.** A word that is not null, in a bucket of a table, is an entry that this table
+//!    owns and no other word refers to. A shared borrow of the table may read its entries, an
+//!    exclusive one may change them. Entries outside tables are owned by a `Removed`, a `Shell`, or
+//!    the function that is about to place or free them.
+//! 2. **Layout.** The header of an entry describes all its parts, and its allocation has the size
+//!    class of their sum, aligned to 16. Who changes the header keeps the class, or moves the entry.
+//!    Every byte up to that sum is initialised.
+//! 3. **Atomics.** The first word of an entry that others can see is used as an atomic only. Nothing
+//!    else of an entry changes under a shared borrow.
+//! 4. **Arrays.** A segment has `bucket_count` buckets, and as many bounds or none; the pointers are
+//!    null if there are none. Of several copies of a segment only one is used to change or free them.
+//! 5. **External values.** An entry of kind exact, blob or object owns what its value part points
+//!    to. Whoever takes that out overwrites the value part, or frees the entry as a mere shell.
+//! 6. **Prefetches.** A prefetch instruction may be given any address. Addresses that may be stale
+//!    are computed with wrapping arithmetic and never loaded from.
+//!
+//! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
+//! them out.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("a word of a bucket holds a 44-bit address and 20 bits of hash");
+
+mod bucket;
+mod entry;
+mod entry_mut;
+mod expiry;
+mod garbage;
+mod probe;
+mod scan;
+mod segment;
+mod size_class;
+mod table;
+mod value;
+
+pub use entry::EntryRef;
+pub use entry_mut::EntryMut;
+pub use garbage::{Garbage, Removed};
+pub use probe::Hint;
+pub use size_class::size_class;
+pub use table::Table;
+pub use value::{Blob, NewValue, OwnedValue, ValueRef};

@@ -1,0 +1,892 @@
+//! An entry: header, key, expiry and value of one key in one allocation.
+//!
+//! ```text
+//!   0        4      5 (or 13)     +0, 6 or 8      +key length
+//!   +--------+------+--------------+------- ... ---+--------- ... --+
+//!   | meta   | key  | expiry, ms   | key           | value part     |
+//!   | atomic | len  | since epoch  |               |                |
+//!   +--------+------+--------------+------- ... ---+--------- ... --+
+//!
+//!   meta:     bits 0..24 LRU/LFU clock | 24..28 kind | 28 raw | 29, 30 width of the expiry
+//!   key len:  one byte below 255, else 255 and eight bytes
+//!   value:    Int1, Int2, Int4, Int8    the number in so many bytes
+//!             Inline1, Inline2          length in one or two bytes, then the bytes
+//!             Exact                     48-bit pointer to size_class(length) bytes, 16-bit length
+//!             Blob                      a `Blob`, at a multiple of 8
+//!             Object                    the pointer of a `Box<V>`
+//! ```
+//!
+//! The allocation is `size_class` of all that, aligned to 16; so the header alone says how to free
+//! it (rule 2), and a 16-byte key with an 8-byte value takes 32 bytes.
+//!
+//! *Inline or Exact?* Inline spares a cold read, Exact spares memory when the string fills a size
+//! class of its own (512 bytes and a header would take 640). Inline wins unless it costs more than
+//! 16 bytes. An integer takes the widest form that the smallest possible size class has room for,
+//! so that a counter seldom changes its form.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::size_class::size_class;
+use crate::value::{Blob, NewValue, ValueRef};
+
+/// Longer strings become blobs.
+pub(crate) const EXACT_MAX_BYTES: usize = 16 << 10;
+
+/// The alignment of every entry; its bucket does not store these address bits.
+const ALIGNMENT: usize = 16;
+const META_BYTES: usize = 4;
+const LONG_KEY: u8 = u8::MAX;
+const POINTER_BYTES: usize = 8;
+/// The address bits of an external string's pointer; its length is above them.
+const EXACT_ADDRESS_BITS: u32 = 48;
+const INLINE_SLACK_BYTES: usize = 16;
+
+const CLOCK_MASK: u32 = (1 << 24) - 1;
+const KIND_SHIFT: u32 = 24;
+const RAW: u32 = 1 << 28;
+const EXPIRES: u32 = 1 << 29;
+const EXPIRES_WIDE: u32 = 1 << 30;
+const WIDE_EXPIRY_MS: u64 = 1 << 48;
+
+const _: () = assert!(size_of::<Blob>() == POINTER_BYTES && align_of::<Blob>() == POINTER_BYTES);
+const _: () = assert!(EXACT_MAX_BYTES <= u16::MAX as usize);
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int1,
+    Int2,
+    Int4,
+    Int8,
+    Inline1,
+    Inline2,
+    Exact,
+    Blob,
+    Object,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Int1,
+    Kind::Int2,
+    Kind::Int4,
+    Kind::Int8,
+    Kind::Inline1,
+    Kind::Inline2,
+    Kind::Exact,
+    Kind::Blob,
+    Kind::Object,
+];
+
+/// The form of an entry: all that decides where its parts lie and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    expiry_bytes: usize,
+    pub(crate) key_len: usize,
+    inline_len: usize,
+}
+
+impl Shape {
+    /// The form in which a new value is stored.
+    pub(crate) fn of_value<V>(
+        value: &NewValue<'_, V>,
+        key_len: usize,
+        expire_at_ms: Option<u64>,
+    ) -> Self {
+        match value {
+            NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
+            NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
+            NewValue::Blob(_) => Self::new(Kind::Blob, key_len, expire_at_ms),
+            NewValue::Object(_) => Self::new(Kind::Object, key_len, expire_at_ms),
+        }
+    }
+
+    fn new(kind: Kind, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        let expiry_bytes = match expire_at_ms {
+            None => 0,
+            Some(0..WIDE_EXPIRY_MS) => 6,
+            Some(_) => 8,
+        };
+        Self {
+            kind,
+            expiry_bytes,
+            key_len,
+            inline_len: 0,
+        }
+    }
+
+    fn of_bytes(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        if len > EXACT_MAX_BYTES {
+            return Self::new(Kind::Blob, key_len, expire_at_ms);
+        }
+        let kind = if len <= usize::from(u8::MAX) {
+            Kind::Inline1
+        } else {
+            Kind::Inline2
+        };
+        let exact = Self::new(Kind::Exact, key_len, expire_at_ms);
+        let inline = Self {
+            kind,
+            inline_len: len,
+            ..exact
+        };
+        if inline.class() <= exact.class() + size_class(len) + INLINE_SLACK_BYTES {
+            inline
+        } else {
+            exact
+        }
+    }
+
+    fn of_int(number: i64, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        let smallest = if i8::try_from(number).is_ok() {
+            Kind::Int1
+        } else if i16::try_from(number).is_ok() {
+            Kind::Int2
+        } else if i32::try_from(number).is_ok() {
+            Kind::Int4
+        } else {
+            Kind::Int8
+        };
+        let mut shape = Self::new(smallest, key_len, expire_at_ms);
+        let class = shape.class();
+        for wider in [Kind::Int2, Kind::Int4, Kind::Int8] {
+            let candidate = Self {
+                kind: wider,
+                ..shape
+            };
+            if candidate.class() == class && candidate.bytes() > shape.bytes() {
+                shape = candidate;
+            }
+        }
+        shape
+    }
+
+    /// The same value with another expiry.
+    pub(crate) fn with_expiry(self, expire_at_ms: Option<u64>) -> Self {
+        Self {
+            inline_len: self.inline_len,
+            ..Self::new(self.kind, self.key_len, expire_at_ms)
+        }
+    }
+
+    /// The same value under a key of another length.
+    pub(crate) fn with_key_len(self, key_len: usize) -> Self {
+        Self { key_len, ..self }
+    }
+
+    /// The same kind of inline string with another length, if its length field can hold that.
+    fn with_inline_len(self, inline_len: usize) -> Option<Self> {
+        let longest = match self.kind {
+            Kind::Inline1 => usize::from(u8::MAX),
+            _ => usize::from(u16::MAX),
+        };
+        (inline_len <= longest).then_some(Self { inline_len, ..self })
+    }
+
+    fn expiry_at(self) -> usize {
+        META_BYTES
+            + if self.key_len < usize::from(LONG_KEY) {
+                1
+            } else {
+                9
+            }
+    }
+
+    fn key_at(self) -> usize {
+        self.expiry_at() + self.expiry_bytes
+    }
+
+    fn value_at(self) -> usize {
+        let end = self.key_at() + self.key_len;
+        if self.kind == Kind::Blob {
+            end.next_multiple_of(POINTER_BYTES)
+        } else {
+            end
+        }
+    }
+
+    fn value_bytes(self) -> usize {
+        match self.kind {
+            Kind::Int1 => 1,
+            Kind::Int2 => 2,
+            Kind::Int4 => 4,
+            Kind::Int8 => 8,
+            Kind::Inline1 => 1 + self.inline_len,
+            Kind::Inline2 => 2 + self.inline_len,
+            Kind::Exact | Kind::Blob | Kind::Object => POINTER_BYTES,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        self.value_at() + self.value_bytes()
+    }
+
+    /// The size of the entry's allocation.
+    pub(crate) fn class(self) -> usize {
+        size_class(self.bytes()).max(ALIGNMENT)
+    }
+
+    fn layout(self) -> Layout {
+        entry_layout(self.class())
+    }
+
+    fn meta(self, clock: u32) -> u32 {
+        let expiry = match self.expiry_bytes {
+            0 => 0,
+            6 => EXPIRES,
+            _ => EXPIRES | EXPIRES_WIDE,
+        };
+        clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry
+    }
+}
+
+fn entry_layout(class: usize) -> Layout {
+    Layout::from_size_align(class, ALIGNMENT).expect("keys and values fit the address space")
+}
+
+/// The layout of an external string of `len` bytes.
+fn exact_layout(len: usize) -> Layout {
+    Layout::from_size_align(size_class(len), 1).expect("external strings are short")
+}
+
+/// A handle to a live entry. Whoever holds one answers for rule 1: the entry is alive, nobody
+/// changes it while it is read, and only its exclusive holder calls the methods that change it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry(NonNull<u8>);
+
+impl Entry {
+    /// # Safety
+    /// `entry` came from [`Entry::into_raw`] and rule 1 holds while the handle is used.
+    #[inline]
+    pub(crate) unsafe fn from_raw(entry: *mut u8) -> Self {
+        // SAFETY: rule 1, by the caller; entries are not null.
+        Self(unsafe { NonNull::new_unchecked(entry) })
+    }
+
+    #[inline]
+    pub(crate) fn into_raw(self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+
+    #[inline]
+    fn at(self, offset: usize) -> *mut u8 {
+        // SAFETY: rule 2: offsets come from the entry's shape and lie in its allocation.
+        unsafe { self.0.as_ptr().add(offset) }
+    }
+
+    #[inline]
+    fn meta(&self) -> &AtomicU32 {
+        // SAFETY: rule 3: the first word is only ever used as this atomic; it is aligned to 16.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        KINDS[(self.meta().load(Relaxed) >> KIND_SHIFT & 15) as usize]
+    }
+
+    /// Whether the value owns something outside the entry.
+    pub(crate) fn is_external(self) -> bool {
+        matches!(self.kind(), Kind::Exact | Kind::Blob | Kind::Object)
+    }
+
+    #[inline]
+    pub(crate) fn clock(self) -> u32 {
+        self.meta().load(Relaxed) & CLOCK_MASK
+    }
+
+    #[inline]
+    pub(crate) fn set_clock(self, clock: u32) {
+        let meta = self.meta().load(Relaxed);
+        self.meta()
+            .store(meta & !CLOCK_MASK | clock & CLOCK_MASK, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_raw(self) -> bool {
+        self.meta().load(Relaxed) & RAW != 0
+    }
+
+    pub(crate) fn set_raw(self) {
+        self.meta().store(self.meta().load(Relaxed) | RAW, Relaxed);
+    }
+
+    #[inline]
+    fn expiry_bytes(self) -> usize {
+        match self.meta().load(Relaxed) & (EXPIRES | EXPIRES_WIDE) {
+            0 => 0,
+            EXPIRES => 6,
+            _ => 8,
+        }
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        // SAFETY: rule 2: the header is initialised.
+        unsafe {
+            match *self.at(META_BYTES) {
+                LONG_KEY => self.at(META_BYTES + 1).cast::<u64>().read_unaligned() as usize,
+                short => usize::from(short),
+            }
+        }
+    }
+
+    /// The entry's shape, except the length of an inline string.
+    #[inline]
+    fn outline(self) -> Shape {
+        Shape {
+            kind: self.kind(),
+            expiry_bytes: self.expiry_bytes(),
+            key_len: self.key_len(),
+            inline_len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shape(self) -> Shape {
+        let mut shape = self.outline();
+        let value = self.at(shape.value_at());
+        // SAFETY: rule 2: an inline string starts with its length.
+        shape.inline_len = unsafe {
+            match shape.kind {
+                Kind::Inline1 => usize::from(*value),
+                Kind::Inline2 => usize::from(value.cast::<u16>().read_unaligned()),
+                _ => 0,
+            }
+        };
+        shape
+    }
+
+    #[inline]
+    pub(crate) fn key<'a>(self) -> &'a [u8] {
+        let shape = self.outline();
+        // SAFETY: rules 1 and 2: the key is initialised and lives as long as the holder's right.
+        unsafe { slice::from_raw_parts(self.at(shape.key_at()), shape.key_len) }
+    }
+
+    #[inline]
+    pub(crate) fn expire_at_ms(self) -> Option<u64> {
+        let bytes = self.expiry_bytes();
+        if bytes == 0 {
+            return None;
+        }
+        let at = META_BYTES
+            + if self.key_len() < usize::from(LONG_KEY) {
+                1
+            } else {
+                9
+            };
+        let mut expiry = [0; 8];
+        // SAFETY: rule 2: so many bytes of expiry follow the key's length.
+        unsafe { ptr::copy_nonoverlapping(self.at(at), expiry.as_mut_ptr(), bytes) };
+        Some(u64::from_le_bytes(expiry))
+    }
+
+    /// Where the value part starts.
+    #[inline]
+    fn value_part(self) -> *mut u8 {
+        self.at(self.outline().value_at())
+    }
+
+    #[inline]
+    pub(crate) fn int(self) -> Option<i64> {
+        let bytes = match self.kind() {
+            Kind::Int1 => 1,
+            Kind::Int2 => 2,
+            Kind::Int4 => 4,
+            Kind::Int8 => 8,
+            _ => return None,
+        };
+        let mut number = [0; 8];
+        // SAFETY: rule 2: the number's bytes are the value part.
+        unsafe { ptr::copy_nonoverlapping(self.value_part(), number.as_mut_ptr(), bytes) };
+        let unused = 64 - 8 * bytes as u32;
+        Some(i64::from_le_bytes(number) << unused >> unused)
+    }
+
+    /// The bytes of an inline or external string: where and how many.
+    #[inline]
+    pub(crate) fn string(self) -> Option<(*mut u8, usize)> {
+        let value = self.value_part();
+        // SAFETY: rules 2 and 5: the value part is what its kind says.
+        unsafe {
+            match self.kind() {
+                Kind::Inline1 => Some((value.add(1), usize::from(*value))),
+                Kind::Inline2 => Some((
+                    value.add(2),
+                    usize::from(value.cast::<u16>().read_unaligned()),
+                )),
+                Kind::Exact => {
+                    let packed = value.cast::<*mut u8>().read_unaligned();
+                    let bytes = packed.map_addr(|a| a & ((1 << EXACT_ADDRESS_BITS) - 1));
+                    Some((bytes, packed.addr() >> EXACT_ADDRESS_BITS))
+                }
+                _ => None,
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn blob(self) -> Option<*mut Blob> {
+        (self.kind() == Kind::Blob).then(|| self.value_part().cast())
+    }
+
+    #[inline]
+    pub(crate) fn object<V>(self) -> Option<NonNull<V>> {
+        if self.kind() != Kind::Object {
+            return None;
+        }
+        // SAFETY: rules 2 and 5: the value part is the pointer of a box.
+        NonNull::new(unsafe { self.value_part().cast::<*mut V>().read_unaligned() })
+    }
+
+    #[inline]
+    pub(crate) fn value<'a, V>(self) -> ValueRef<'a, V> {
+        if let Some((bytes, len)) = self.string() {
+            // SAFETY: rules 1 and 5: the string is initialised and lives as long as the entry.
+            return ValueRef::Bytes(unsafe { slice::from_raw_parts(bytes, len) });
+        }
+        if let Some(number) = self.int() {
+            return ValueRef::Int(number);
+        }
+        // SAFETY: rules 1 and 5: blob and object are initialised and live as long as the entry.
+        unsafe {
+            match self.object::<V>() {
+                Some(object) => ValueRef::Object(object.as_ref()),
+                None => ValueRef::Blob(&*self.value_part().cast::<Blob>()),
+            }
+        }
+    }
+
+    pub(crate) fn allocated_bytes<V>(self) -> usize {
+        let external = match (self.kind(), self.value::<V>()) {
+            (Kind::Exact, ValueRef::Bytes(bytes)) => size_class(bytes.len()),
+            (_, ValueRef::Blob(blob)) => blob.allocated_bytes(),
+            (_, ValueRef::Object(_)) if size_of::<V>() > 0 => size_class(size_of::<V>()),
+            _ => 0,
+        };
+        self.shape().class() + external
+    }
+
+    /// Allocates an entry and gives it to the caller.
+    pub(crate) fn create<V>(
+        key: &[u8],
+        value: NewValue<'_, V>,
+        expire_at_ms: Option<u64>,
+        clock: u32,
+    ) -> Self {
+        let shape = Shape::of_value(&value, key.len(), expire_at_ms);
+        let entry = Self::allocate(shape);
+        entry.write_head(shape, expire_at_ms, clock);
+        // SAFETY: rule 2: the allocation was made for this shape, and nobody else knows it.
+        unsafe {
+            ptr::copy_nonoverlapping(key.as_ptr(), entry.at(shape.key_at()), key.len());
+            entry.write_value(shape, value);
+        }
+        entry
+    }
+
+    fn allocate(shape: Shape) -> Self {
+        let layout = shape.layout();
+        // SAFETY: the layout is not empty.
+        let allocation = unsafe { alloc(layout) };
+        match NonNull::new(allocation) {
+            Some(allocation) => Self(allocation),
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    fn write_head(self, shape: Shape, expire_at_ms: Option<u64>, clock: u32) {
+        // SAFETY: rule 2: header and expiry lie in an allocation made for this shape; rule 3: this
+        // is the exclusive holder.
+        unsafe {
+            self.0.as_ptr().cast::<u32>().write(shape.meta(clock));
+            if shape.key_len < usize::from(LONG_KEY) {
+                *self.at(META_BYTES) = shape.key_len as u8;
+            } else {
+                *self.at(META_BYTES) = LONG_KEY;
+                self.at(META_BYTES + 1)
+                    .cast::<u64>()
+                    .write_unaligned(shape.key_len as u64);
+            }
+        }
+        self.write_expiry(shape, expire_at_ms);
+    }
+
+    fn write_expiry(self, shape: Shape, expire_at_ms: Option<u64>) {
+        let expiry = expire_at_ms.unwrap_or(0).to_le_bytes();
+        // SAFETY: rule 2: so many bytes of expiry lie at that place.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                expiry.as_ptr(),
+                self.at(shape.expiry_at()),
+                shape.expiry_bytes,
+            );
+        }
+    }
+
+    /// # Safety
+    /// The allocation has the shape's class, and the value part owns nothing.
+    unsafe fn write_value<V>(self, shape: Shape, value: NewValue<'_, V>) {
+        let at = self.at(shape.value_at());
+        // SAFETY: rules 2 and 5: the value part has room for what the shape's kind stores.
+        unsafe {
+            match value {
+                NewValue::Int(number) => {
+                    let bytes = number.to_le_bytes();
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), at, shape.value_bytes());
+                }
+                NewValue::Bytes(bytes) if shape.kind == Kind::Blob => {
+                    at.cast::<Blob>().write(Blob::from_slice(bytes));
+                }
+                NewValue::Bytes(bytes) if shape.kind == Kind::Exact => {
+                    write_exact(at, new_exact(bytes), bytes.len());
+                }
+                NewValue::Bytes(bytes) => {
+                    write_inline_len(at, shape);
+                    let start = shape.value_bytes() - bytes.len();
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(start), bytes.len());
+                }
+                NewValue::Blob(blob) => at.cast::<Blob>().write(blob),
+                NewValue::Object(object) => {
+                    at.cast::<*mut V>()
+                        .write_unaligned(Box::into_raw(Box::new(object)));
+                }
+            }
+        }
+    }
+
+    /// Gives the entry a new value in its own allocation if that has the right size; the old
+    /// external value comes back. The error is the value that found no room.
+    pub(crate) fn overwrite<'v, V>(
+        self,
+        value: NewValue<'v, V>,
+        expire_at_ms: Option<u64>,
+        clock: u32,
+    ) -> Result<External<V>, NewValue<'v, V>> {
+        let old = self.shape();
+        let new = Shape::of_value(&value, old.key_len, expire_at_ms);
+        if old.class() != new.class() {
+            return Err(value);
+        }
+        let mut external = External::None;
+        let mut reusable = None;
+        match (&value, self.string()) {
+            (NewValue::Bytes(bytes), Some((buffer, len)))
+                if old.kind == Kind::Exact
+                    && new.kind == Kind::Exact
+                    && size_class(bytes.len()) == size_class(len) =>
+            {
+                reusable = Some(buffer);
+            }
+            // SAFETY: rule 5: the value part is overwritten below.
+            _ => external = unsafe { self.take_external() },
+        }
+        // SAFETY: rule 2: the allocation has the new shape's class; the key moves first, while the
+        // old shape says where it is, and nothing owned is left in the value part.
+        unsafe {
+            if old.key_at() != new.key_at() {
+                ptr::copy(self.at(old.key_at()), self.at(new.key_at()), old.key_len);
+            }
+            self.write_head(new, expire_at_ms, clock);
+            match (value, reusable) {
+                (NewValue::Bytes(bytes), Some(buffer)) => {
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
+                    write_exact(self.at(new.value_at()), buffer, bytes.len());
+                }
+                (value, _) => self.write_value(new, value),
+            }
+        }
+        Ok(external)
+    }
+
+    /// Overwrites a number with one that fits the same bytes: the fast path of counters.
+    #[inline]
+    pub(crate) fn overwrite_int(self, number: i64) -> bool {
+        let fits = match self.kind() {
+            Kind::Int1 => i8::try_from(number).is_ok(),
+            Kind::Int2 => i16::try_from(number).is_ok(),
+            Kind::Int4 => i32::try_from(number).is_ok(),
+            Kind::Int8 => true,
+            _ => false,
+        };
+        if fits {
+            let shape = self.outline();
+            // SAFETY: rule 2: the value part keeps its kind.
+            unsafe { self.write_value::<()>(shape, NewValue::Int(number)) };
+        }
+        fits
+    }
+
+    /// Changes the expiry in place if its field has the right width already.
+    pub(crate) fn overwrite_expiry(self, expire_at_ms: Option<u64>) -> bool {
+        let shape = self.outline();
+        let fits = shape.with_expiry(expire_at_ms).expiry_bytes == shape.expiry_bytes;
+        if fits {
+            self.write_expiry(shape, expire_at_ms);
+        }
+        fits
+    }
+
+    /// Moves the value, with what it owns, into a new entry. The old one is an empty shell then,
+    /// of the returned class: only [`free_shell`] may touch it.
+    pub(crate) fn rebuild(self, key: &[u8], expire_at_ms: Option<u64>) -> (Self, usize) {
+        let old = self.shape();
+        let new = old.with_expiry(expire_at_ms).with_key_len(key.len());
+        let entry = Self::allocate(new);
+        entry.write_head(new, expire_at_ms, self.clock());
+        if self.is_raw() {
+            entry.set_raw();
+        }
+        // SAFETY: rules 2 and 5: value parts of one kind are moved as plain bytes, and the old
+        // entry's is never used again.
+        unsafe {
+            ptr::copy_nonoverlapping(key.as_ptr(), entry.at(new.key_at()), key.len());
+            ptr::copy_nonoverlapping(
+                self.at(old.value_at()),
+                entry.at(new.value_at()),
+                old.value_bytes(),
+            );
+        }
+        (entry, old.class())
+    }
+
+    /// Replaces the key by one of the same length.
+    pub(crate) fn overwrite_key(self, key: &[u8]) -> bool {
+        let shape = self.outline();
+        let fits = shape.key_len == key.len();
+        if fits {
+            // SAFETY: rule 2: the key keeps its place and length.
+            unsafe { ptr::copy_nonoverlapping(key.as_ptr(), self.at(shape.key_at()), key.len()) };
+        }
+        fits
+    }
+
+    /// Lengthens an inline or external string with zeros to `len` bytes if its allocation has room.
+    pub(crate) fn extend_in_place(self, len: usize) -> bool {
+        let shape = self.shape();
+        let Some((bytes, old_len)) = self.string() else {
+            return false;
+        };
+        debug_assert!(len >= old_len);
+        if shape.kind == Kind::Exact {
+            if size_class(len) != size_class(old_len) || len > EXACT_MAX_BYTES {
+                return false;
+            }
+            // SAFETY: rules 2 and 5: the external allocation has the same class for both lengths.
+            unsafe { write_exact(self.at(shape.value_at()), bytes, len) };
+        } else {
+            match shape.with_inline_len(len) {
+                // SAFETY: rule 2: the length field has room for it.
+                Some(longer) if longer.class() == shape.class() => unsafe {
+                    write_inline_len(self.at(shape.value_at()), longer);
+                },
+                _ => return false,
+            }
+        }
+        // SAFETY: rule 2: the class of the new length is that of the allocation.
+        unsafe { ptr::write_bytes(bytes.add(old_len), 0, len - old_len) };
+        true
+    }
+
+    /// Takes what the value owns.
+    ///
+    /// # Safety
+    /// Rule 5: the value part is not used again before it is overwritten.
+    pub(crate) unsafe fn take_external<V>(self) -> External<V> {
+        // SAFETY: rule 5: what the value part owned is owned by the result now.
+        unsafe {
+            match self.kind() {
+                Kind::Exact => match self.string() {
+                    Some((bytes, len)) => External::Exact(ExactString { bytes, len }),
+                    None => External::None,
+                },
+                Kind::Blob => External::Blob(self.value_part().cast::<Blob>().read()),
+                Kind::Object => match self.object::<V>() {
+                    Some(object) => External::Object(Box::from_raw(object.as_ptr())),
+                    None => External::None,
+                },
+                _ => External::None,
+            }
+        }
+    }
+
+    /// Frees the entry with all it owns.
+    ///
+    /// # Safety
+    /// Rule 1: the caller owns the entry; no handle is used again.
+    pub(crate) unsafe fn free<V>(self) {
+        let class = self.shape().class();
+        // SAFETY: rules 1, 2 and 5: the owner gives up the entry, external value first.
+        unsafe {
+            drop(self.take_external::<V>());
+            free_shell(self.into_raw(), class);
+        }
+    }
+}
+
+/// Frees an entry's allocation, but nothing that its value owns.
+///
+/// # Safety
+/// Rules 1 and 2: the caller owns the allocation, and it has this class.
+pub(crate) unsafe fn free_shell(entry: *mut u8, class: usize) {
+    // SAFETY: rule 2: allocated with this layout.
+    unsafe { dealloc(entry, entry_layout(class)) }
+}
+
+/// # Safety
+/// `at` is the value part of an entry with the inline shape `shape`.
+unsafe fn write_inline_len(at: *mut u8, shape: Shape) {
+    // SAFETY: rule 2: an inline string starts with its length.
+    unsafe {
+        if shape.kind == Kind::Inline1 {
+            *at = shape.inline_len as u8;
+        } else {
+            at.cast::<u16>().write_unaligned(shape.inline_len as u16);
+        }
+    }
+}
+
+fn new_exact(bytes: &[u8]) -> *mut u8 {
+    let layout = exact_layout(bytes.len());
+    // SAFETY: size classes are not empty.
+    let buffer = unsafe { alloc(layout) };
+    if buffer.is_null() {
+        handle_alloc_error(layout);
+    }
+    assert!(
+        buffer.addr() >> EXACT_ADDRESS_BITS == 0,
+        "addresses have 48 bits"
+    );
+    // SAFETY: the allocation is new and has room for the bytes.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };
+    buffer
+}
+
+/// # Safety
+/// `at` is the value part of an external string.
+unsafe fn write_exact(at: *mut u8, buffer: *mut u8, len: usize) {
+    let packed = buffer.map_addr(|address| address | len << EXACT_ADDRESS_BITS);
+    // SAFETY: rule 2: the value part has room for a pointer.
+    unsafe { at.cast::<*mut u8>().write_unaligned(packed) }
+}
+
+/// A string in its own allocation of `size_class(len)` bytes.
+#[derive(Debug)]
+pub(crate) struct ExactString {
+    bytes: *mut u8,
+    len: usize,
+}
+
+// SAFETY: rule 5: the string is owned and plain bytes.
+unsafe impl Send for ExactString {}
+// SAFETY: rule 5: a shared reference only reads.
+unsafe impl Sync for ExactString {}
+
+impl ExactString {
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        size_class(self.len)
+    }
+
+    /// The string as a vector, without copying.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        let string = std::mem::ManuallyDrop::new(self);
+        // SAFETY: rule 5: allocated with `exact_layout`, which is a vector's for that capacity.
+        unsafe { Vec::from_raw_parts(string.bytes, string.len, size_class(string.len)) }
+    }
+}
+
+impl Drop for ExactString {
+    fn drop(&mut self) {
+        // SAFETY: rule 5: owned, and allocated with this layout.
+        unsafe { dealloc(self.bytes, exact_layout(self.len)) }
+    }
+}
+
+/// What a value owned outside its entry.
+#[derive(Debug)]
+pub(crate) enum External<V> {
+    None,
+    Exact(ExactString),
+    Blob(Blob),
+    Object(Box<V>),
+}
+
+/// A key and its value, seen under a lease of the table.
+pub struct EntryRef<'a, V> {
+    entry: Entry,
+    lease: PhantomData<&'a V>,
+}
+
+impl<V> Clone for EntryRef<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for EntryRef<'_, V> {}
+
+impl<'a, V> EntryRef<'a, V> {
+    /// # Safety
+    /// Rule 1: the entry stays alive and unchanged for `'a`.
+    #[inline]
+    pub(crate) unsafe fn new(entry: Entry) -> Self {
+        Self {
+            entry,
+            lease: PhantomData,
+        }
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        self.entry.key()
+    }
+
+    /// The value.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> ValueRef<'a, V> {
+        self.entry.value()
+    }
+
+    /// When the key expires, in ms since the Unix epoch.
+    #[inline]
+    #[must_use]
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        self.entry.expire_at_ms()
+    }
+
+    /// The 24-bit LRU or LFU clock.
+    #[inline]
+    #[must_use]
+    pub fn clock(&self) -> u32 {
+        self.entry.clock()
+    }
+
+    /// Sets the clock to the low 24 bits of `clock`. Readers may do this side by side: one of them
+    /// wins.
+    #[inline]
+    pub fn set_clock(&self, clock: u32) {
+        self.entry.set_clock(clock);
+    }
+
+    /// Whether the string was modified in place, so that OBJECT ENCODING must call it raw.
+    #[inline]
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.entry.is_raw()
+    }
+
+    /// The bytes that entry and value take from the allocator; of an object only its own size, not
+    /// what it owns.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.entry.allocated_bytes::<V>()
+    }
+}

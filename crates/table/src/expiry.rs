@@ -1,0 +1,218 @@
+//! The expiry index: which buckets may hold a key that is due.
+//!
+//! Each bucket of a segment with expiries has a bound: a 32-bit time, at or before the earliest
+//! expiry of the entries stored in it, in units of 256 ms since 2020. Each segment has a lower bound
+//! of its bounds, and the table (its root) one of its segments'. Nothing ever raises a bound except
+//! a sweep, which reads the entries of the due buckets, removes those that are due, and notes exact
+//! bounds again. So setting an expiry is two `min`s, removing or postponing one costs nothing, and a
+//! bound that is too early costs one look at seven entries, once.
+//!
+//! ```text
+//!   table.next_due ------> segment.next_due -----> bounds: [ 41 | -- | 17 | 60 ]   min = 17
+//!                                                                     |
+//!                                     bucket 2: entries that expire at 17.3, 55, never, ...
+//! ```
+//!
+//! Growing moves entries without reading them: an entry takes its old bucket's bound along. Since
+//! buckets are in hash order, a bound spreads to neighbours only, and the next sweep corrects it.
+//!
+//! A table of segments is swept in stretches, at most [`SEGMENTS_AT_ONCE`] per call: the sweep
+//! remembers the placement it has reached (segments may split and merge meanwhile) and the earliest
+//! bound behind it, which becomes the table's when the sweep is through.
+
+use crate::bucket::{PLACEMENTS, Placement, SLOTS};
+use crate::garbage::Removed;
+use crate::probe::prefetch_line;
+use crate::segment::Spot;
+use crate::table::Table;
+
+/// The bound of what does not expire.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+const UNIT_SHIFT: u32 = 8;
+/// 2020-01-01 in ms since the Unix epoch.
+const ORIGIN_MS: u64 = 1_577_836_800_000;
+/// A sweep looks at no more segments than this in one call.
+const SEGMENTS_AT_ONCE: usize = 2048;
+
+/// The unit in which a time lies; times too far ahead are due early and looked at again.
+pub(crate) fn unit_of(time_ms: u64) -> u32 {
+    let units = time_ms.saturating_sub(ORIGIN_MS) >> UNIT_SHIFT;
+    units.min(u64::from(NEVER - 1)) as u32
+}
+
+/// The first ms of a unit; the first unit also holds all earlier times.
+fn start_of_ms(unit: u32) -> u64 {
+    match unit {
+        0 => 0,
+        unit => (u64::from(unit) << UNIT_SHIFT) + ORIGIN_MS,
+    }
+}
+
+/// How far a sweep over a directory has come.
+#[derive(Clone, Copy)]
+pub(crate) struct Sweep {
+    /// The first placement that is still to be looked at.
+    reached: u32,
+    /// A lower bound of the segments behind.
+    pub(crate) earliest: u32,
+    /// The time for which the sweep began.
+    began_ms: u64,
+}
+
+impl Sweep {
+    pub(crate) const fn new() -> Self {
+        Self {
+            reached: 0,
+            earliest: NEVER,
+            began_ms: 0,
+        }
+    }
+}
+
+impl<V> Table<V> {
+    /// A time, in ms since the Unix epoch, before which no key expires; `None` if none ever does.
+    /// Cheap: it reads nothing but the table itself.
+    #[inline]
+    #[must_use]
+    pub fn next_due_ms(&self) -> Option<u64> {
+        if self.root.with_expiry == 0 || self.root.next_due == NEVER {
+            return None;
+        }
+        Some(start_of_ms(self.root.next_due))
+    }
+
+    /// Takes out at most `at_most` keys that have expired, that is whose expiry is before `now_ms`.
+    /// Returns whether there may be more.
+    pub fn expire_due(&mut self, now_ms: u64, at_most: usize, out: &mut Vec<Removed<V>>) -> bool {
+        if self.root.with_expiry == 0 || self.root.next_due > unit_of(now_ms) {
+            return false;
+        }
+        let limit = out.len() + at_most;
+        if self.directory.is_some() {
+            self.sweep_directory(now_ms, limit, out)
+        } else {
+            let more = self.sweep_segment(0, now_ms, limit, out);
+            self.shrink(0);
+            more
+        }
+    }
+
+    fn sweep_directory(&mut self, now_ms: u64, limit: usize, out: &mut Vec<Removed<V>>) -> bool {
+        for _ in 0..SEGMENTS_AT_ONCE {
+            let Some(directory) = &mut self.directory else {
+                return true;
+            };
+            let Sweep {
+                reached,
+                earliest,
+                began_ms,
+            } = directory.sweep;
+            if reached == PLACEMENTS {
+                directory.sweep = Sweep::new();
+                self.root.next_due = earliest;
+                return began_ms < now_ms && self.next_due_ms().is_some_and(|due| due < now_ms);
+            }
+            if reached == 0 {
+                directory.sweep.began_ms = now_ms;
+            }
+            let index = self.segment_index(Placement::new(reached));
+            let end = self.stretch(index).end;
+            if self.segment(index).next_due <= unit_of(now_ms)
+                && self.sweep_segment(index, now_ms, limit, out)
+            {
+                return true;
+            }
+            let next_due = self.segment(index).next_due;
+            if let Some(directory) = &mut self.directory {
+                directory.sweep.reached = end;
+                directory.sweep.earliest = directory.sweep.earliest.min(next_due);
+            }
+            self.shrink(index);
+        }
+        true
+    }
+
+    /// Removes due entries of one segment; the result is whether `out` was full before the end.
+    fn sweep_segment(
+        &mut self,
+        index: usize,
+        now_ms: u64,
+        limit: usize,
+        out: &mut Vec<Removed<V>>,
+    ) -> bool {
+        let now = unit_of(now_ms);
+        let due_from = |bounds: &[u32], from: usize| {
+            let rest = bounds.get(from..)?;
+            rest.iter()
+                .position(|&bound| bound <= now)
+                .map(|at| from + at)
+        };
+        let mut due = due_from(self.segment(index).bounds(), 0);
+        while let Some(bucket) = due {
+            due = due_from(self.segment(index).bounds(), bucket + 1);
+            if let Some(next) = due {
+                self.prefetch_entries_of(index, next);
+            }
+            if !self.sweep_bucket(index, bucket, now_ms, limit, out) {
+                return true;
+            }
+        }
+        let segment = self.segment_mut(index);
+        segment.next_due = segment.bounds().iter().copied().min().unwrap_or(NEVER);
+        if segment.next_due == NEVER {
+            segment.free_bounds();
+        }
+        false
+    }
+
+    fn prefetch_entries_of(&self, index: usize, bucket: usize) {
+        let bucket = self.segment(index).bucket(bucket);
+        (0..SLOTS).for_each(|slot| prefetch_line(bucket.entry(slot)));
+    }
+
+    /// Removes the due entries of one bucket and corrects its bound; false if `out` was full.
+    fn sweep_bucket(
+        &mut self,
+        index: usize,
+        bucket: usize,
+        now_ms: u64,
+        limit: usize,
+        out: &mut Vec<Removed<V>>,
+    ) -> bool {
+        let mut earliest = NEVER;
+        for slot in 0..SLOTS {
+            let entry = self.segment(index).entry_at(bucket, slot);
+            let Some(expire_at_ms) = entry.and_then(|entry| entry.expire_at_ms()) else {
+                continue;
+            };
+            if expire_at_ms >= now_ms {
+                earliest = earliest.min(unit_of(expire_at_ms));
+            } else if out.len() >= limit {
+                return false;
+            } else {
+                out.push(self.take_out(index, Spot { bucket, slot }));
+            }
+        }
+        if let Some(bound) = self.segment_mut(index).bounds_mut().get_mut(bucket) {
+            *bound = earliest;
+        }
+        true
+    }
+
+    /// Notes that the entry at `spot` expires at `expire_at_ms`.
+    pub(crate) fn note_expiry(&mut self, index: usize, spot: Spot, expire_at_ms: Option<u64>) {
+        let Some(expire_at_ms) = expire_at_ms else {
+            return;
+        };
+        let due = unit_of(expire_at_ms);
+        self.segment_mut(index).lower_bound(spot.bucket, due);
+        if let Some(directory) = &mut self.directory {
+            directory.sweep.earliest = directory.sweep.earliest.min(due);
+            self.root.next_due = self.root.next_due.min(due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! What leaves a table and is freed by its new owner, after the lease and perhaps elsewhere.
+
+use std::alloc::Layout;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::entry::{Entry, EntryRef, External, free_shell};
+use crate::value::{OwnedValue, ValueRef};
+
+/// An entry that was taken out of a table. Dropping it frees it.
+pub struct Removed<V> {
+    entry: Entry,
+    owned: PhantomData<Box<V>>,
+}
+
+// SAFETY: rule 1: the entry is owned, so what may be sent with it is decided by its value.
+unsafe impl<V: Send> Send for Removed<V> {}
+// SAFETY: rules 1 and 3: shared readers change nothing but atomics.
+unsafe impl<V: Sync> Sync for Removed<V> {}
+
+impl<V> Removed<V> {
+    /// # Safety
+    /// Rule 1: the caller owned the entry and gives it up.
+    pub(crate) unsafe fn new(entry: Entry) -> Self {
+        Self {
+            entry,
+            owned: PhantomData,
+        }
+    }
+
+    /// Gives up the ownership.
+    pub(crate) fn into_entry(self) -> Entry {
+        ManuallyDrop::new(self).entry
+    }
+
+    fn as_ref(&self) -> EntryRef<'_, V> {
+        // SAFETY: rule 1: owned by `self`, which is borrowed.
+        unsafe { EntryRef::new(self.entry) }
+    }
+
+    /// The key it had.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.as_ref().key()
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> ValueRef<'_, V> {
+        self.as_ref().value()
+    }
+
+    /// When it would have expired, in ms since the Unix epoch.
+    #[must_use]
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        self.as_ref().expire_at_ms()
+    }
+
+    /// The 24-bit LRU or LFU clock.
+    #[must_use]
+    pub fn clock(&self) -> u32 {
+        self.as_ref().clock()
+    }
+
+    /// Whether the string was modified in place.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        self.as_ref().is_raw()
+    }
+
+    /// The bytes that entry and value take from the allocator; of an object only its own size.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.as_ref().allocated_bytes()
+    }
+
+    /// The value alone; external ones are not copied.
+    #[must_use]
+    pub fn into_value(self) -> OwnedValue<V> {
+        let inline = match self.value() {
+            ValueRef::Int(number) => OwnedValue::Int(number),
+            ValueRef::Bytes(bytes) if !self.entry.is_external() => {
+                OwnedValue::Bytes(bytes.to_vec())
+            }
+            _ => OwnedValue::Int(0),
+        };
+        let entry = self.into_entry();
+        let class = entry.shape().class();
+        // SAFETY: rules 1, 2 and 5: `self` owned the entry; after its external value was taken, only
+        // the shell is left.
+        let external = unsafe {
+            let external = entry.take_external();
+            free_shell(entry.into_raw(), class);
+            external
+        };
+        match external {
+            External::None => inline,
+            External::Exact(string) => OwnedValue::Bytes(string.into_vec()),
+            External::Blob(blob) => OwnedValue::Blob(blob),
+            External::Object(object) => OwnedValue::Object(*object),
+        }
+    }
+}
+
+impl<V> Drop for Removed<V> {
+    fn drop(&mut self) {
+        // SAFETY: rule 1: owned, and not used again.
+        unsafe { self.entry.free::<V>() }
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for Removed<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Removed")
+            .field("key", &self.key())
+            .field("value", &self.value())
+            .field("expire_at_ms", &self.expire_at_ms())
+            .finish()
+    }
+}
+
+/// What a write replaced: nothing, or allocations to drop once the lease is released.
+#[must_use = "drop it after the lease, large garbage on a background thread"]
+pub struct Garbage<V>(Held<V>);
+
+enum Held<V> {
+    Nothing,
+    Shell(Shell),
+    Entry(Removed<V>),
+    External(External<V>),
+}
+
+/// The allocation of an entry whose value moved elsewhere.
+struct Shell {
+    entry: NonNull<u8>,
+    class: usize,
+}
+
+// SAFETY: rule 1: an owned allocation without contents.
+unsafe impl Send for Shell {}
+// SAFETY: rule 1: there is nothing to read in it.
+unsafe impl Sync for Shell {}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // SAFETY: rules 1 and 2: owned, of this class.
+        unsafe { free_shell(self.entry.as_ptr(), self.class) }
+    }
+}
+
+impl<V> Default for Garbage<V> {
+    fn default() -> Self {
+        Self(Held::Nothing)
+    }
+}
+
+impl<V> Garbage<V> {
+    /// # Safety
+    /// Rules 1 and 2: the caller owned this allocation of `class` bytes and gives it up.
+    pub(crate) unsafe fn shell(entry: Entry, class: usize) -> Self {
+        match NonNull::new(entry.into_raw()) {
+            Some(entry) => Self(Held::Shell(Shell { entry, class })),
+            None => Self::default(),
+        }
+    }
+
+    pub(crate) fn external(external: External<V>) -> Self {
+        match external {
+            External::None => Self::default(),
+            external => Self(Held::External(external)),
+        }
+    }
+
+    /// Whether there is nothing to free.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self.0, Held::Nothing)
+    }
+
+    /// The bytes that dropping this gives back to the allocator; of an object only its own size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Held::Nothing | Held::External(External::None) => 0,
+            Held::Shell(shell) => shell.class,
+            Held::Entry(removed) => removed.allocated_bytes(),
+            Held::External(External::Exact(string)) => string.allocated_bytes(),
+            Held::External(External::Blob(blob)) => blob.allocated_bytes(),
+            Held::External(External::Object(_)) => Layout::new::<V>().size(),
+        }
+    }
+
+    /// The object that dropping this drops, if any: ask it how much work that is.
+    #[must_use]
+    pub fn object(&self) -> Option<&V> {
+        match &self.0 {
+            Held::External(External::Object(object)) => Some(object),
+            Held::Entry(removed) => match removed.value() {
+                ValueRef::Object(object) => Some(object),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl<V> From<Removed<V>> for Garbage<V> {
+    fn from(removed: Removed<V>) -> Self {
+        Self(Held::Entry(removed))
+    }
+}
+
+impl<V> fmt::Debug for Garbage<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Garbage")
+            .field("bytes", &self.bytes())
+            .finish()
+    }
+}

@@ -1,0 +1,124 @@
+//! Going through a table: in hash order with a cursor, all at once, or at random.
+//!
+//! A cursor is a placement: all keys with smaller placements have been visited. A key's placement
+//! never changes, and `scan` visits every key whose placement lies between the cursor it was given
+//! and the one it returns; so no resize, split or merge between calls can make it miss a key that is
+//! there all the time. Within a call, the keys are visited home by home, because the array is in hash
+//! order only that far.
+
+use crate::bucket::{PLACEMENTS, Placement, SLOTS};
+use crate::entry::EntryRef;
+use crate::segment::{Segment, Spot};
+use crate::table::Table;
+
+/// Random positions tried before the nearest entry is taken instead.
+const RANDOM_TRIES: usize = 128;
+
+impl<V> Table<V> {
+    /// Visits keys in hash order, starting at cursor `from` (0 at first), at least `at_least` of
+    /// them if there are so many. Returns the cursor for the next call, `None` at the end. A key
+    /// that is there from the first call to the last is visited, whatever happens in between.
+    pub fn scan(
+        &self,
+        from: u32,
+        at_least: usize,
+        visit: &mut dyn FnMut(EntryRef<'_, V>),
+    ) -> Option<u32> {
+        let mut cursor = from;
+        let mut visited = 0;
+        while cursor < PLACEMENTS {
+            let index = self.segment_index(Placement::new(cursor));
+            let stretch = self.stretch(index);
+            let segment = self.segment(index);
+            if segment.len == 0 {
+                cursor = stretch.end;
+                continue;
+            }
+            while cursor < stretch.end {
+                let home = segment.home(Placement::new(cursor));
+                visited += visit_home(segment, home, cursor, visit);
+                cursor = stretch.start + segment.first_placement_of(home + 1);
+                if visited >= at_least {
+                    return (cursor < PLACEMENTS).then_some(cursor);
+                }
+            }
+        }
+        None
+    }
+
+    /// All keys, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_, V>> {
+        self.segments().flat_map(|segment| {
+            let slots = segment.bucket_count() * SLOTS;
+            (0..slots).filter_map(|at| {
+                let entry = segment.entry_at(at / SLOTS, at % SLOTS)?;
+                // SAFETY: rule 1: the table is borrowed as long as the entry.
+                Some(unsafe { EntryRef::new(entry) })
+            })
+        })
+    }
+
+    /// A key chosen by the random number, each nearly as likely as any other.
+    #[must_use]
+    pub fn random(&self, random: u64) -> Option<EntryRef<'_, V>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut state = random;
+        for _ in 0..RANDOM_TRIES {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let number = mix(state);
+            let segment = self.segment_of(Placement::of_hash(number));
+            let slots = (segment.bucket_count() * SLOTS) as u64;
+            let at = (((number & 0x3f_ffff) * slots) >> 22) as usize;
+            if slots > 0
+                && let Some(entry) = segment.entry_at(at / SLOTS, at % SLOTS)
+            {
+                // SAFETY: rule 1: the table is borrowed as long as the entry.
+                return Some(unsafe { EntryRef::new(entry) });
+            }
+        }
+        self.iter().next()
+    }
+}
+
+/// Visits the entries of one home whose placement is `from` or greater; returns how many.
+fn visit_home<V>(
+    segment: &Segment,
+    home: usize,
+    from: u32,
+    visit: &mut dyn FnMut(EntryRef<'_, V>),
+) -> usize {
+    let mut visited = 0;
+    let mut index = home;
+    for _ in 0..segment.bucket_count() {
+        let bucket = segment.bucket(index);
+        for slot in 0..SLOTS {
+            if bucket.entry(slot).is_null() {
+                continue;
+            }
+            let placement = bucket.placement(slot);
+            if placement.number() >= from && segment.home(placement) == home {
+                let entry = segment.entry(Spot {
+                    bucket: index,
+                    slot,
+                });
+                // SAFETY: rule 1: the table is borrowed while it is scanned.
+                visit(unsafe { EntryRef::new(entry) });
+                visited += 1;
+            }
+        }
+        if !bucket.is_overflowed() {
+            break;
+        }
+        index = segment.after(index);
+    }
+    visited
+}
+
+/// A bijection whose results look random (splitmix64's finaliser).
+fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}

@@ -1,0 +1,447 @@
+//! A segment: an open table of buckets over one stretch of placements.
+//!
+//! An entry's home is `placement * buckets >> 28`: fastrange instead of a mask. So any number of
+//! buckets will do, and the home never decreases as the placement increases: the array is in hash
+//! order up to overflow. Growing by an eighth is then one pass over two arrays that both stream,
+//! and the load stays high: between 15/16 and about 5/6 as a table grows.
+//!
+//! A full home passes its entries on to the next bucket (wrapping round), and every bucket counts
+//! those that passed it, so a lookup walks on only while the count is not zero and a removal leaves
+//! no tombstone.
+//!
+//! The optional second array has one expiry bound per bucket, see `expiry.rs`.
+//!
+//! Segments neither own entries nor free their arrays when dropped: they are plain values that the
+//! table copies around (rule 4).
+
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr;
+
+use crate::bucket::{Bucket, PLACEMENT_BITS, Placement, SLOTS};
+use crate::entry::Entry;
+use crate::expiry::NEVER;
+use crate::size_class::size_class;
+
+/// A segment that would need more buckets than this is split in two, if it can.
+pub(crate) const SPLIT_BUCKETS: usize = 64;
+/// The most buckets of a segment that cannot be split.
+const MAX_BUCKETS: usize = 57_344;
+
+/// Where an entry is stored in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) bucket: usize,
+    pub(crate) slot: usize,
+}
+
+/// An open table; see the text above. A copy is an alias: only one of them may be changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    buckets: *mut Bucket,
+    bounds: *mut u32,
+    /// The number of entries.
+    pub(crate) len: u32,
+    /// A lower bound of all bounds, in expiry units.
+    pub(crate) next_due: u32,
+    /// Kept for the whole table in its root only: how many entries have an expiry.
+    pub(crate) with_expiry: u32,
+    bucket_count: u16,
+    /// How many leading placement bits all entries share.
+    pub(crate) depth: u8,
+}
+
+/// The next larger number of buckets whose bytes fill a size class.
+pub(crate) fn next_bucket_count(buckets: usize) -> usize {
+    const BUCKET_BYTES: usize = size_of::<Bucket>();
+    if buckets < 8 {
+        buckets + 1
+    } else {
+        size_class(buckets * BUCKET_BYTES + 1) / BUCKET_BYTES
+    }
+}
+
+/// The most entries that so many buckets take before they become more.
+pub(crate) fn room(buckets: usize) -> usize {
+    if buckets <= 1 {
+        SLOTS * buckets
+    } else {
+        SLOTS * buckets * 15 / 16
+    }
+}
+
+/// The smallest number of buckets for `len` entries.
+fn buckets_for(len: usize) -> usize {
+    let mut buckets = usize::from(len > 0);
+    while room(buckets) < len {
+        buckets = next_bucket_count(buckets);
+    }
+    buckets
+}
+
+impl Segment {
+    pub(crate) const fn new(depth: u8) -> Self {
+        Self {
+            buckets: ptr::null_mut(),
+            bounds: ptr::null_mut(),
+            len: 0,
+            next_due: NEVER,
+            with_expiry: 0,
+            bucket_count: 0,
+            depth,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bucket_count(&self) -> usize {
+        usize::from(self.bucket_count)
+    }
+
+    #[inline]
+    pub(crate) fn buckets(&self) -> *const Bucket {
+        self.buckets
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, index: usize) -> &Bucket {
+        debug_assert!(index < self.bucket_count());
+        // SAFETY: rule 4: indices are below the count.
+        unsafe { &*self.buckets.add(index) }
+    }
+
+    #[inline]
+    fn bucket_mut(&mut self, index: usize) -> &mut Bucket {
+        debug_assert!(index < self.bucket_count());
+        // SAFETY: rule 4: indices are below the count, and `self` is the alias that may change.
+        unsafe { &mut *self.buckets.add(index) }
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, spot: Spot) -> Entry {
+        let raw = self.bucket(spot.bucket).entry(spot.slot);
+        debug_assert!(!raw.is_null());
+        // SAFETY: rule 1: a word that is not null is a live entry of this table.
+        unsafe { Entry::from_raw(raw) }
+    }
+
+    /// The entry in a slot, if the slot is taken.
+    #[inline]
+    pub(crate) fn entry_at(&self, bucket: usize, slot: usize) -> Option<Entry> {
+        let raw = self.bucket(bucket).entry(slot);
+        // SAFETY: rule 1: a word that is not null is a live entry of this table.
+        (!raw.is_null()).then(|| unsafe { Entry::from_raw(raw) })
+    }
+
+    #[inline]
+    pub(crate) fn home(&self, placement: Placement) -> usize {
+        placement.home(self.depth, self.bucket_count())
+    }
+
+    #[inline]
+    pub(crate) fn after(&self, bucket: usize) -> usize {
+        if bucket + 1 == self.bucket_count() {
+            0
+        } else {
+            bucket + 1
+        }
+    }
+
+    /// The first entry whose stored hash bits agree with `placement` and that `accept`s.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        placement: Placement,
+        mut accept: impl FnMut(Entry) -> bool,
+    ) -> Option<Spot> {
+        if self.bucket_count == 0 {
+            return None;
+        }
+        let mut index = self.home(placement);
+        for _ in 0..self.bucket_count {
+            let bucket = self.bucket(index);
+            for slot in bucket.tag_matches(placement) {
+                let spot = Spot {
+                    bucket: index,
+                    slot,
+                };
+                if bucket.agrees(slot, placement) && accept(self.entry(spot)) {
+                    return Some(spot);
+                }
+            }
+            if !bucket.is_overflowed() {
+                return None;
+            }
+            index = self.after(index);
+        }
+        None
+    }
+
+    /// Whether one more entry fits without more buckets.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        (self.len as usize) < room(self.bucket_count())
+    }
+
+    /// Stores an entry; there is room.
+    pub(crate) fn place(&mut self, placement: Placement, entry: *mut u8) -> Spot {
+        assert!(
+            (self.len as usize) < SLOTS * self.bucket_count(),
+            "a full segment is grown first"
+        );
+        let mut index = self.home(placement);
+        loop {
+            let bucket = self.bucket_mut(index);
+            if let Some(slot) = bucket.free_slot() {
+                bucket.set(slot, entry, placement);
+                self.len += 1;
+                return Spot {
+                    bucket: index,
+                    slot,
+                };
+            }
+            bucket.pass();
+            index = self.after(index);
+        }
+    }
+
+    /// Puts another entry with the same key hash in place of the one at `spot`.
+    #[inline]
+    pub(crate) fn replace(&mut self, spot: Spot, entry: Entry) {
+        let bucket = self.bucket_mut(spot.bucket);
+        let placement = bucket.placement(spot.slot);
+        bucket.set(spot.slot, entry.into_raw(), placement);
+    }
+
+    /// Takes an entry out; it belongs to the caller now.
+    pub(crate) fn remove(&mut self, spot: Spot) -> Entry {
+        let entry = self.entry(spot);
+        let mut index = self.home(self.bucket(spot.bucket).placement(spot.slot));
+        while index != spot.bucket {
+            self.bucket_mut(index).unpass();
+            index = self.after(index);
+        }
+        self.bucket_mut(spot.bucket).clear(spot.slot);
+        self.len -= 1;
+        entry
+    }
+
+    /// An empty segment with room for `len` entries.
+    fn with_room(depth: u8, len: usize) -> Self {
+        let mut segment = Self::new(depth);
+        segment.allocate(buckets_for(len));
+        segment
+    }
+
+    fn allocate(&mut self, buckets: usize) {
+        assert!(self.buckets.is_null() && buckets <= MAX_BUCKETS);
+        if buckets == 0 {
+            return;
+        }
+        let layout = bucket_layout(buckets);
+        // SAFETY: the layout is not empty; all zeros are empty buckets.
+        self.buckets = unsafe { alloc_zeroed(layout) }.cast();
+        if self.buckets.is_null() {
+            handle_alloc_error(layout);
+        }
+        self.bucket_count = buckets as u16;
+    }
+
+    /// Copies the entries of `other` that `belongs` accepts, with their buckets' expiry bounds.
+    fn absorb(&mut self, other: &Self, belongs: impl Fn(Placement) -> bool) {
+        for index in 0..other.bucket_count() {
+            let bucket = other.bucket(index);
+            let bound = other.bound(index);
+            for slot in 0..SLOTS {
+                let entry = bucket.entry(slot);
+                if entry.is_null() || !belongs(bucket.placement(slot)) {
+                    continue;
+                }
+                let spot = self.place(bucket.placement(slot), entry);
+                if bound != NEVER {
+                    self.lower_bound(spot.bucket, bound);
+                }
+            }
+        }
+    }
+
+    /// Moves everything into `buckets` buckets.
+    fn resize(&mut self, buckets: usize) {
+        let mut new = Self::new(self.depth);
+        new.with_expiry = self.with_expiry;
+        new.allocate(buckets);
+        new.absorb(self, |_| true);
+        self.free_arrays();
+        *self = new;
+    }
+
+    /// Moves everything into the next larger number of buckets, if there is one.
+    pub(crate) fn grow(&mut self) {
+        self.resize(next_bucket_count(self.bucket_count()));
+    }
+
+    /// Moves everything into fewer buckets if far too many are free. An eighth of room stays, so a
+    /// table that goes up and down by a few does not move each time.
+    pub(crate) fn shrink(&mut self) -> bool {
+        let len = self.len as usize;
+        if len * 8 >= SLOTS * self.bucket_count() * 5 {
+            return false;
+        }
+        let wanted = if len == 0 {
+            0
+        } else {
+            buckets_for(len + len / 8 + 1)
+        };
+        let fewer = wanted < self.bucket_count();
+        if fewer {
+            self.resize(wanted);
+        }
+        fewer
+    }
+
+    /// Divides the entries by the first placement bit that they do not share; the lower half first.
+    pub(crate) fn split(mut self) -> [Self; 2] {
+        let mut upper = 0;
+        for index in 0..self.bucket_count() {
+            let bucket = self.bucket(index);
+            upper += (0..SLOTS)
+                .filter(|&slot| !bucket.entry(slot).is_null())
+                .filter(|&slot| bucket.placement(slot).is_upper_half(self.depth))
+                .count();
+        }
+        let lower = self.len as usize - upper;
+        let depth = self.depth + 1;
+        let halves = [(lower, false), (upper, true)].map(|(len, side)| {
+            let mut half = Self::with_room(depth, len);
+            half.absorb(&self, |placement| {
+                placement.is_upper_half(self.depth) == side
+            });
+            half
+        });
+        self.free_arrays();
+        halves
+    }
+
+    /// Makes one segment of the two halves of a stretch.
+    pub(crate) fn merge(mut lower: Self, mut upper: Self) -> Self {
+        let len = (lower.len + upper.len) as usize;
+        let mut whole = Self::with_room(lower.depth - 1, if len == 0 { 0 } else { len + len / 8 });
+        whole.absorb(&lower, |_| true);
+        whole.absorb(&upper, |_| true);
+        lower.free_arrays();
+        upper.free_arrays();
+        whole
+    }
+
+    /// Whether more buckets can be had at all without a split.
+    pub(crate) fn can_grow(&self) -> bool {
+        next_bucket_count(self.bucket_count()) <= MAX_BUCKETS
+    }
+
+    /// The expiry bound of a bucket, [`NEVER`] without one.
+    #[inline]
+    pub(crate) fn bound(&self, bucket: usize) -> u32 {
+        self.bounds().get(bucket).copied().unwrap_or(NEVER)
+    }
+
+    /// The expiry bounds of all buckets, or nothing if no entry ever had an expiry.
+    #[inline]
+    pub(crate) fn bounds(&self) -> &[u32] {
+        if self.bounds.is_null() {
+            return &[];
+        }
+        // SAFETY: rule 4: there is one bound per bucket.
+        unsafe { std::slice::from_raw_parts(self.bounds, self.bucket_count()) }
+    }
+
+    #[inline]
+    pub(crate) fn bounds_mut(&mut self) -> &mut [u32] {
+        if self.bounds.is_null() {
+            return &mut [];
+        }
+        // SAFETY: rule 4: there is one bound per bucket, and `self` is the alias that may change.
+        unsafe { std::slice::from_raw_parts_mut(self.bounds, self.bucket_count()) }
+    }
+
+    /// Notes that an entry of `bucket` expires at `due` or later.
+    pub(crate) fn lower_bound(&mut self, bucket: usize, due: u32) {
+        if self.bounds.is_null() {
+            self.allocate_bounds();
+        }
+        let bound = &mut self.bounds_mut()[bucket];
+        *bound = due.min(*bound);
+        self.next_due = due.min(self.next_due);
+    }
+
+    fn allocate_bounds(&mut self) {
+        let layout = bounds_layout(self.bucket_count());
+        // SAFETY: a segment with an entry has buckets, so the layout is not empty; every byte is
+        // written before the array is used.
+        unsafe {
+            let bounds = alloc(layout);
+            if bounds.is_null() {
+                handle_alloc_error(layout);
+            }
+            bounds.write_bytes(u8::MAX, layout.size());
+            self.bounds = bounds.cast();
+        }
+    }
+
+    /// Forgets all expiry bounds: no entry has an expiry.
+    pub(crate) fn free_bounds(&mut self) {
+        if !self.bounds.is_null() {
+            // SAFETY: rule 4: allocated with this layout, and not used again.
+            unsafe { dealloc(self.bounds.cast(), bounds_layout(self.bucket_count())) };
+            self.bounds = ptr::null_mut();
+        }
+        self.next_due = NEVER;
+    }
+
+    /// Frees the arrays, but no entry.
+    pub(crate) fn free_arrays(&mut self) {
+        self.free_bounds();
+        if !self.buckets.is_null() {
+            // SAFETY: rule 4: allocated with this layout, and not used again.
+            unsafe { dealloc(self.buckets.cast(), bucket_layout(self.bucket_count())) };
+            self.buckets = ptr::null_mut();
+            self.bucket_count = 0;
+        }
+    }
+
+    /// Frees every entry, with its value, and the arrays.
+    pub(crate) fn free_all<V>(&mut self) {
+        for index in 0..self.bucket_count() {
+            for slot in 0..SLOTS {
+                if let Some(entry) = self.entry_at(index, slot) {
+                    // SAFETY: rule 1: the table owns its entries, and the arrays go next.
+                    unsafe { entry.free::<V>() };
+                }
+            }
+        }
+        self.free_arrays();
+        self.len = 0;
+    }
+
+    /// The bytes of the arrays.
+    pub(crate) fn array_bytes(&self) -> usize {
+        let bounds = if self.bounds.is_null() {
+            0
+        } else {
+            bounds_layout(self.bucket_count()).size()
+        };
+        self.bucket_count() * size_of::<Bucket>() + bounds
+    }
+
+    /// The smallest placement whose home is `home` or greater, counted from the segment's start.
+    pub(crate) fn first_placement_of(&self, home: usize) -> u32 {
+        let stretch = (self.bucket_count() as u64) << self.depth;
+        (((home as u64) << PLACEMENT_BITS).div_ceil(stretch)) as u32
+    }
+}
+
+fn bucket_layout(buckets: usize) -> Layout {
+    Layout::array::<Bucket>(buckets).expect("bucket counts are small")
+}
+
+fn bounds_layout(buckets: usize) -> Layout {
+    Layout::from_size_align(size_class(buckets * size_of::<u32>()), align_of::<u32>())
+        .expect("bucket counts are small")
+}

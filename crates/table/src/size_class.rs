@@ -1,0 +1,27 @@
+//! The allocator's size classes: what a request for so many bytes really takes.
+//!
+//! jemalloc serves 8 bytes, then multiples of 16 up to 128, then four classes per doubling. Every
+//! allocation of this crate asks for a whole class, so that what a header says about an entry also
+//! says how much room it has, and so that two requests of one class are interchangeable.
+
+/// The number of bytes an allocation of `bytes` bytes takes.
+#[inline]
+#[must_use]
+pub const fn size_class(bytes: usize) -> usize {
+    if bytes <= 8 {
+        return 8;
+    }
+    let doubling = usize::BITS - (bytes - 1).leading_zeros();
+    let step = if doubling <= 7 {
+        16
+    } else {
+        1 << (doubling - 3)
+    };
+    match bytes.checked_next_multiple_of(step) {
+        Some(class) => class,
+        None => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests;

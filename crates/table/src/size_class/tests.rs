@@ -1,0 +1,25 @@
+//! The classes, compared with jemalloc's published list.
+
+use super::size_class;
+
+#[test]
+fn follows_the_published_list() {
+    let list = [
+        8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896,
+        1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288,
+        14336, 16384, 20480,
+    ];
+    let mut wanted = list.iter().copied().peekable();
+    for bytes in 1..=20480 {
+        if *wanted.peek().unwrap() < bytes {
+            wanted.next();
+        }
+        assert_eq!(size_class(bytes), *wanted.peek().unwrap(), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn survives_sizes_that_nobody_can_allocate() {
+    assert_eq!(size_class(0), 8);
+    assert_eq!(size_class(usize::MAX), usize::MAX);
+}

@@ -1,0 +1,477 @@
+//! The table: one segment in place, or a directory of segments once it is large.
+//!
+//! ```text
+//!   small (the rule)             large (a hash tag with very many keys)
+//!
+//!   root ----> buckets           root: totals only
+//!                                directory: [ s0 | s0 | s1 | s2 ]     by the first bits of the
+//!                                             |         |    |        placement; a segment of a
+//!                                           buckets  buckets buckets  smaller depth is repeated
+//! ```
+//!
+//! The directory holds the segments themselves, so a lookup in a large table costs one more cold
+//! line, not two. Of a segment's repetitions only the first, at its *index*, is kept up to date; the
+//! others agree with it in what lookups need: buckets, their count, and the depth.
+//!
+//! A segment that outgrows 64 buckets is split, two halves that have become small are merged, and
+//! the directory doubles and halves as depths require. Each such step moves at most a few hundred
+//! words, apart from doubling and halving, which copies the directory. A segment grows past 64
+//! buckets only if splitting would need a directory far larger than the table: with a keyed hash
+//! that does not happen, but it must not fail.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::bucket::{PLACEMENT_BITS, PLACEMENTS, Placement, SLOTS};
+use crate::entry::{Entry, EntryRef};
+use crate::entry_mut::EntryMut;
+use crate::expiry::Sweep;
+use crate::garbage::{Garbage, Removed};
+use crate::segment::{SPLIT_BUCKETS, Segment, Spot, next_bucket_count};
+use crate::size_class::size_class;
+use crate::value::NewValue;
+
+/// Two halves are merged when they hold this many entries together, or fewer: little more than half
+/// of what makes a segment split.
+const MERGE_ENTRIES: u32 = 256;
+/// The directory may become this deep anyway, and further while there are this many entries for
+/// each of its places.
+const FREE_DEPTH: u8 = 4;
+const ENTRIES_PER_PLACE: u64 = 16;
+/// Six placement bits stay to find the bucket in a segment.
+const MAX_DEPTH: u8 = (PLACEMENT_BITS - 6) as u8;
+
+/// The keys of one slot in one database. Shared holders only read, and set clocks.
+pub struct Table<V> {
+    /// The only segment; if there is a directory, just its depth-0 totals.
+    pub(crate) root: Segment,
+    pub(crate) directory: Option<Box<Directory>>,
+    values: PhantomData<Box<V>>,
+}
+
+const _: () = assert!(size_of::<Table<u64>>() == 40);
+
+// SAFETY: rules 1 and 4: the table owns its arrays and entries, so its values decide.
+unsafe impl<V: Send> Send for Table<V> {}
+// SAFETY: rule 3: through a shared reference only atomics change, and values are only shared.
+unsafe impl<V: Send + Sync> Sync for Table<V> {}
+
+pub(crate) struct Directory {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) depth: u8,
+    /// How many segments have the directory's depth.
+    deepest: u32,
+    pub(crate) sweep: Sweep,
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V> Table<V> {
+    /// An empty table, which owns no memory yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            root: Segment::new(0),
+            directory: None,
+            values: PhantomData,
+        }
+    }
+
+    /// The number of keys.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.root.len as usize
+    }
+
+    /// Whether there are no keys.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.root.len == 0
+    }
+
+    /// The number of keys that have an expiry.
+    #[inline]
+    #[must_use]
+    pub fn with_expiry(&self) -> usize {
+        self.root.with_expiry as usize
+    }
+
+    /// Looks `key` up; `hash` is its keyed hash, of which the bits 22..50 are used.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_, V>> {
+        let placement = Placement::of_hash(hash);
+        let segment = self.segment_of(placement);
+        let spot = segment.find(placement, |entry| entry.key() == key)?;
+        // SAFETY: rule 1: the table is borrowed as long as the entry.
+        Some(unsafe { EntryRef::new(segment.entry(spot)) })
+    }
+
+    /// Looks `key` up for changing it.
+    #[inline]
+    #[must_use]
+    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<EntryMut<'_, V>> {
+        let (index, spot) = self.locate(hash, key)?;
+        Some(EntryMut::new(self, index, spot))
+    }
+
+    /// Stores a key with its value. If the key exists, value, expiry and clock are replaced, and
+    /// what that frees comes back.
+    pub fn insert(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: NewValue<'_, V>,
+        expire_at_ms: Option<u64>,
+        clock: u32,
+    ) -> Garbage<V> {
+        if let Some(mut found) = self.find_mut(hash, key) {
+            return found.replace(value, expire_at_ms, clock);
+        }
+        let entry = Entry::create(key, value, expire_at_ms, clock);
+        self.put_in(hash, entry);
+        Garbage::default()
+    }
+
+    /// Takes a key out, with its value.
+    pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Removed<V>> {
+        let (index, spot) = self.locate(hash, key)?;
+        Some(self.remove_at(index, spot))
+    }
+
+    /// Stores what was removed under another (or the same) key, with its value, expiry and clock;
+    /// external values are not copied. If the key exists, it is replaced, and comes back.
+    pub fn insert_removed(&mut self, hash: u64, key: &[u8], removed: Removed<V>) -> Garbage<V> {
+        let mut entry = removed.into_entry();
+        if !entry.overwrite_key(key) {
+            let (rebuilt, class) = entry.rebuild(key, entry.expire_at_ms());
+            // SAFETY: rules 1 and 2: the entry was owned, and its value moved.
+            unsafe { drop(Garbage::<V>::shell(entry, class)) };
+            entry = rebuilt;
+        }
+        let replaced = self.remove(hash, key);
+        self.put_in(hash, entry);
+        replaced.map_or_else(Garbage::default, Garbage::from)
+    }
+
+    /// Everything, leaving an empty table. Dropping the result frees it, wherever that happens.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// The bytes of the table's arrays, without the entries.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let segments: usize = self.segments().map(Segment::array_bytes).sum();
+        let directory = self.directory.as_ref().map_or(0, |directory| {
+            size_class(size_of::<Directory>())
+                + size_class(directory.segments.capacity() * size_of::<Segment>())
+        });
+        segments + directory
+    }
+
+    /// Stores an entry whose key is absent.
+    fn put_in(&mut self, hash: u64, entry: Entry) {
+        let placement = Placement::of_hash(hash);
+        let expire_at_ms = entry.expire_at_ms();
+        let index = self.make_room(placement);
+        let spot = self.segment_mut(index).place(placement, entry.into_raw());
+        if self.directory.is_some() {
+            self.root.len += 1;
+        }
+        self.root.with_expiry += u32::from(expire_at_ms.is_some());
+        self.note_expiry(index, spot, expire_at_ms);
+    }
+
+    pub(crate) fn remove_at(&mut self, index: usize, spot: Spot) -> Removed<V> {
+        let removed = self.take_out(index, spot);
+        self.shrink(index);
+        removed
+    }
+
+    /// Removes an entry without shrinking the table.
+    pub(crate) fn take_out(&mut self, index: usize, spot: Spot) -> Removed<V> {
+        let entry = self.segment_mut(index).remove(spot);
+        if self.directory.is_some() {
+            self.root.len -= 1;
+        }
+        if entry.expire_at_ms().is_some() {
+            self.forget_expiry();
+        }
+        // SAFETY: rule 1: the segment gave the entry up.
+        unsafe { Removed::new(entry) }
+    }
+
+    /// Notes that one entry less has an expiry.
+    pub(crate) fn forget_expiry(&mut self) {
+        self.root.with_expiry -= 1;
+        if self.root.with_expiry == 0 && self.directory.is_none() {
+            self.root.free_bounds();
+        }
+    }
+
+    #[inline]
+    fn locate(&self, hash: u64, key: &[u8]) -> Option<(usize, Spot)> {
+        let placement = Placement::of_hash(hash);
+        let segment = self.segment_of(placement);
+        let spot = segment.find(placement, |entry| entry.key() == key)?;
+        Some((self.segment_index(placement), spot))
+    }
+
+    /// The segment of a placement, perhaps one of its repetitions: for lookups only.
+    #[inline]
+    pub(crate) fn segment_of(&self, placement: Placement) -> &Segment {
+        match &self.directory {
+            None => &self.root,
+            Some(directory) => &directory.segments[placement.directory_index(directory.depth)],
+        }
+    }
+
+    /// The index of a placement's segment: its first place in the directory.
+    #[inline]
+    pub(crate) fn segment_index(&self, placement: Placement) -> usize {
+        match &self.directory {
+            None => 0,
+            Some(directory) => {
+                let place = placement.directory_index(directory.depth);
+                let repetitions = 1 << (directory.depth - directory.segments[place].depth);
+                place & !(repetitions - 1)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn segment(&self, index: usize) -> &Segment {
+        match &self.directory {
+            None => &self.root,
+            Some(directory) => &directory.segments[index],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn segment_mut(&mut self, index: usize) -> &mut Segment {
+        match &mut self.directory {
+            None => &mut self.root,
+            Some(directory) => &mut directory.segments[index],
+        }
+    }
+
+    /// The placements of a segment.
+    pub(crate) fn stretch(&self, index: usize) -> Range<u32> {
+        match &self.directory {
+            None => 0..PLACEMENTS,
+            Some(directory) => {
+                let start = (index as u32) << (PLACEMENT_BITS - u32::from(directory.depth));
+                let depth = directory.segments[index].depth;
+                start..start + (PLACEMENTS >> depth)
+            }
+        }
+    }
+
+    /// All segments, each once, in hash order.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        let mut index = 0;
+        std::iter::from_fn(move || match &self.directory {
+            None => (std::mem::replace(&mut index, 1) == 0).then_some(&self.root),
+            Some(directory) => {
+                let segment = directory.segments.get(index)?;
+                index += 1 << (directory.depth - segment.depth);
+                Some(segment)
+            }
+        })
+    }
+
+    /// Makes sure that an entry can be placed, and returns its segment's index.
+    fn make_room(&mut self, placement: Placement) -> usize {
+        loop {
+            let index = self.segment_index(placement);
+            let segment = self.segment(index);
+            if segment.has_room() {
+                return index;
+            }
+            if next_bucket_count(segment.bucket_count()) <= SPLIT_BUCKETS || !self.may_split(index)
+            {
+                assert!(segment.can_grow(), "28 bits of all keys' hashes agree");
+                self.segment_mut(index).grow();
+                self.repeat(index);
+                return index;
+            }
+            self.split(index);
+        }
+    }
+
+    fn may_split(&self, index: usize) -> bool {
+        let Some(directory) = &self.directory else {
+            return true;
+        };
+        let depth = directory.segments[index].depth;
+        let crowded = u64::from(self.root.len) >> directory.depth >= ENTRIES_PER_PLACE;
+        depth < directory.depth || depth < FREE_DEPTH || depth < MAX_DEPTH && crowded
+    }
+
+    fn split(&mut self, index: usize) {
+        let root = &mut self.root;
+        let with_expiry = root.with_expiry;
+        let directory = self.directory.get_or_insert_with(|| {
+            let mut only = *root;
+            only.with_expiry = 0;
+            *root = Segment::new(0);
+            root.len = only.len;
+            root.next_due = only.next_due;
+            root.with_expiry = with_expiry;
+            Box::new(Directory {
+                segments: vec![only],
+                depth: 0,
+                deepest: 1,
+                sweep: Sweep::new(),
+            })
+        });
+        let mut index = index;
+        if directory.segments[index].depth == directory.depth {
+            directory.double();
+            index *= 2;
+        }
+        let [lower, upper] = directory.segments[index].split();
+        let middle = index + (1 << (directory.depth - lower.depth));
+        if lower.depth == directory.depth {
+            directory.deepest += 2;
+        }
+        directory.put(index, lower);
+        directory.put(middle, upper);
+    }
+
+    /// Gives memory back after a removal: fewer buckets, merged segments, a smaller directory.
+    pub(crate) fn shrink(&mut self, index: usize) {
+        if !self.segment_mut(index).shrink() {
+            return;
+        }
+        let Some(directory) = &mut self.directory else {
+            return;
+        };
+        directory.repeat(index);
+        directory.merge_around(index);
+        if directory.depth == 0 {
+            let only = directory.segments[0];
+            debug_assert_eq!(only.len, self.root.len);
+            let with_expiry = self.root.with_expiry;
+            self.root = only;
+            self.root.with_expiry = with_expiry;
+            self.directory = None;
+            if self.root.with_expiry == 0 {
+                self.root.free_bounds();
+            }
+        }
+    }
+
+    fn repeat(&mut self, index: usize) {
+        if let Some(directory) = &mut self.directory {
+            directory.repeat(index);
+        }
+    }
+}
+
+impl Directory {
+    /// Puts a segment into all its places.
+    fn put(&mut self, index: usize, segment: Segment) {
+        let repetitions = 1 << (self.depth - segment.depth);
+        self.segments[index..index + repetitions].fill(segment);
+    }
+
+    /// Copies a segment from its index to its other places.
+    fn repeat(&mut self, index: usize) {
+        self.put(index, self.segments[index]);
+    }
+
+    fn double(&mut self) {
+        let mut segments = Vec::with_capacity(self.segments.len() * 2);
+        segments.extend(self.segments.iter().flat_map(|&segment| [segment, segment]));
+        self.segments = segments;
+        self.depth += 1;
+        self.deepest = 0;
+    }
+
+    /// Merges the segment at `index` with its other half, and so on, while both are small.
+    fn merge_around(&mut self, index: usize) {
+        let mut index = index;
+        loop {
+            let segment = self.segments[index];
+            if segment.depth == 0 {
+                break;
+            }
+            let other_at = index ^ 1 << (self.depth - segment.depth);
+            let other = self.segments[other_at];
+            if other.depth != segment.depth || segment.len + other.len > MERGE_ENTRIES {
+                break;
+            }
+            let (lower, upper) = if index < other_at {
+                (segment, other)
+            } else {
+                (other, segment)
+            };
+            index = index.min(other_at);
+            self.put(index, Segment::merge(lower, upper));
+            if segment.depth == self.depth {
+                self.deepest -= 2;
+                index = self.halve(index);
+            }
+        }
+    }
+
+    /// Makes the directory as small as its deepest segment allows; returns where `index` went.
+    fn halve(&mut self, index: usize) -> usize {
+        let mut index = index;
+        while self.deepest == 0 {
+            self.segments = self.segments.iter().copied().step_by(2).collect();
+            self.depth -= 1;
+            index /= 2;
+            let deepest = self
+                .segments
+                .iter()
+                .filter(|segment| segment.depth == self.depth);
+            self.deepest = deepest.count() as u32;
+        }
+        index
+    }
+}
+
+impl<V> Drop for Table<V> {
+    fn drop(&mut self) {
+        match &mut self.directory {
+            None => self.root.free_all::<V>(),
+            Some(directory) => {
+                let mut index = 0;
+                while index < directory.segments.len() {
+                    let repetitions = 1 << (directory.depth - directory.segments[index].depth);
+                    directory.segments[index].free_all::<V>();
+                    index += repetitions;
+                }
+            }
+        }
+    }
+}
+
+impl<V> std::fmt::Debug for Table<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table")
+            .field("len", &self.len())
+            .field("with_expiry", &self.with_expiry())
+            .field("load", &self.load())
+            .finish()
+    }
+}
+
+impl<V> Table<V> {
+    /// The share of slots that are taken.
+    #[must_use]
+    pub fn load(&self) -> f64 {
+        let buckets: usize = self.segments().map(Segment::bucket_count).sum();
+        self.len() as f64 / (buckets * SLOTS).max(1) as f64
+    }
+}

@@ -1,0 +1,91 @@
+//! Values as they come into the table, are seen in it, and leave it.
+
+mod blob;
+
+pub use blob::Blob;
+
+/// A value on its way into the table.
+#[derive(Debug)]
+pub enum NewValue<'a, V> {
+    /// A string that is stored as bytes, copied.
+    Bytes(&'a [u8]),
+    /// A string that is the canonical decimal form of this number.
+    Int(i64),
+    /// A string that is already on the heap and may be shared.
+    Blob(Blob),
+    /// Any other type of value.
+    Object(V),
+}
+
+/// A value in the table.
+#[derive(Debug)]
+pub enum ValueRef<'a, V> {
+    /// A string stored as a number.
+    Int(i64),
+    /// A string stored as bytes.
+    Bytes(&'a [u8]),
+    /// A string that can be shared by cloning it.
+    Blob(&'a Blob),
+    /// Any other type of value.
+    Object(&'a V),
+}
+
+impl<V> Clone for ValueRef<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for ValueRef<'_, V> {}
+
+/// A value that left the table.
+#[derive(Debug)]
+pub enum OwnedValue<V> {
+    /// A string that was stored as a number.
+    Int(i64),
+    /// A string that was stored as bytes.
+    Bytes(Vec<u8>),
+    /// A string that may be shared.
+    Blob(Blob),
+    /// Any other type of value.
+    Object(V),
+}
+
+/// A number's decimal form, without an allocation.
+pub(crate) struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    pub(crate) fn new(number: i64) -> Self {
+        let mut decimal = Self {
+            digits: [0; 20],
+            start: 20,
+        };
+        let mut rest = number.unsigned_abs();
+        loop {
+            decimal.push(b'0' + (rest % 10) as u8);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            decimal.push(b'-');
+        }
+        decimal
+    }
+
+    fn push(&mut self, digit: u8) {
+        self.start -= 1;
+        self.digits[self.start] = digit;
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! A string on the heap that readers share by reference count and that grows like a string builder.
+//!
+//! The count and the length sit in their own small allocation, apart from the bytes: a value of a
+//! power of two bytes then takes exactly its size class instead of the next one.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::size_class::size_class;
+
+/// Below this length a grown blob reserves as much again; above it, this much more.
+const GREEDY_BYTES: usize = 1 << 20;
+/// The reference counts and the vector, in one allocation.
+const HEAD_BYTES: usize = size_class(2 * size_of::<usize>() + size_of::<Vec<u8>>());
+
+/// A reference-counted byte string. Cloning it shares the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blob(Arc<Vec<u8>>);
+
+impl Blob {
+    /// A blob with a copy of `bytes` and no room to spare.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        Self(Arc::new(copy_with_capacity(bytes, bytes.len())))
+    }
+
+    /// A blob with a copy of `bytes` and room to grow to `needed` bytes and beyond.
+    pub(crate) fn with_room(bytes: &[u8], needed: usize) -> Self {
+        Self(Arc::new(copy_with_capacity(bytes, greedy(needed))))
+    }
+
+    /// Whether nobody else shares the bytes.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// The number of bytes that fit without moving.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// The bytes this blob takes from the allocator.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        HEAD_BYTES
+            + if self.capacity() == 0 {
+                0
+            } else {
+                size_class(self.capacity())
+            }
+    }
+
+    /// Adds `tail` at the end; copies first if the bytes are shared.
+    pub fn extend(&mut self, tail: &[u8]) {
+        self.unique(self.len().saturating_add(tail.len()))
+            .extend_from_slice(tail);
+    }
+
+    /// The bytes for changing, extended with zeros to at least `min_len`; copies first if shared.
+    pub fn bytes_mut(&mut self, min_len: usize) -> &mut [u8] {
+        let bytes = self.unique(min_len);
+        if bytes.len() < min_len {
+            bytes.resize(min_len, 0);
+        }
+        bytes
+    }
+
+    /// The bytes if nobody else shares them, or a copy.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.to_vec())
+    }
+
+    /// The vector, unshared and with room for `needed` bytes.
+    fn unique(&mut self, needed: usize) -> &mut Vec<u8> {
+        if Arc::get_mut(&mut self.0).is_none() {
+            let capacity = if needed > self.len() {
+                greedy(needed)
+            } else {
+                self.len()
+            };
+            self.0 = Arc::new(copy_with_capacity(&self.0, capacity));
+        }
+        let bytes = Arc::make_mut(&mut self.0);
+        if needed > bytes.capacity() {
+            bytes.reserve_exact(size_class(greedy(needed)) - bytes.len());
+        }
+        bytes
+    }
+}
+
+impl Deref for Blob {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Blob {
+    /// Takes over the vector's allocation.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+fn greedy(needed: usize) -> usize {
+    if needed < GREEDY_BYTES {
+        needed * 2
+    } else {
+        needed.saturating_add(GREEDY_BYTES)
+    }
+}
+
+fn copy_with_capacity(bytes: &[u8], capacity: usize) -> Vec<u8> {
+    let mut copy = Vec::new();
+    if capacity > 0 {
+        copy.reserve_exact(size_class(capacity));
+    }
+    copy.extend_from_slice(bytes);
+    copy
+}
