@@ -72,7 +72,7 @@ impl Placement {
     #[inline]
     pub(crate) fn home(self, depth: u8, buckets: usize) -> usize {
         let rest = (u64::from(self.0) << depth) & u64::from(PLACEMENTS - 1);
-        (rest * buckets as u64 >> PLACEMENT_BITS) as usize
+        ((rest * buckets as u64) >> PLACEMENT_BITS) as usize
     }
 
     /// Whether a split at `depth` sends this placement to the upper half.

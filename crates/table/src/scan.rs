@@ -70,7 +70,7 @@ impl<V> Table<V> {
             let number = mix(state);
             let segment = self.segment_of(Placement::of_hash(number));
             let slots = (segment.bucket_count() * SLOTS) as u64;
-            let at = ((number & 0xffff) * slots >> 16) as usize;
+            let at = (((number & 0x3f_ffff) * slots) >> 22) as usize;
             if slots > 0
                 && let Some(entry) = segment.entry_at(at / SLOTS, at % SLOTS)
             {

@@ -318,26 +318,19 @@ impl<V> Table<V> {
 
     fn split(&mut self, index: usize) {
         let root = &mut self.root;
+        let with_expiry = root.with_expiry;
         let directory = self.directory.get_or_insert_with(|| {
-            let only = Segment {
-                with_expiry: 0,
-                ..*root
-            };
-            let totals = Segment::new(0);
-            *root = Segment {
-                len: root.len,
-                next_due: root.next_due,
-                with_expiry: root.with_expiry,
-                ..totals
-            };
+            let mut only = *root;
+            only.with_expiry = 0;
+            *root = Segment::new(0);
+            root.len = only.len;
+            root.next_due = only.next_due;
+            root.with_expiry = with_expiry;
             Box::new(Directory {
                 segments: vec![only],
                 depth: 0,
                 deepest: 1,
-                sweep: Sweep {
-                    earliest: only.next_due,
-                    ..Sweep::new()
-                },
+                sweep: Sweep::new(),
             })
         });
         let mut index = index;
@@ -367,10 +360,9 @@ impl<V> Table<V> {
         if directory.depth == 0 {
             let only = directory.segments[0];
             debug_assert_eq!(only.len, self.root.len);
-            self.root = Segment {
-                with_expiry: self.root.with_expiry,
-                ..only
-            };
+            let with_expiry = self.root.with_expiry;
+            self.root = only;
+            self.root.with_expiry = with_expiry;
             self.directory = None;
             if self.root.with_expiry == 0 {
                 self.root.free_bounds();
