@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -261,7 +261,10 @@ impl Runner<'_> {
             |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
         let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
         let mut section = Section {
-            title: self.comparison.title.to_string(),
+            title: format!(
+                "{}, {} connections",
+                self.comparison.title, self.options.connections
+            ),
             labels: sides.iter().map(|side| side.label.to_string()).collect(),
             pinned: self.comparison.pinned,
             loads: Vec::new(),
@@ -290,7 +293,11 @@ impl Runner<'_> {
                 let recipe = recipe(self.options, side, self.comparison.pinned);
                 let Some(recipe) = recipe else { continue };
                 let server = Server::start(&recipe)?;
-                report.note_version(side.label, &mut server.control()?)?;
+                report.note_version(
+                    side.label,
+                    recipe.preload.as_deref(),
+                    &mut server.control()?,
+                )?;
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 servers.push(server);
             }
@@ -442,7 +449,12 @@ fn settled_rss_bytes(pid: u32) -> Result<u64> {
 
 impl Report {
     /// Remembers which version a side runs.
-    fn note_version(&mut self, label: &str, control: &mut Control) -> Result<()> {
+    fn note_version(
+        &mut self,
+        label: &str,
+        preload: Option<&Path>,
+        control: &mut Control,
+    ) -> Result<()> {
         if self.versions.iter().any(|(known, _)| known == label) {
             return Ok(());
         }
@@ -455,6 +467,7 @@ impl Report {
         ] {
             parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
         }
+        parts.extend(preload.map(|library| format!("LD_PRELOAD {}", library.display())));
         self.versions.push((label.to_string(), parts.join(", ")));
         Ok(())
     }
