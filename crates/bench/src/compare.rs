@@ -4,7 +4,9 @@
 //! first again: what a noisy machine does to a minute, it does to both. Ratios are taken within a
 //! round and their median is reported, so a slow spell that covers a whole round cancels out.
 
+use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -224,7 +226,10 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
 }
 
 fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
-    eprintln!("idle, {}: {} s", idle.side.label, idle.seconds);
+    progress(format_args!(
+        "idle, {}: {} s",
+        idle.side.label, idle.seconds
+    ));
     let recipe = recipe(options, &idle.side, false);
     let recipe =
         recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
@@ -337,11 +342,11 @@ impl Runner<'_> {
             let time = fill(server.address, &filling)?;
             expected += keys;
             let count = server.control()?.key_count()?;
-            eprintln!(
+            progress(format_args!(
                 "{}: {command}: {keys} keys in {:.1} s",
                 side.label,
                 time.as_secs_f64()
-            );
+            ));
             if count != expected {
                 let text = format!("{}: DBSIZE is {count} and not {expected}", side.label);
                 return Err(Error::Server(text));
@@ -419,8 +424,14 @@ impl Runner<'_> {
     }
 }
 
+/// Tells on standard error what is going on. That nobody reads it must not end the run, which would
+/// leave servers behind.
+fn progress(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Measurement) {
-    eprintln!(
+    progress(format_args!(
         "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
         side.label,
         case.load,
@@ -429,7 +440,7 @@ fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Me
         measurement.server_cpu_us.unwrap_or(f64::NAN),
         measurement.client_cpu_us,
         measurement.p999_us,
-    );
+    ));
 }
 
 /// Resident memory of a server once background work (rehashing, purging) has calmed down.
