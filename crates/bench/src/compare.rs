@@ -4,9 +4,11 @@
 //! first again: what a noisy machine does to a minute, it does to both. Ratios are taken within a
 //! round and their median is reported, so a slow spell that covers a whole round cancels out.
 
+use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -224,7 +226,10 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
 }
 
 fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
-    eprintln!("idle, {}: {} s", idle.side.label, idle.seconds);
+    progress(format_args!(
+        "idle, {}: {} s",
+        idle.side.label, idle.seconds
+    ));
     let recipe = recipe(options, &idle.side, false);
     let recipe =
         recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
@@ -261,7 +266,10 @@ impl Runner<'_> {
             |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
         let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
         let mut section = Section {
-            title: self.comparison.title.to_string(),
+            title: format!(
+                "{}, {} connections",
+                self.comparison.title, self.options.connections
+            ),
             labels: sides.iter().map(|side| side.label.to_string()).collect(),
             pinned: self.comparison.pinned,
             loads: Vec::new(),
@@ -290,7 +298,11 @@ impl Runner<'_> {
                 let recipe = recipe(self.options, side, self.comparison.pinned);
                 let Some(recipe) = recipe else { continue };
                 let server = Server::start(&recipe)?;
-                report.note_version(side.label, &mut server.control()?)?;
+                report.note_version(
+                    side.label,
+                    recipe.preload.as_deref(),
+                    &mut server.control()?,
+                )?;
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 servers.push(server);
             }
@@ -330,11 +342,11 @@ impl Runner<'_> {
             let time = fill(server.address, &filling)?;
             expected += keys;
             let count = server.control()?.key_count()?;
-            eprintln!(
+            progress(format_args!(
                 "{}: {command}: {keys} keys in {:.1} s",
                 side.label,
                 time.as_secs_f64()
-            );
+            ));
             if count != expected {
                 let text = format!("{}: DBSIZE is {count} and not {expected}", side.label);
                 return Err(Error::Server(text));
@@ -412,8 +424,14 @@ impl Runner<'_> {
     }
 }
 
+/// Tells on standard error what is going on. That nobody reads it must not end the run, which would
+/// leave servers behind.
+fn progress(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Measurement) {
-    eprintln!(
+    progress(format_args!(
         "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
         side.label,
         case.load,
@@ -422,7 +440,7 @@ fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Me
         measurement.server_cpu_us.unwrap_or(f64::NAN),
         measurement.client_cpu_us,
         measurement.p999_us,
-    );
+    ));
 }
 
 /// Resident memory of a server once background work (rehashing, purging) has calmed down.
@@ -442,7 +460,12 @@ fn settled_rss_bytes(pid: u32) -> Result<u64> {
 
 impl Report {
     /// Remembers which version a side runs.
-    fn note_version(&mut self, label: &str, control: &mut Control) -> Result<()> {
+    fn note_version(
+        &mut self,
+        label: &str,
+        preload: Option<&Path>,
+        control: &mut Control,
+    ) -> Result<()> {
         if self.versions.iter().any(|(known, _)| known == label) {
             return Ok(());
         }
@@ -455,6 +478,7 @@ impl Report {
         ] {
             parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
         }
+        parts.extend(preload.map(|library| format!("LD_PRELOAD {}", library.display())));
         self.versions.push((label.to_string(), parts.join(", ")));
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Control {
 
     /// One field of INFO, if the server has it.
     pub fn info(&mut self, field: &str) -> Result<Option<String>> {
-        let reply = self.call(&["INFO", "everything"])?;
+        let reply = self.call(&["INFO"])?;
         let value = reply
             .lines()
             .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

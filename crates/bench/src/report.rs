@@ -191,6 +191,7 @@ impl Section {
         let _ = writeln!(text, "\n### {}\n", self.title);
         if !self.loads.is_empty() {
             self.loads_markdown(text);
+            text.push('\n');
         }
         if !self.memory.is_empty() {
             self.memory_markdown(text);
@@ -268,7 +269,6 @@ impl Section {
         if servers > 1 {
             heads.push("ratio".into());
         }
-        text.push('\n');
         let rows = self.memory.iter().map(|row| {
             let expiry = if row.ttl { " with expiry" } else { "" };
             let mut cells = vec![format!("{} keys, {} B{expiry}", row.keys, row.value_size)];

@@ -147,7 +147,7 @@ pub const SETS: &[Set] = &[
         rounds: 1,
         seconds: 0.3,
         comparisons: &[pinned(
-            "Strings, tiny key space",
+            "Strings, a moment of each load",
             &[strings(
                 10_000,
                 64,
@@ -171,7 +171,7 @@ pub const SETS: &[Set] = &[
         rounds: 5,
         seconds: 3.0,
         comparisons: &[pinned(
-            "Strings, 3M keys, 50 connections, one core each",
+            "Strings, one core each",
             &[
                 strings(
                     FULL,
@@ -225,7 +225,7 @@ pub const SETS: &[Set] = &[
         rounds: 5,
         seconds: 3.0,
         comparisons: &[pinned(
-            "Collections of 50 elements, 40k keys each, 50 connections, one core each",
+            "Collections of 50 elements, one core each",
             &[Dataset {
                 keys: 40_000,
                 value_size: 70,
@@ -256,7 +256,7 @@ pub const SETS: &[Set] = &[
         rounds: 5,
         seconds: 3.0,
         comparisons: &[Comparison {
-            title: "Prefetching, 3M keys, 50 connections, one core",
+            title: "Prefetching, one core",
             sides: &[
                 Side {
                     before_load: "CONFIG SET prefetch-batch-max-size 16",
@@ -279,7 +279,7 @@ pub const SETS: &[Set] = &[
         rounds: 5,
         seconds: 3.0,
         comparisons: &[Comparison {
-            title: "Threads, nothing pinned, 3M keys, 50 connections",
+            title: "Threads, nothing pinned",
             sides: &[
                 side("8 threads", Program::Weft, "--io-threads 8"),
                 side("1 thread", Program::Weft, "--io-threads 1"),
