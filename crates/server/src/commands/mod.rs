@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 pub mod context;
+pub mod expiry_argument;
 pub mod error;
 pub mod registry;
 pub mod spec;

@@ -37,6 +37,18 @@ impl<Word: AsRef<[u8]>> Arguments for [Word] {
     }
 }
 
+impl Arguments for weft_resp::Args<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        weft_resp::Args::len(*self)
+    }
+
+    #[inline]
+    fn arg(&self, index: usize) -> &[u8] {
+        self.at(index)
+    }
+}
+
 /// One key found among the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPosition {
