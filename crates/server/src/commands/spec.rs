@@ -24,7 +24,9 @@ mod arg;
 mod bits;
 mod key_spec;
 
-pub use arg::{Arg, block, double, integer, key, one_of, pattern, string, token, unix_time};
+pub use arg::{
+    Arg, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time,
+};
 pub use bits::{Categories, Flags, KeyFlags, category, flag, key_flag};
 pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknown};
 
@@ -230,7 +232,6 @@ impl CommandSpec {
     /// Which procedure finds the keys when the specs cannot tell.
     pub const fn special_keys(mut self, procedure: SpecialKeys) -> CommandSpec {
         self.special_keys = procedure;
-        self.key_shape = KeyShape::Complex;
         self
     }
 

@@ -133,15 +133,11 @@ pub enum SpecialKeys {
     Migrate,
     /// GEORADIUS and GEORADIUSBYMEMBER: the index, and the destinations of STORE and STOREDIST.
     GeoRadius,
-    /// A count that the specs refuse as malformed but that begins with digits.
-    Counted {
-        /// The argument that holds the count.
-        count: usize,
-        /// The first key.
-        first: usize,
-        /// A destination key that is visited last; 0 if there is none.
-        destination: usize,
-    },
+    /// Keys after their count, for a count that the specs refuse as malformed but that begins with digits. Tells which
+    /// argument holds the count.
+    Counted(usize),
+    /// The same with the count in argument 2, and a destination key in argument 1 that is visited last.
+    CountedAndStored,
 }
 
 /// Visits every key among `args` in the order of the key specs and returns how many there were.
@@ -246,7 +242,6 @@ impl KeyRange {
 /// The key spec does not describe these arguments completely.
 struct SpecFailed;
 
-#[cold]
 #[inline(never)]
 fn walk_specs<Args: Arguments + ?Sized>(
     spec: &CommandSpec,
@@ -402,11 +397,8 @@ fn walk_special<Args: Arguments + ?Sized>(
         SpecialKeys::SortReadOnly => walk_sort(args, false, visit),
         SpecialKeys::Migrate => walk_migrate(args, visit),
         SpecialKeys::GeoRadius => walk_georadius(args, visit),
-        SpecialKeys::Counted {
-            count,
-            first,
-            destination,
-        } => walk_counted(args, count, first, destination, visit),
+        SpecialKeys::Counted(count) => walk_counted(args, count, visit),
+        SpecialKeys::CountedAndStored => walk_counted_and_stored(args, visit),
         SpecialKeys::None | SpecialKeys::Set | SpecialKeys::BitField => 0,
     }
 }
@@ -489,7 +481,7 @@ fn walk_migrate<Args: Arguments + ?Sized>(
     1
 }
 
-/// The index that is searched, then every destination, for the handler obeys the last STORE or STOREDIST.
+/// The index that is searched, then the destination: of several STORE and STOREDIST options the last one counts.
 fn walk_georadius<Args: Arguments + ?Sized>(
     args: &Args,
     visit: &mut impl FnMut(KeyPosition),
@@ -501,52 +493,60 @@ fn walk_georadius<Args: Arguments + ?Sized>(
         index: 1,
         flags: KeyFlags::RO.with(KeyFlags::ACCESS),
     });
-    let mut visited = 1;
+    let mut destination = None;
     let mut index = 5;
     while index + 1 < args.len() {
         let word = args.arg(index);
         if word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist") {
             index += 1;
-            visit(KeyPosition {
-                index,
-                flags: KeyFlags::OW.with(KeyFlags::UPDATE),
-            });
-            visited += 1;
+            destination = Some(index);
         }
         index += 1;
     }
-    visited
+    let Some(index) = destination else { return 1 };
+    visit(KeyPosition {
+        index,
+        flags: KeyFlags::OW.with(KeyFlags::UPDATE),
+    });
+    2
 }
 
 /// Keys whose number stands before them, followed by anything.
 fn walk_counted<Args: Arguments + ?Sized>(
     args: &Args,
     count: usize,
-    first: usize,
-    destination: usize,
     visit: &mut impl FnMut(KeyPosition),
 ) -> usize {
-    let Some(key_count) =
-        leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok())
-    else {
+    let first = count + 1;
+    let key_count =
+        leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
+    let Some(key_count @ 1..) = key_count else {
         return 0;
     };
-    if key_count == 0 || key_count > args.len().saturating_sub(first) {
+    if key_count > args.len().saturating_sub(first) {
         return 0;
     }
     let last = first + key_count - 1;
-    let visited = KeyRange {
+    KeyRange {
         first,
         last,
         step: 1,
         flags: KeyFlags::NONE,
     }
-    .visit(visit);
-    if destination == 0 {
-        return visited;
+    .visit(visit)
+}
+
+/// The same, then the destination.
+fn walk_counted_and_stored<Args: Arguments + ?Sized>(
+    args: &Args,
+    visit: &mut impl FnMut(KeyPosition),
+) -> usize {
+    let visited = walk_counted(args, 2, visit);
+    if visited == 0 {
+        return 0;
     }
     visit(KeyPosition {
-        index: destination,
+        index: 1,
         flags: KeyFlags::NONE,
     });
     visited + 1

@@ -27,11 +27,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("blmpop", -5, Group::List, "7.0.0")
         .flags(&[WRITE, BLOCKING])
         .keys(&[keys(2, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("O(N+M) for N keys and M elements returned")
         .summary("Pops elements of the first list that has any, waiting if necessary.")
         .args(&[
@@ -105,11 +101,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("lmpop", -4, Group::List, "7.0.0")
         .flags(&[WRITE])
         .keys(&[keys(1, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N+M) for N keys and M elements returned")
         .summary("Pops elements of the first list that has any.")
         .args(&[

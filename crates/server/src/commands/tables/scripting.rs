@@ -23,11 +23,7 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a Lua script.")
         .args(&[
@@ -41,11 +37,7 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(2, &[RO, ACCESS])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RO and access is the worst case.")])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a Lua script that must not write.")
         .args(&[
@@ -63,11 +55,7 @@ pub const TABLE: &[CommandSpec] = &[
             MAY_REPLICATE,
         ])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a cached Lua script, named by its SHA1 digest.")
         .args(&[
@@ -79,11 +67,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("evalsha_ro", -3, Group::Scripting, "7.0.0")
         .flags(&[READONLY, NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS])
         .keys(&[keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a cached Lua script that must not write, named by its SHA1 digest.")
         .args(&[
@@ -103,11 +87,7 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the function")
         .summary("Calls a function.")
         .args(&[
@@ -121,11 +101,7 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(2, &[RO, ACCESS])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RO and access is the worst case.")])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the function")
         .summary("Calls a function that must not write.")
         .args(&[

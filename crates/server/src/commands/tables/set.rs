@@ -46,11 +46,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("sintercard", -3, Group::Set, "7.0.0")
         .flags(&[READONLY])
         .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*M) at worst, for M sets of which the smallest has N members")
         .summary("Counts the members that sets have in common.")
         .args(&[

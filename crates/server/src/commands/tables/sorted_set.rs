@@ -12,11 +12,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("bzmpop", -5, Group::SortedSet, "7.0.0")
         .flags(&[WRITE, BLOCKING])
         .keys(&[keys(2, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(2))
         .complexity("O(K) + O(M*log(N)) for K keys and M members popped out of N")
         .summary("Pops members of the first sorted set that has any, waiting if necessary.")
         .args(&[
@@ -77,11 +73,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("zdiff", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
         .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(L + (N-K)log(N)) for L members in all, N in the first, K in the result")
         .summary("Computes which members of a sorted set are in none of the others.")
         .args(&[
@@ -95,11 +87,7 @@ pub const TABLE: &[CommandSpec] = &[
             keys(1, &[OW, UPDATE]),
             keys(2, &[RO, ACCESS]).counted(0, 1, 1),
         ])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 1,
-        })
+        .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(L + (N-K)log(N)) for L members in all, N in the first, K in the result")
         .summary("Stores those members of a sorted set that are in none of the others.")
         .args(&[
@@ -116,11 +104,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("zinter", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
         .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*K)+O(M*log(M)) for K sorted sets, the smallest of N, and M results")
         .summary("Computes which members sorted sets have in common.")
         .args(&[
@@ -142,11 +126,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("zintercard", -3, Group::SortedSet, "7.0.0")
         .flags(&[READONLY])
         .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*K) at worst, for K sorted sets of which the smallest has N members")
         .summary("Counts the members that sorted sets have in common.")
         .args(&[
@@ -160,11 +140,7 @@ pub const TABLE: &[CommandSpec] = &[
             keys(1, &[OW, UPDATE]),
             keys(2, &[RO, ACCESS]).counted(0, 1, 1),
         ])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 1,
-        })
+        .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N*K)+O(M*log(M)) for K sorted sets, the smallest of N, and M results")
         .summary("Stores the members that sorted sets have in common.")
         .args(&[
@@ -192,11 +168,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("zmpop", -4, Group::SortedSet, "7.0.0")
         .flags(&[WRITE])
         .keys(&[keys(1, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(K) + O(M*log(N)) for K keys and M members popped out of N")
         .summary("Pops members of the first sorted set that has any.")
         .args(&[
@@ -420,11 +392,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("zunion", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
         .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
-        .special_keys(SpecialKeys::Counted {
-            count: 1,
-            first: 2,
-            destination: 0,
-        })
+        .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N)+O(M*log(M)) for N members in all sorted sets together and M results")
         .summary("Computes the union of sorted sets.")
         .args(&[
@@ -449,11 +417,7 @@ pub const TABLE: &[CommandSpec] = &[
             keys(1, &[OW, UPDATE]),
             keys(2, &[RO, ACCESS]).counted(0, 1, 1),
         ])
-        .special_keys(SpecialKeys::Counted {
-            count: 2,
-            first: 3,
-            destination: 1,
-        })
+        .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N)+O(M log(M)) for N members in all sorted sets together and M results")
         .summary("Stores the union of sorted sets.")
         .args(&[
