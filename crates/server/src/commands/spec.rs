@@ -232,7 +232,6 @@ impl CommandSpec {
     /// Which procedure finds the keys when the specs cannot tell.
     pub const fn special_keys(mut self, procedure: SpecialKeys) -> CommandSpec {
         self.special_keys = procedure;
-        self.key_shape = KeyShape::Complex;
         self
     }
 

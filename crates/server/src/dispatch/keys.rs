@@ -254,7 +254,6 @@ impl KeyRange {
 /// The key spec does not describe these arguments completely.
 struct SpecFailed;
 
-#[cold]
 #[inline(never)]
 fn walk_specs<Args: Arguments + ?Sized>(
     spec: &CommandSpec,
