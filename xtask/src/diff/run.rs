@@ -34,17 +34,19 @@ pub struct SectionReport {
     pub differences: Vec<Difference>,
 }
 
-/// Runs `section` in `protocol` on empty servers.
+/// Runs `section` in `protocol` on empty servers. `trace` prints every answer of Valkey.
 pub fn section(
     servers: &mut Servers,
     section: &Section,
     protocol: u8,
+    trace: bool,
 ) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
     let mut run = Run {
         servers,
         protocol,
+        trace,
         clients: BTreeMap::from([(1, first)]),
         current: 1,
         bindings: Bindings::new(),
@@ -59,6 +61,7 @@ pub fn section(
 struct Run<'a> {
     servers: &'a mut Servers,
     protocol: u8,
+    trace: bool,
     clients: BTreeMap<u32, Client>,
     current: u32,
     bindings: Bindings,
@@ -133,6 +136,13 @@ impl Run<'_> {
 
     fn compare(&mut self, step: &Step, command: &str, answers: &Both<Answer>) {
         self.report.compared += 1;
+        if self.trace {
+            println!(
+                "{:5} {command}\n      {}",
+                step.line,
+                clipped(&answers.valkey.shown())
+            );
+        }
         if !answers_agree(&step.rules, answers) {
             let (weft, valkey) = shown_apart(&step.rules, answers);
             self.report.differences.push(Difference {
