@@ -33,7 +33,7 @@ impl Account {
     fn change(&mut self, by: i64) {
         self.check();
         self.amount += by;
-        self.copy = Box::new(self.amount);
+        *self.copy = self.amount;
         self.writes += 1;
     }
 }
