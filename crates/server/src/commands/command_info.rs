@@ -5,7 +5,7 @@
 
 use super::registry::{Command, Lookup, Registry};
 use super::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
-use crate::dispatch::keys::{Arguments, KeyPosition, walk};
+use crate::commands::keys::{Arguments, KeyPosition, walk};
 
 /// What a reply is written to. Maps and sets become flat arrays where the protocol does not know them.
 pub trait Sink {

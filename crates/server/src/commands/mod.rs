@@ -2,9 +2,11 @@
 
 use std::sync::OnceLock;
 
+pub mod command_info;
 pub mod context;
 pub mod expiry_argument;
 pub mod error;
+pub mod keys;
 pub mod registry;
 pub mod spec;
 pub mod string;

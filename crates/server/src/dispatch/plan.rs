@@ -12,7 +12,7 @@ use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
 use crate::keyspace::hash::KeyHasher;
 use crate::net::connection::Connection;
 
-use super::keys;
+use crate::commands::keys;
 use super::prefetch::Probe;
 
 /// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::tables::TABLES;
 use super::*;
-use crate::dispatch::keys::{KEY_SPECS_MAX, KeyShape, SpecialKeys};
+use crate::commands::keys::{KEY_SPECS_MAX, KeyShape, SpecialKeys};
 
 /// Every row with its container, if it is a subcommand.
 fn rows() -> Vec<(Option<&'static CommandSpec>, &'static CommandSpec)> {

@@ -8,7 +8,7 @@ use crate::commands::spec::{
     CommandSpec, Group, block, category, command, integer, key, keys, keys_after, keys_unknown,
     one_of, pattern, string, token, unix_time,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

@@ -8,7 +8,7 @@ use crate::commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use crate::commands::spec::{
     CommandSpec, Group, command, integer, key, keys, one_of, string, token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

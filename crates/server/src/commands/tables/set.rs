@@ -3,7 +3,7 @@
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
 use crate::commands::spec::{CommandSpec, Group, command, integer, key, keys, pattern, string};
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
