@@ -50,10 +50,14 @@ pub fn section(
         clients: BTreeMap::from([(1, first)]),
         current: 1,
         bindings: Bindings::new(),
+        silent: false,
         report: SectionReport::default(),
     };
     for step in &section.steps {
         run.step(step)?;
+        if run.silent {
+            break;
+        }
     }
     Ok(run.report)
 }
@@ -65,6 +69,8 @@ struct Run<'a> {
     clients: BTreeMap<u32, Client>,
     current: u32,
     bindings: Bindings,
+    /// A server owes an answer; what would come next belongs to another command.
+    silent: bool,
     report: SectionReport,
 }
 
@@ -127,7 +133,8 @@ impl Run<'_> {
                 });
                 self.bindings.insert(name.clone(), text);
             }
-            if matches!(answers.weft, Answer::Silent) || matches!(answers.valkey, Answer::Silent) {
+            if answers.weft == Answer::Silent || answers.valkey == Answer::Silent {
+                self.silent = true;
                 break;
             }
         }
