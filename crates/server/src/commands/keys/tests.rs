@@ -63,6 +63,12 @@ fn a_spec_that_fails_takes_the_keys_of_the_others_with_it() {
 }
 
 #[test]
+fn pfmerge_without_sources_still_has_its_destination() {
+    let keys = walked(row("pfmerge"), &words("pfmerge destination"));
+    assert_eq!(keys.iter().map(|key| key.index).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn counts_that_overflow_find_nothing() {
     for count in [
         "9223372036854775807",

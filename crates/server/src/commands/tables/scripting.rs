@@ -128,7 +128,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[WRITE, NOSCRIPT])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .complexity("O(1)")
-        .summary("Deletes a library with its functions.")
+        .summary("Drops a library together with its functions.")
         .args(&[string("library-name")]),
     command("dump", 2, Group::Scripting, "7.0.0")
         .flags(&[NOSCRIPT])
