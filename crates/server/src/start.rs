@@ -62,7 +62,7 @@ fn serve(config: Config) -> std::io::Result<()> {
     let server = Arc::new(Server {
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
         workers: (0..workers).map(|_| link()).collect(),
-        metrics: Metrics::new(seats, crate::commands::registry().len()),
+        metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
         lazyfree: LazyFree::start()?,
         background: jobs_in,

@@ -72,31 +72,31 @@ impl LeaseWord {
     /// Adds a reader unless a writer is in or announced.
     #[inline]
     pub(crate) fn try_read(&self) -> bool {
-        let mut seen = self.0.load(Relaxed);
-        while admits_reader(seen) {
-            match self
+        let seen = self.0.load(Relaxed);
+        let first_try = admits_reader(seen)
+            && self
                 .0
                 .compare_exchange_weak(seen, seen + READER, Acquire, Relaxed)
-            {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
-        }
-        self.count_refusal(seen);
-        false
+                .is_ok();
+        first_try || self.try_read_slowly()
     }
 
-    /// Rule C: a reader refused by an announcement alone takes one off it. Losing the race against another change of
-    /// the word skips the count, which only lengthens the announcement by that attempt; so it tries until it is told
-    /// that there is nothing left to count.
+    /// Settles what the first look did not: gets in, or is refused by a holder, or is refused by the announcement and
+    /// counts that (rule C). Each of these is one change of the word, so no refusal escapes the count.
     #[cold]
-    fn count_refusal(&self, mut seen: u32) {
-        while seen & WRITER == 0 && seen & PATIENCE != 0 {
-            match self
-                .0
-                .compare_exchange_weak(seen, seen - PATIENCE_ONE, Relaxed, Relaxed)
-            {
-                Ok(_) => return,
+    fn try_read_slowly(&self) -> bool {
+        let mut seen = self.0.load(Relaxed);
+        loop {
+            let admitted = admits_reader(seen);
+            let next = if admitted {
+                seen + READER
+            } else if seen & WRITER == 0 && seen & PATIENCE != 0 {
+                seen - PATIENCE_ONE
+            } else {
+                return false;
+            };
+            match self.0.compare_exchange_weak(seen, next, Acquire, Relaxed) {
+                Ok(_) => return admitted,
                 Err(now) => seen = now,
             }
         }

@@ -88,6 +88,14 @@ mod model {
 
     use loom::cell::{ConstPtr, MutPtr};
 
+    /// Runs a test once per interleaving with at most `preemptions` switches away from a running thread.
+    #[cfg(test)]
+    pub(crate) fn explore(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(scenario);
+    }
+
     /// In a model a spin lets another thread run.
     pub(crate) fn spin_loop() {
         loom::thread::yield_now();

@@ -9,12 +9,12 @@ pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: rule 7.
     unsafe {
-        core::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        core::arch::asm!("prefetcht0 [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: rule 7.
     unsafe {
-        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = address;
@@ -26,12 +26,12 @@ pub fn prefetch_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: rule 7.
     unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        core::arch::asm!("prefetchw [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: rule 7.
     unsafe {
-        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = address;

@@ -35,6 +35,7 @@
 //! @approx 5       numbers differ by up to 5    @unordered    elements in any order
 //! @lines          lines in any order           @fields       only the names in name:value lines
 //! @keys           only the names in a map      @mask a,b     not the values of these names
+//! @unordered-tables              maps, sets and arrays of aggregates in any order, at every depth
 //! @replies 3      so many replies (0: none)    @let name     keep the reply's text as $name
 //! ```
 //!
@@ -280,6 +281,7 @@ impl Parser {
             "error-code" => Rule::ErrorCode,
             "approx" => Rule::Approx(number(rest)?),
             "unordered" => Rule::Unordered,
+            "unordered-tables" => Rule::UnorderedTables,
             "lines" => Rule::UnorderedLines,
             "fields" => Rule::Fields,
             "keys" => Rule::Keys,

@@ -17,6 +17,8 @@ pub enum Rule {
     Approx(i64),
     /// The order of the elements; a map's values stay with their keys.
     Unordered,
+    /// The order of maps, sets and arrays of aggregates, at every depth.
+    UnorderedTables,
     /// The order of the lines of a text.
     UnorderedLines,
     /// The values in `name:value` and `name=value` lines, and the order of the lines.
@@ -66,6 +68,7 @@ fn reduce(rule: &Rule, reply: Reply) -> Reply {
             Reply { body, ..reply }
         }
         Rule::Unordered => unordered(&reply),
+        Rule::UnorderedTables => unordered_tables(&reply),
         Rule::UnorderedLines => map_lines(&reply, |line| line.to_string(), true),
         Rule::Fields => map_lines(&reply, field_names, true),
         Rule::Keys => keys(&reply),
@@ -108,6 +111,20 @@ fn unordered(reply: &Reply) -> Reply {
         kind: reply.kind,
         body,
     }
+}
+
+fn unordered_tables(reply: &Reply) -> Reply {
+    let Body::Items(items) = &reply.body else {
+        return reply.clone();
+    };
+    let items: Vec<Reply> = items.iter().map(unordered_tables).collect();
+    let aggregates = items.iter().all(|item| matches!(item.body, Body::Items(_)));
+    let sorted = aggregates || matches!(reply.kind, b'%' | b'~');
+    let reply = Reply {
+        kind: reply.kind,
+        body: Body::Items(items),
+    };
+    if sorted { unordered(&reply) } else { reply }
 }
 
 /// The keys of a map, or of an array in which keys and values alternate, in order.

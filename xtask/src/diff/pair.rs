@@ -60,10 +60,15 @@ impl Servers {
             weft: start(&binaries.weft, &binaries.weft_arguments)?,
             valkey: start(&binaries.valkey, &[])?,
         };
-        let control = Both {
+        let mut control = Both {
             weft: Connection::open(processes.weft.address)?,
             valkey: Connection::open(processes.valkey.address)?,
         };
+        let mut pairs = arguments.windows(2);
+        if let Some(pair) = pairs.find(|pair| pair[0] == "--requirepass") {
+            let command = words(&format!("AUTH {}", pair[1]));
+            control.map(|connection| connection.call(&command));
+        }
         Ok(Self {
             processes,
             control,

@@ -34,24 +34,30 @@ pub struct SectionReport {
     pub differences: Vec<Difference>,
 }
 
-/// Runs `section` in `protocol` on empty servers.
+/// Runs `section` in `protocol` on empty servers. `trace` prints every answer of Valkey.
 pub fn section(
     servers: &mut Servers,
     section: &Section,
     protocol: u8,
+    trace: bool,
 ) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
     let mut run = Run {
         servers,
         protocol,
+        trace,
         clients: BTreeMap::from([(1, first)]),
         current: 1,
         bindings: Bindings::new(),
+        silent: false,
         report: SectionReport::default(),
     };
     for step in &section.steps {
         run.step(step)?;
+        if run.silent {
+            break;
+        }
     }
     Ok(run.report)
 }
@@ -59,9 +65,12 @@ pub fn section(
 struct Run<'a> {
     servers: &'a mut Servers,
     protocol: u8,
+    trace: bool,
     clients: BTreeMap<u32, Client>,
     current: u32,
     bindings: Bindings,
+    /// A server owes an answer; what would come next belongs to another command.
+    silent: bool,
     report: SectionReport,
 }
 
@@ -124,7 +133,8 @@ impl Run<'_> {
                 });
                 self.bindings.insert(name.clone(), text);
             }
-            if matches!(answers.weft, Answer::Silent) || matches!(answers.valkey, Answer::Silent) {
+            if answers.weft == Answer::Silent || answers.valkey == Answer::Silent {
+                self.silent = true;
                 break;
             }
         }
@@ -133,6 +143,13 @@ impl Run<'_> {
 
     fn compare(&mut self, step: &Step, command: &str, answers: &Both<Answer>) {
         self.report.compared += 1;
+        if self.trace {
+            println!(
+                "{:5} {command}\n      {}",
+                step.line,
+                clipped(&answers.valkey.shown())
+            );
+        }
         if !answers_agree(&step.rules, answers) {
             let (weft, valkey) = shown_apart(&step.rules, answers);
             self.report.differences.push(Difference {

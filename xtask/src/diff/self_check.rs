@@ -49,6 +49,7 @@ fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> Plan {
         },
         filter: filter.to_string(),
         cases,
+        trace: false,
         seed: 1,
         seconds: 5,
         show: 10,

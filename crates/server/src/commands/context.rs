@@ -61,7 +61,7 @@ pub enum After {
     #[default]
     Nothing,
     /// Park the connection and ask all workers.
-    Ask(Box<dyn FnOnce((usize, u64, u64)) -> Question>),
+    Ask(Box<dyn FnOnce((usize, u64, u64)) -> Question + Send>),
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(BackgroundReply),
     /// A slot was leased by somebody else: run the command again in a later turn.

@@ -2,12 +2,15 @@
 
 use std::sync::OnceLock;
 
+pub mod command_info;
 pub mod context;
 pub mod database;
 pub mod dump;
 pub mod error;
 pub mod expire;
+pub mod expiry_argument;
 pub mod generic;
+pub mod keys;
 pub mod object;
 pub mod randomkey;
 pub mod scan;

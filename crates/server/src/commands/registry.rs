@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::spec::CommandSpec;
 use super::tables::TABLES;
-use crate::dispatch::keys::Arguments;
+use crate::commands::keys::Arguments;
 
 /// A command or subcommand that clients can use.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ pub use arg::{
 pub use bits::{Categories, Flags, KeyFlags, category, flag, key_flag};
 pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknown};
 
-use crate::dispatch::keys::{KeyShape, SpecialKeys};
+use crate::commands::keys::{KeyShape, SpecialKeys};
 
 /// The chapter of the documentation, and the table, that a command belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,7 +232,6 @@ impl CommandSpec {
     /// Which procedure finds the keys when the specs cannot tell.
     pub const fn special_keys(mut self, procedure: SpecialKeys) -> CommandSpec {
         self.special_keys = procedure;
-        self.key_shape = KeyShape::Complex;
         self
     }
 

@@ -65,7 +65,7 @@ pub fn admit(
 
 /// The error of a request that names no command, or names one with a wrong number of arguments.
 pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
-    match commands.lookup(args) {
+    match commands.lookup(&args) {
         Lookup::Found(command) => {
             let mut text = b"ERR wrong number of arguments for '".to_vec();
             text.extend_from_slice(command.full_name.as_bytes());

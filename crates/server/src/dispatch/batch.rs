@@ -70,11 +70,11 @@ fn run_until_exclusive(
         if !is_runnable(connection) {
             continue;
         }
-        let Kind::Command(command) = plan.kind else {
+        let Kind::Command(command, binding) = plan.kind else {
             refuse(thread, plan, &plans.ranges, connection);
             continue;
         };
-        if command.handler.mode == Mode::Exclusive {
+        if binding.mode == Mode::Exclusive {
             return index;
         }
         if !admitted(thread, plan, &plans.ranges, connection) {
@@ -83,6 +83,7 @@ fn run_until_exclusive(
         let request = Request {
             plan,
             command,
+            binding,
             ranges: &plans.ranges,
         };
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
@@ -104,7 +105,7 @@ fn run_one_exclusive(
     index: usize,
 ) {
     let plan = &plans.list[index];
-    let Kind::Command(command) = plan.kind else {
+    let Kind::Command(command, binding) = plan.kind else {
         return;
     };
     let Some(connection) = connections.connection(plan.token) else {
@@ -116,6 +117,7 @@ fn run_one_exclusive(
     let request = Request {
         plan,
         command,
+        binding,
         ranges: &plans.ranges,
     };
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
@@ -137,7 +139,7 @@ fn is_runnable(connection: &Connection) -> bool {
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
 fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
-    let Kind::Command(command) = plan.kind else {
+    let Kind::Command(command, _) = plan.kind else {
         return false;
     };
     let admission = admit(
@@ -179,11 +181,11 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
             reply_error(thread, connection, &CommandError::bytes(text));
             connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
         }
-        Kind::Unknown | Kind::Command(_) => {
+        Kind::Unknown | Kind::Command(..) => {
             let commands = crate::commands::registry();
             let args = args_of(plan, ranges, &connection.input);
             let error = explain_unknown(commands, args);
-            if let crate::commands::registry::Lookup::Found(command) = commands.lookup(args) {
+            if let crate::commands::registry::Lookup::Found(command) = commands.lookup(&args) {
                 thread.server.metrics.rejected(thread.seat, command.id as usize);
             }
             reply_error(thread, connection, &error);

@@ -84,6 +84,8 @@ pub struct Request<'a> {
     pub plan: &'a Plan,
     /// The command.
     pub command: &'static Command<Binding>,
+    /// Its handler.
+    pub binding: Binding,
     /// Arguments of the whole batch.
     pub ranges: &'a [weft_resp::ArgRange],
 }
@@ -100,7 +102,7 @@ pub enum Outcome {
 
 /// Takes the leases that the keys need: all, or none.
 fn lease<'p>(
-    pass: &Pass<'p>,
+    pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],
     order: &mut Vec<(u16, bool, u32)>,
     many: &mut Vec<Lease<'p>>,
@@ -143,7 +145,7 @@ fn lease<'p>(
 }
 
 #[inline]
-fn lease_one<'p>(pass: &Pass<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
+fn lease_one<'p>(pass: &'p Pass<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
     let held = if write {
         pass.write_spinning(slot).map(Lease::Write)
     } else {
@@ -158,7 +160,7 @@ fn lease_one<'p>(pass: &Pass<'p>, slot: usize, write: bool, failures: u32) -> Op
 /// Runs a plan under leases.
 pub fn run_leased<'p>(
     thread: &mut Thread,
-    pass: &Pass<'p>,
+    pass: &'p Pass<'p>,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
@@ -172,7 +174,7 @@ pub fn run_leased<'p>(
                 None => return Outcome::Contended,
             }
         }
-        keys => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
+        _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
             Some(()) => Held::Many(many),
             None => return Outcome::Contended,
         },
@@ -194,7 +196,7 @@ pub fn run_exclusive(
 
 fn run<'p>(
     thread: &mut Thread,
-    pass: Option<&Pass<'p>>,
+    pass: Option<&'p Pass<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
     held: Held<'_, 'p>,
@@ -246,7 +248,7 @@ fn run<'p>(
         now_ms: thread.now_ms,
         after: After::Nothing,
     };
-    let result = (command.handler.run)(&mut context);
+    let result = (request.binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
     // The leases end here.
     drop(context);

@@ -11,7 +11,6 @@ pub mod admit;
 pub mod batch;
 pub mod effects;
 pub mod execute;
-pub mod keys;
 pub mod plan;
 pub mod prefetch;
 pub mod tunables;

@@ -12,7 +12,7 @@ use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
 use crate::keyspace::hash::KeyHasher;
 use crate::net::connection::Connection;
 
-use super::keys;
+use crate::commands::keys;
 use super::prefetch::Probe;
 
 /// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.
@@ -22,7 +22,7 @@ pub const REQUESTS_A_TURN: usize = 64;
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// A command that exists, with an acceptable number of arguments.
-    Command(&'static Command<Binding>),
+    Command(&'static Command<Binding>, Binding),
     /// Anything else that is well-formed; the error is made when its turn comes.
     Unknown,
     /// Bytes that are no request.
@@ -170,9 +170,13 @@ impl Planner<'_> {
     ) {
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
-        let kind = match self.commands.lookup(args) {
-            Lookup::Found(command) if command.spec.accepts_arg_count(args.len()) => {
-                let exclusive = command.handler.mode == Mode::Exclusive;
+        let kind = match self.commands.lookup(&args) {
+            Lookup::Found(command @ Command {
+                handler: Some(binding),
+                ..
+            }) if command.spec.accepts_arg_count(args.len()) => {
+                let binding = *binding;
+                let exclusive = binding.mode == Mode::Exclusive;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash(args.at(position.index));
                     plans.keys.push(PlannedKey {
@@ -183,7 +187,7 @@ impl Planner<'_> {
                         lease: 0,
                     });
                 });
-                Kind::Command(command)
+                Kind::Command(command, binding)
             }
             _ => Kind::Unknown,
         };

@@ -81,7 +81,7 @@ impl Effects {
     /// Keeps freed memory until the leases have ended.
     #[inline]
     pub fn discard(&mut self, garbage: Garbage<Value>) {
-        if !garbage.is_empty() {
+        if !garbage.is_none() {
             self.garbage.push(garbage);
         }
     }

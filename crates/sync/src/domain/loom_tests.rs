@@ -1,1 +1,165 @@
+//! Leases and the exclusive in every interleaving; loom checks each access to a cell's data.
 
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{Domain, Seat};
+use crate::loom::explore;
+
+type Counts = Domain<(), (usize, usize)>;
+type CountsSeat = Seat<(), (usize, usize)>;
+
+fn counts(cells: usize, seats: usize) -> Arc<Counts> {
+    Arc::new(Domain::new(cells, seats, |_| ((), (0, 0))))
+}
+
+fn spawn<R: 'static>(
+    domain: &Arc<Counts>,
+    work: impl FnOnce(CountsSeat) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let seat = domain.join().unwrap();
+    thread::spawn(move || work(seat))
+}
+
+/// One try to raise both halves of a cell; says whether it got in.
+fn try_raise(seat: &mut CountsSeat, cell: usize) -> usize {
+    let pass = seat.enter();
+    let Some(mut lease) = pass.try_write(cell) else {
+        return 0;
+    };
+    lease.0 += 1;
+    lease.1 += 1;
+    1
+}
+
+/// One try to read a cell, whose halves no reader may see apart.
+fn try_look(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
+    let pass = seat.enter();
+    let lease = pass.try_read(cell)?;
+    assert_eq!(lease.0, lease.1);
+    Some(lease.0)
+}
+
+#[test]
+fn writers_exclude_each_other_and_see_each_others_work() {
+    explore(4, || {
+        let domain = counts(1, 3);
+        let other = spawn(&domain, |mut seat| {
+            try_raise(&mut seat, 0) + try_raise(&mut seat, 0)
+        });
+        let mut seat = domain.join().unwrap();
+        let raised = try_raise(&mut seat, 0) + try_raise(&mut seat, 0);
+        let all = raised + other.join().unwrap();
+        assert!(all >= 2, "one of two rivals always gets in");
+        assert_eq!(try_look(&mut seat, 0), Some(all));
+    });
+}
+
+#[test]
+fn a_reader_never_sees_half_a_write() {
+    explore(4, || {
+        let domain = counts(1, 3);
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let (first, second) = (try_look(&mut seat, 0), try_look(&mut seat, 0));
+        if let (Some(first), Some(second)) = (first, second) {
+            assert!(first <= second);
+        }
+        let raised = writer.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}
+
+#[test]
+fn two_readers_and_a_writer_keep_apart() {
+    explore(2, || {
+        let domain = counts(1, 3);
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let reader = spawn(&domain, |mut seat| try_look(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let _ = try_look(&mut seat, 0);
+        reader.join().unwrap();
+        let raised = writer.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}
+
+#[test]
+fn readers_never_refuse_each_other() {
+    explore(4, || {
+        let domain = counts(1, 2);
+        let other = spawn(&domain, |mut seat| try_look(&mut seat, 0).is_some());
+        let mut seat = domain.join().unwrap();
+        assert!(try_look(&mut seat, 0).is_some());
+        assert!(other.join().unwrap());
+    });
+}
+
+#[test]
+fn an_announced_writer_gets_in_before_new_readers() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let mut seat = domain.join().unwrap();
+        let pass = seat.enter();
+        let reading = pass.try_read(0).unwrap();
+        let writer = spawn(&domain, |mut seat| {
+            let pass = seat.enter();
+            let Some(mut lease) = pass.try_write(0) else {
+                pass.announce_writer(0);
+                return false;
+            };
+            *lease = (1, 1);
+            true
+        });
+        drop(reading);
+        let wrote = writer.join().unwrap();
+        if wrote {
+            assert_eq!(*pass.try_read(0).unwrap(), (1, 1));
+        } else {
+            assert!(
+                pass.try_read(0).is_none(),
+                "the announcement outlives the reader"
+            );
+            assert!(pass.try_write(0).is_some(), "and any writer answers it");
+            assert!(pass.try_read(0).is_some());
+        }
+    });
+}
+
+#[test]
+fn a_batch_with_leases_and_the_exclusive_exclude_each_other() {
+    explore(3, || {
+        let domain = counts(2, 2);
+        let batch = spawn(&domain, |mut seat| {
+            let pass = seat.enter();
+            let (mut from, mut to) = (pass.try_write(0).unwrap(), pass.try_write(1).unwrap());
+            from.0 += 1;
+            to.0 += 1;
+        });
+        let mut seat = domain.join().unwrap();
+        {
+            let mut alone = seat.exclusive();
+            assert_eq!(
+                alone.cell(0),
+                alone.cell(1),
+                "the batch is done or has not begun"
+            );
+            alone.iter_mut().for_each(|cell| cell.0 += 10);
+        }
+        batch.join().unwrap();
+        assert_eq!(*seat.exclusive().cell(1), (11, 0));
+    });
+}
+
+#[test]
+fn two_exclusives_take_turns() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let other = spawn(&domain, |mut seat| seat.exclusive().cell_mut(0).0 += 1);
+        let mut seat = domain.join().unwrap();
+        seat.exclusive().cell_mut(0).0 += 1;
+        other.join().unwrap();
+        assert_eq!(seat.exclusive().cell(0).0, 2);
+    });
+}

@@ -1,1 +1,158 @@
+//! The gate with real threads: seats, misuse, sleeping, taking turns.
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use super::Gate;
+
+/// Time enough for a thread to fall asleep where it is expected to.
+const NAP: Duration = Duration::from_millis(30);
+
+#[test]
+fn seats_are_taken_lowest_first_and_given_back() {
+    let gate = Gate::new(2);
+    assert_eq!(
+        (gate.take_seat(), gate.take_seat(), gate.take_seat()),
+        (Some(0), Some(1), None)
+    );
+    gate.return_seat(0);
+    assert_eq!((gate.take_seat(), gate.take_seat()), (Some(0), None));
+}
+
+#[test]
+fn a_seat_given_back_inside_is_outside_afterwards() {
+    let gate = Gate::new(2);
+    let (leaked, own) = (gate.take_seat().unwrap(), gate.take_seat().unwrap());
+    gate.enter(leaked);
+    gate.return_seat(leaked);
+    gate.close(own);
+    gate.open();
+}
+
+#[test]
+#[should_panic(expected = "enters twice")]
+fn entering_twice_is_refused() {
+    let gate = Gate::new(1);
+    gate.enter(0);
+    gate.enter(0);
+}
+
+#[test]
+#[should_panic(expected = "leaves twice")]
+fn leaving_twice_is_refused() {
+    let gate = Gate::new(1);
+    gate.enter(0);
+    gate.leave(0);
+    gate.leave(0);
+}
+
+#[test]
+#[should_panic(expected = "would wait for itself")]
+fn closing_from_inside_is_refused() {
+    let gate = Gate::new(1);
+    gate.enter(0);
+    gate.close(0);
+}
+
+#[test]
+fn a_closer_sleeps_until_the_last_seat_is_out_and_the_seats_inside_hear_of_it() {
+    let gate = Gate::new(3);
+    let inside = AtomicUsize::new(2);
+    gate.enter(0);
+    gate.enter(1);
+    assert!(!gate.is_closing(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            gate.close(2);
+            assert_eq!(inside.load(SeqCst), 0);
+            gate.open();
+        });
+        for seat in [0, 1] {
+            while !gate.is_closing(seat) {
+                thread::yield_now();
+            }
+            thread::sleep(NAP);
+            inside.fetch_sub(1, SeqCst);
+            gate.leave(seat);
+        }
+    });
+    gate.enter(0);
+    assert!(!gate.is_closing(0));
+}
+
+#[test]
+fn who_finds_the_gate_closed_sleeps_until_it_opens() {
+    let gate = Gate::new(3);
+    let entered = AtomicUsize::new(0);
+    gate.close(0);
+    thread::scope(|scope| {
+        for seat in [1, 2] {
+            let (gate, entered) = (&gate, &entered);
+            scope.spawn(move || {
+                gate.enter(seat);
+                entered.fetch_add(1, SeqCst);
+                gate.leave(seat);
+            });
+        }
+        thread::sleep(NAP);
+        assert_eq!(entered.load(SeqCst), 0);
+        gate.open();
+    });
+    assert_eq!(entered.load(SeqCst), 2);
+}
+
+#[test]
+fn a_stream_of_closers_lets_the_sleepers_in_between() {
+    let gate = Gate::new(3);
+    let entered = AtomicUsize::new(0);
+    gate.close(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            gate.enter(1);
+            entered.store(1, SeqCst);
+            gate.leave(1);
+        });
+        // A sleeper shows in the waiting room before the next closer asks.
+        while crate::loom::lock(&gate.room).sleepers == 0 {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            gate.close(2);
+            assert_eq!(
+                entered.load(SeqCst),
+                1,
+                "who slept through the first closing entered before the second"
+            );
+            gate.open();
+        });
+        while crate::loom::lock(&gate.room).next_ticket < 2 {
+            thread::yield_now();
+        }
+        gate.open();
+    });
+}
+
+#[test]
+fn closers_are_served_in_order_of_arrival() {
+    const CLOSERS: usize = 6;
+    let gate = Gate::new(CLOSERS + 1);
+    let served = AtomicUsize::new(1);
+    gate.close(0);
+    thread::scope(|scope| {
+        for seat in 1..=CLOSERS {
+            let (gate, served) = (&gate, &served);
+            scope.spawn(move || {
+                gate.close(seat);
+                assert_eq!(served.fetch_add(1, SeqCst), seat);
+                gate.open();
+            });
+            while crate::loom::lock(&gate.room).next_ticket <= seat as u64 {
+                thread::yield_now();
+            }
+        }
+        gate.open();
+    });
+    assert_eq!(served.load(SeqCst), CLOSERS + 1);
+}

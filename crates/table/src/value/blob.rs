@@ -100,6 +100,12 @@ impl Deref for Blob {
     }
 }
 
+impl AsRef<[u8]> for Blob {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl From<Vec<u8>> for Blob {
     /// Takes over the vector's allocation.
     fn from(bytes: Vec<u8>) -> Self {

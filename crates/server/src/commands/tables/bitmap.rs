@@ -5,7 +5,7 @@ use crate::commands::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE, VARIABLE_FLAGS
 use crate::commands::spec::{
     CommandSpec, Group, block, command, integer, key, keys, one_of, string, token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

@@ -198,7 +198,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, STALE])
         .tips(&["nondeterministic_output"])
         .complexity("O(N) for N replicas")
-        .summary("Lists the replicas of a primary.")
+        .summary("Tells which nodes replicate a primary.")
         .args(&[string("node-id")]),
     command("replicate", -3, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
@@ -228,7 +228,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
     command("set-config-epoch", 3, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
         .complexity("O(1)")
-        .summary("Sets the configuration epoch of a new node.")
+        .summary("Gives a new node its configuration epoch.")
         .args(&[integer("config-epoch")]),
     command("setslot", -4, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING, MAY_REPLICATE])
@@ -264,7 +264,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, STALE])
         .tips(&["nondeterministic_output"])
         .complexity("O(N) for N replicas")
-        .summary("Lists the replicas of a primary.")
+        .summary("Tells which nodes replicate a primary.")
         .deprecated("5.0.0", "`CLUSTER REPLICAS`")
         .args(&[string("node-id")]),
     command("slot-stats", -4, Group::Cluster, "8.0.0")

@@ -60,7 +60,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("quit", -1, Group::Connection, "1.0.0")
         .flags(&[NOSCRIPT, LOADING, STALE, FAST, NO_AUTH, ALLOW_BUSY])
         .complexity("O(1)")
-        .summary("Closes this connection."),
+        .summary("Ends this connection."),
     command("reset", 1, Group::Connection, "6.2.0")
         .flags(&[NOSCRIPT, LOADING, STALE, FAST, NO_AUTH, ALLOW_BUSY])
         .complexity("O(1)")
@@ -87,7 +87,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
     command("getname", 2, Group::Connection, "2.6.9")
         .flags(&[NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
         .complexity("O(1)")
-        .summary("Tells the name of this connection."),
+        .summary("Tells what this connection is called."),
     command("getredir", 2, Group::Connection, "6.0.0")
         .flags(&[NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
         .complexity("O(1)")

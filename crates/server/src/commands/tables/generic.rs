@@ -8,7 +8,7 @@ use crate::commands::spec::{
     CommandSpec, Group, block, category, command, integer, key, keys, keys_after, keys_unknown,
     one_of, pattern, string, token, unix_time,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -16,7 +16,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[WRITE, DENYOOM])
         .keys(&[keys(1, &[RO, ACCESS]), keys(2, &[OW, UPDATE])])
         .complexity("O(N) at worst for a collection of N elements, O(1) for a string")
-        .summary("Copies the value of one key to another.")
+        .summary("Duplicates the value of a key under another one.")
         .args(&[
             key("source", 0),
             key("destination", 1),
@@ -98,7 +98,7 @@ pub const TABLE: &[CommandSpec] = &[
         .categories(&[category::DANGEROUS])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
         .complexity("O(N) for N keys in the database, with keys and pattern of bounded length")
-        .summary("Lists all keys that match a pattern.")
+        .summary("Lists the keys whose names match a pattern.")
         .args(&[pattern("pattern")]),
     command("migrate", -6, Group::Generic, "2.6.0")
         .flags(&[WRITE])
@@ -149,7 +149,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[WRITE, FAST])
         .keys(&[keys(1, &[RW, ACCESS, UPDATE])])
         .complexity("O(1)")
-        .summary("Moves a key to another database.")
+        .summary("Carries a key over to another database.")
         .args(&[key("key", 0), integer("db")]),
     command("object", -2, Group::Generic, "2.2.3")
         .categories_without_group(&[])
@@ -160,7 +160,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[WRITE, FAST])
         .keys(&[keys(1, &[RW, UPDATE])])
         .complexity("O(1)")
-        .summary("Removes the expiry of a key.")
+        .summary("Makes a key stay for good, dropping its expiry.")
         .args(&[key("key", 0)]),
     command("pexpire", -3, Group::Generic, "2.6.0")
         .flags(&[WRITE, FAST])

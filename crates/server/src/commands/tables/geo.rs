@@ -6,7 +6,7 @@ use crate::commands::spec::{
     CommandSpec, Group, block, command, double, integer, key, keys, keys_after, one_of, string,
     token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

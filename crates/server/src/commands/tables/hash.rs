@@ -346,7 +346,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[READONLY, FAST])
         .keys(&[keys(1, &[RO])])
         .complexity("O(1)")
-        .summary("Tells the length of the value of a field in bytes.")
+        .summary("Measures the value of a field in bytes.")
         .args(&[key("key", 0), string("field")]),
     command("httl", -5, Group::Hash, "9.0.0")
         .flags(&[READONLY, FAST])

@@ -5,7 +5,7 @@ use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::commands::spec::{
     CommandSpec, Group, command, double, integer, key, keys, one_of, string, token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -68,7 +68,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[WRITE, DENYOOM])
         .keys(&[keys(1, &[RW, INSERT])])
         .complexity("O(N) for a pivot that is N elements from the head")
-        .summary("Inserts an element before or after another one.")
+        .summary("Puts an element next to another one, before or after it.")
         .args(&[
             key("key", 0),
             one_of(
@@ -82,7 +82,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[READONLY, FAST])
         .keys(&[keys(1, &[RO])])
         .complexity("O(1)")
-        .summary("Tells the length of a list.")
+        .summary("Counts the elements of a list.")
         .args(&[key("key", 0)]),
     command("lmove", 5, Group::List, "6.2.0")
         .flags(&[WRITE, DENYOOM])

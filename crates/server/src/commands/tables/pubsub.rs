@@ -14,7 +14,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("publish", 3, Group::PubSub, "2.0.0")
         .flags(&[PUBSUB, LOADING, STALE, FAST, MAY_REPLICATE])
         .complexity("O(N+M) for N subscribers of the channel and M patterns of anybody")
-        .summary("Sends a message to a channel.")
+        .summary("Delivers a message to the subscribers of a channel.")
         .args(&[string("channel"), string("message")]),
     command("pubsub", -2, Group::PubSub, "2.8.0")
         .categories_without_group(&[])
@@ -30,7 +30,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[PUBSUB, LOADING, STALE, FAST, MAY_REPLICATE])
         .keys(&[keys(1, &[NOT_KEY])])
         .complexity("O(N) for N subscribers of the shard channel")
-        .summary("Sends a message to a shard channel.")
+        .summary("Delivers a message to the subscribers of a shard channel.")
         .args(&[string("shardchannel"), string("message")]),
     command("ssubscribe", -2, Group::PubSub, "7.0.0")
         .flags(&[PUBSUB, NOSCRIPT, LOADING, STALE])

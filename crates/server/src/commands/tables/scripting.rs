@@ -8,7 +8,7 @@ use crate::commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use crate::commands::spec::{
     CommandSpec, Group, command, integer, key, keys, one_of, string, token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -128,7 +128,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[WRITE, NOSCRIPT])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .complexity("O(1)")
-        .summary("Deletes a library with its functions.")
+        .summary("Drops a library together with its functions.")
         .args(&[string("library-name")]),
     command("dump", 2, Group::Scripting, "7.0.0")
         .flags(&[NOSCRIPT])

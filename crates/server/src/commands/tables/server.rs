@@ -127,7 +127,7 @@ pub const TABLE: &[CommandSpec] = &[
         .categories(&[category::ADMIN, category::DANGEROUS])
         .tips(&["nondeterministic_output"])
         .complexity("O(1)")
-        .summary("Tells the Unix time of the last successful save."),
+        .summary("Tells when the last save succeeded, as a Unix time."),
     command("latency", -2, Group::Server, "2.8.13")
         .complexity("Depends on the subcommand")
         .summary("Groups the commands about latency events.")
@@ -272,7 +272,7 @@ const ACL_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .complexity("O(1), amortized, for an ordinary user")
-        .summary("Deletes users and closes their connections.")
+        .summary("Removes users and disconnects them.")
         .args(&[string("username").multiple()]),
     command("dryrun", -4, Group::Server, "7.0.0")
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
@@ -478,7 +478,7 @@ const CONFIG_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .complexity("O(1)")
-        .summary("Resets the statistics."),
+        .summary("Sets the statistics back to zero."),
     command("rewrite", 2, Group::Server, "2.8.0")
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
@@ -613,7 +613,7 @@ const MODULE_SUBCOMMANDS: &[CommandSpec] = &[
     command("load", -3, Group::Server, "4.0.0")
         .flags(&[ADMIN, NOSCRIPT, NO_ASYNC_LOADING, PROTECTED])
         .complexity("O(1)")
-        .summary("Loads a module.")
+        .summary("Adds a module to the running server.")
         .args(&[string("path"), string("arg").optional().multiple()]),
     command("loadex", -3, Group::Server, "7.0.0")
         .flags(&[ADMIN, NOSCRIPT, NO_ASYNC_LOADING, PROTECTED])
@@ -631,7 +631,7 @@ const MODULE_SUBCOMMANDS: &[CommandSpec] = &[
     command("unload", 3, Group::Server, "4.0.0")
         .flags(&[ADMIN, NOSCRIPT, NO_ASYNC_LOADING, PROTECTED])
         .complexity("O(1)")
-        .summary("Unloads a module.")
+        .summary("Takes a module out of the running server.")
         .args(&[string("name")]),
 ];
 

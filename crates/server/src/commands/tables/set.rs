@@ -3,7 +3,7 @@
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
 use crate::commands::spec::{CommandSpec, Group, command, integer, key, keys, pattern, string};
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -86,7 +86,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[WRITE, FAST])
         .keys(&[keys(1, &[RW, ACCESS, DELETE]), keys(2, &[RW, INSERT])])
         .complexity("O(1)")
-        .summary("Moves a member from one set to another.")
+        .summary("Takes a member out of one set and puts it into another.")
         .args(&[key("source", 0), key("destination", 1), string("member")]),
     command("spop", -2, Group::Set, "1.0.0")
         .flags(&[WRITE, FAST])

@@ -5,7 +5,7 @@ use crate::commands::spec::key_flag::{ACCESS, DELETE, OW, RO, RW, UPDATE};
 use crate::commands::spec::{
     CommandSpec, Group, block, command, double, integer, key, keys, one_of, pattern, string, token,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

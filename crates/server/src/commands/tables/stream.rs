@@ -251,7 +251,7 @@ const XGROUP_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[WRITE, DENYOOM])
         .keys(&[keys(2, &[RW, INSERT])])
         .complexity("O(1)")
-        .summary("Creates a consumer group.")
+        .summary("Sets up a consumer group on a stream.")
         .history(&[("7.0.0", "Option `ENTRIESREAD`.")])
         .args(&[
             key("key", 0),
@@ -267,19 +267,19 @@ const XGROUP_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[WRITE, DENYOOM])
         .keys(&[keys(2, &[RW, INSERT])])
         .complexity("O(1)")
-        .summary("Creates a consumer in a group.")
+        .summary("Adds a consumer to a group.")
         .args(&[key("key", 0), string("group"), string("consumer")]),
     command("delconsumer", 5, Group::Stream, "5.0.0")
         .flags(&[WRITE])
         .keys(&[keys(2, &[RW, DELETE])])
         .complexity("O(1)")
-        .summary("Deletes a consumer of a group.")
+        .summary("Takes a consumer out of a group.")
         .args(&[key("key", 0), string("group"), string("consumer")]),
     command("destroy", 4, Group::Stream, "5.0.0")
         .flags(&[WRITE])
         .keys(&[keys(2, &[RW, DELETE])])
         .complexity("O(N) for N pending entries of the group")
-        .summary("Deletes a consumer group.")
+        .summary("Drops a consumer group with its pending entries.")
         .args(&[key("key", 0), string("group")]),
     command("help", 2, Group::Stream, "5.0.0")
         .flags(&[LOADING, STALE])

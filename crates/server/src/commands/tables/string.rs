@@ -8,7 +8,7 @@ use crate::commands::spec::{
     CommandSpec, Group, block, command, double, integer, key, keys, one_of, string, token,
     unix_time,
 };
-use crate::dispatch::keys::SpecialKeys;
+use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[

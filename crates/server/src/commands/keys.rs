@@ -37,6 +37,18 @@ impl<Word: AsRef<[u8]>> Arguments for [Word] {
     }
 }
 
+impl Arguments for weft_resp::Args<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        weft_resp::Args::len(*self)
+    }
+
+    #[inline]
+    fn arg(&self, index: usize) -> &[u8] {
+        self.at(index)
+    }
+}
+
 /// One key found among the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPosition {
@@ -131,7 +143,7 @@ pub enum SpecialKeys {
     SortReadOnly,
     /// MIGRATE: one key, or everything after KEYS.
     Migrate,
-    /// GEORADIUS and GEORADIUSBYMEMBER: the index, and the destinations of STORE and STOREDIST.
+    /// GEORADIUS and GEORADIUSBYMEMBER: the index, and the destination of STORE or STOREDIST.
     GeoRadius,
     /// Keys after their count, for a count that the specs refuse as malformed but that begins with digits. Tells which
     /// argument holds the count.
@@ -242,7 +254,6 @@ impl KeyRange {
 /// The key spec does not describe these arguments completely.
 struct SpecFailed;
 
-#[cold]
 #[inline(never)]
 fn walk_specs<Args: Arguments + ?Sized>(
     spec: &CommandSpec,
@@ -267,7 +278,9 @@ fn walk_specs<Args: Arguments + ?Sized>(
     ranges.into_iter().map(|range| range.visit(visit)).sum()
 }
 
-/// The arguments that `spec` describes; an empty range if its keyword is not among them.
+/// The arguments that `spec` describes; an empty range if its keyword is not among them, or if it goes on to the end
+/// and no argument is left. (PFMERGE without sources still creates its destination, which must be leased and permitted.
+/// Valkey's walker finds no key at all there.)
 fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRange, SpecFailed> {
     let count = args.len() as i64;
     let begin = match spec.begin {
@@ -282,6 +295,7 @@ fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRa
         BeginSearch::Unknown => return Err(SpecFailed),
     };
     let (first, last, step) = match spec.find {
+        FindKeys::Range { last: ..0, .. } if begin == count => return Ok(KeyRange::NONE),
         FindKeys::Range { last, step, limit } => {
             (begin, range_end(begin, last, limit, count), step)
         }

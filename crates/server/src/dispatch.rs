@@ -1,3 +1,0 @@
-//! From a parsed request to its execution.
-
-pub mod keys;

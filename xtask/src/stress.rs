@@ -1,0 +1,141 @@
+//! `cargo xtask stress`: many workers, hundreds of connections, and invariants that must hold meanwhile.
+//!
+//! Each scenario has keys of its own, so that its invariant can be checked while all others run:
+//!
+//! ```text
+//! groups    MSET and DEL of whole groups    MGET sees a group whole or not at all
+//! claims    MSETNX of whole groups          one winner, whose value is in every key
+//! tokens    RENAMENX, COPY+DEL, MOVE        as many tokens at the end as at the start, none twice
+//! counters  INCR, DECRBY, transfers         the sum is what was added
+//! stayers   SCAN and KEYS beside churn      every key that stayed is returned
+//! expiring  EXPIRE, PEXPIRE, GETEX          no key is seen after its time
+//! flushed   FLUSHDB of a database           DBSIZE is 0 right after, seen from the same connection
+//! hostile   CLIENT KILL, CONFIG SET, half frames, disconnects    the server lives and answers
+//! ```
+
+mod client;
+mod scenarios;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::options::Options;
+use crate::server_process::ServerProcess;
+use client::Client;
+use scenarios::SCENARIOS;
+
+/// How long a scenario may wait for one reply before the server counts as hanging.
+const HANG: Duration = Duration::from_secs(30);
+
+/// What the threads of a run share.
+pub struct Run {
+    address: std::net::SocketAddr,
+    stop: AtomicBool,
+    commands: AtomicU64,
+    failures: Mutex<Vec<String>>,
+    seed: u64,
+}
+
+impl Run {
+    /// Whether the scenarios go on.
+    pub fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes a broken invariant and ends the run.
+    pub fn fail(&self, story: String) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Ok(mut failures) = self.failures.lock() {
+            failures.push(story);
+        }
+    }
+
+    /// A connection; those that CLIENT KILL cut are replaced by new ones.
+    pub fn connect(&self) -> Result<Client, String> {
+        Client::connect(self.address, HANG)
+    }
+
+    /// Counts commands, for the report.
+    pub fn count(&self, commands: u64) {
+        self.commands.fetch_add(commands, Ordering::Relaxed);
+    }
+}
+
+/// Runs the stress: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`.
+pub fn main(words: &[String]) -> Result<(), String> {
+    let options = Options::parse(words, &["server", "seconds", "workers", "seed"], &[])?;
+    let server = options.text("server").map_or_else(
+        || crate::workspace::root().join("target/release/weft-server"),
+        PathBuf::from,
+    );
+    let seconds = options.number("seconds", 45)?;
+    let workers: Vec<u32> = match options.number("workers", 0)? {
+        0 => vec![64, 8],
+        workers => vec![workers],
+    };
+    let seed = options.number("seed", fastrand::u64(..))?;
+    println!("seed {seed}");
+    for workers in workers {
+        run(&server, workers, Duration::from_secs(seconds), seed)?;
+    }
+    Ok(())
+}
+
+fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(), String> {
+    let arguments = ["--io-threads".to_owned(), workers.to_string()];
+    let mut server = ServerProcess::start(binary, &arguments)?;
+    let run = Arc::new(Run {
+        address: server.address,
+        stop: AtomicBool::new(false),
+        commands: AtomicU64::new(0),
+        failures: Mutex::new(Vec::new()),
+        seed,
+    });
+    let mut threads = Vec::new();
+    for (index, scenario) in SCENARIOS.iter().enumerate() {
+        (scenario.prepare)(&run)?;
+        for thread in 0..scenario.threads {
+            let run = run.clone();
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("{}-{thread}", scenario.name))
+                    .stack_size(256 * 1024)
+                    .spawn(move || {
+                        let rng = fastrand::Rng::with_seed(run.seed ^ ((index as u64) << 32) ^ thread as u64);
+                        if let Err(story) = (scenario.work)(&run, thread, rng) {
+                            run.fail(format!("{}: {story}", scenario.name));
+                        }
+                    })
+                    .map_err(|error| error.to_string())?,
+            );
+        }
+    }
+    let deadline = Instant::now() + duration;
+    while Instant::now() < deadline && run.goes_on() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.stop.store(true, Ordering::Relaxed);
+    let connections = threads.len();
+    for thread in threads {
+        if thread.join().is_err() {
+            run.fail("a scenario's thread panicked".to_owned());
+        }
+    }
+    if let Some(ended) = server.ended() {
+        run.fail(format!("the server ended: {ended}\n{}", server.log_tail()));
+    }
+    for scenario in SCENARIOS {
+        if let Err(story) = (scenario.check)(&run) {
+            run.fail(format!("{} at the end: {story}", scenario.name));
+        }
+    }
+    let failures = run.failures.lock().map_err(|error| error.to_string())?;
+    let commands = run.commands.load(Ordering::Relaxed);
+    println!("{workers} workers, {connections} connections, {commands} commands in {} s", duration.as_secs());
+    match failures.as_slice() {
+        [] => Ok(()),
+        stories => Err(format!("{}\nserver log:\n{}", stories.join("\n"), server.log_tail())),
+    }
+}

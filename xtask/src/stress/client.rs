@@ -1,0 +1,159 @@
+//! A blocking client that knows as much of the protocol as the scenarios need.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A simple string.
+    Simple(String),
+    /// An error.
+    Error(String),
+    /// An integer.
+    Integer(i64),
+    /// A bulk string, or nothing.
+    Bulk(Option<Vec<u8>>),
+    /// An array.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// The bytes of a bulk string as text; empty for everything else.
+    pub fn text(&self) -> String {
+        match self {
+            Reply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Simple(text) | Reply::Error(text) => text.clone(),
+            Reply::Integer(number) => number.to_string(),
+            Reply::Bulk(None) | Reply::Array(_) => String::new(),
+        }
+    }
+
+    /// The elements of an array; none for everything else.
+    pub fn items(&self) -> &[Reply] {
+        match self {
+            Reply::Array(items) => items,
+            _ => &[],
+        }
+    }
+}
+
+/// How a call failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server closed the connection, as CLIENT KILL makes it.
+    Closed,
+    /// No reply in time, or no reply at all.
+    Broken(String),
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> String {
+        match failure {
+            Failure::Closed => "the server closed the connection".to_owned(),
+            Failure::Broken(why) => why,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => Failure::Closed,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Failure::Broken("no reply: the server hangs".to_owned())
+            }
+            _ => Failure::Broken(error.to_string()),
+        }
+    }
+}
+
+/// One connection.
+pub struct Client {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+impl Client {
+    /// Connects; replies that take longer than `patience` are a failure.
+    pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self, String> {
+        let connect = || -> io::Result<Self> {
+            let writer = TcpStream::connect_timeout(&address, patience)?;
+            writer.set_nodelay(true)?;
+            writer.set_read_timeout(Some(patience))?;
+            writer.set_write_timeout(Some(patience))?;
+            Ok(Self {
+                reader: BufReader::with_capacity(16 * 1024, writer.try_clone()?),
+                writer,
+            })
+        };
+        connect().map_err(|error| format!("cannot connect: {error}"))
+    }
+
+    /// Sends several commands at once and reads their replies.
+    pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<Reply>, Failure> {
+        let mut bytes = Vec::new();
+        for command in commands {
+            bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+            for word in command {
+                bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+            }
+        }
+        self.writer.write_all(&bytes)?;
+        commands.iter().map(|_| self.reply()).collect()
+    }
+
+    /// Sends a command of words separated by blanks and reads its reply.
+    pub fn call(&mut self, command: &str) -> Result<Reply, Failure> {
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let mut replies = self.pipeline(&[words])?;
+        replies.pop().ok_or_else(|| Failure::Broken("no reply".to_owned()))
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.writer.write_all(bytes)?)
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = Vec::new();
+        loop {
+            let mut byte = [0u8];
+            self.reader.read_exact(&mut byte)?;
+            if byte[0] == b'\n' {
+                line.pop();
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            line.push(byte[0]);
+        }
+    }
+
+    fn reply(&mut self) -> Result<Reply, Failure> {
+        let line = self.line()?;
+        let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
+        let number = || {
+            rest.parse::<i64>()
+                .map_err(|_| Failure::Broken(format!("unreadable reply {line:?}")))
+        };
+        match kind {
+            "+" => Ok(Reply::Simple(rest.to_owned())),
+            "-" => Ok(Reply::Error(rest.to_owned())),
+            ":" => Ok(Reply::Integer(number()?)),
+            "$" => match number()? {
+                -1 => Ok(Reply::Bulk(None)),
+                length => {
+                    let mut bytes = vec![0; length as usize + 2];
+                    self.reader.read_exact(&mut bytes)?;
+                    bytes.truncate(length as usize);
+                    Ok(Reply::Bulk(Some(bytes)))
+                }
+            },
+            "*" => (0..number()?.max(0)).map(|_| self.reply()).collect::<Result<_, _>>().map(Reply::Array),
+            _ => Err(Failure::Broken(format!("unreadable reply {line:?}"))),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The scenarios: what each does, and the invariant it holds the server to.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::{Client, Failure, Reply};
+
+/// One scenario.
+pub struct Scenario {
+    /// Its name, also of its threads.
+    pub name: &'static str,
+    /// Threads, each with one connection.
+    pub threads: usize,
+    /// Runs once, before all threads.
+    pub prepare: fn(&Run) -> Result<(), String>,
+    /// Runs on each thread until the run ends.
+    pub work: fn(&Run, usize, Rng) -> Result<(), String>,
+    /// Runs once, when all threads have ended.
+    pub check: fn(&Run) -> Result<(), String>,
+}
+
+/// All scenarios; they run at the same time.
+#[rustfmt::skip]
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "groups",   threads: 40, prepare: nothing,          work: groups,   check: nothing },
+    Scenario { name: "claims",   threads: 30, prepare: nothing,          work: claims,   check: nothing },
+    Scenario { name: "tokens",   threads: 40, prepare: prepare_tokens,   work: tokens,   check: check_tokens },
+    Scenario { name: "counters", threads: 40, prepare: prepare_counters, work: counters, check: check_counters },
+    Scenario { name: "stayers",  threads: 12, prepare: prepare_stayers,  work: stayers,  check: nothing },
+    Scenario { name: "churn",    threads: 20, prepare: nothing,          work: churn,    check: nothing },
+    Scenario { name: "expiring", threads: 20, prepare: nothing,          work: expiring, check: nothing },
+    Scenario { name: "flushed",  threads: 2,  prepare: nothing,          work: flushed,  check: nothing },
+    Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
+];
+
+const GROUPS: usize = 20;
+const GROUP_KEYS: usize = 8;
+const TOKENS: usize = 200;
+const TOKEN_PLACES: usize = 600;
+const COUNTERS: usize = 50;
+const STAYERS: usize = 3000;
+/// Database of the stayers and churners, so that SCAN and KEYS need not filter the other scenarios.
+const SCAN_DB: usize = 1;
+const FLUSH_DB: usize = 2;
+const SECOND_TOKEN_DB: usize = 3;
+
+fn nothing(_: &Run) -> Result<(), String> {
+    Ok(())
+}
+
+/// A connection that comes back when CLIENT KILL has cut it.
+struct Lasting<'a> {
+    run: &'a Run,
+    client: Client,
+    db: usize,
+}
+
+impl<'a> Lasting<'a> {
+    fn new(run: &'a Run, db: usize) -> Result<Self, String> {
+        let client = Self::open(run, db)?;
+        Ok(Lasting { run, client, db })
+    }
+
+    fn open(run: &Run, db: usize) -> Result<Client, String> {
+        for _ in 0..20 {
+            let mut client = run.connect()?;
+            match client.call(&format!("SELECT {db}")) {
+                Ok(_) => return Ok(client),
+                Err(Failure::Closed) => {}
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Err("connections are closed again and again".to_owned())
+    }
+
+    /// The reply; `None` if the connection was cut, so that nobody knows whether the command ran.
+    fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
+        self.run.count(1);
+        match self.client.call(command) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(Failure::Closed) => {
+                self.client = Self::open(self.run, self.db)?;
+                Ok(None)
+            }
+            Err(other) => Err(format!("{command}: {}", String::from(other))),
+        }
+    }
+}
+
+fn keys_of_group(prefix: &str, group: usize) -> Vec<String> {
+    (0..GROUP_KEYS).map(|key| format!("{prefix}:{group}:{key}")).collect()
+}
+
+/// Every key of a group holds the same value, or none exists.
+fn check_whole(reply: &Reply, what: &str) -> Result<(), String> {
+    let values: HashSet<Option<String>> = reply
+        .items()
+        .iter()
+        .map(|item| match item {
+            Reply::Bulk(None) => None,
+            other => Some(other.text()),
+        })
+        .collect();
+    if values.len() > 1 || reply.items().len() != GROUP_KEYS {
+        return Err(format!("{what} seen in part: {values:?}"));
+    }
+    Ok(())
+}
+
+fn groups(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    let mut round = 0u64;
+    while run.goes_on() {
+        let keys = keys_of_group("group", rng.usize(..GROUPS));
+        round += 1;
+        match rng.u8(..10) {
+            0..4 => {
+                let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {thread}-{round}")).collect();
+                client.call(&format!("MSET {}", pairs.join(" ")))?;
+            }
+            4 => {
+                client.call(&format!("DEL {}", keys.join(" ")))?;
+            }
+            5 => {
+                client.call(&format!("UNLINK {}", keys.join(" ")))?;
+            }
+            6 => {
+                let exists = client.call(&format!("EXISTS {}", keys.join(" ")))?;
+                if let Some(Reply::Integer(count)) = exists
+                    && count != 0
+                    && count != GROUP_KEYS as i64
+                {
+                    return Err(format!("EXISTS saw {count} keys of a group"));
+                }
+            }
+            _ => {
+                if let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? {
+                    check_whole(&reply, "an MSET")?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn claims(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    let mut round = 0u64;
+    while run.goes_on() {
+        let keys = keys_of_group("claim", rng.usize(..GROUPS));
+        round += 1;
+        let mine = format!("{thread}-{round}");
+        let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {mine}")).collect();
+        let won = client.call(&format!("MSETNX {}", pairs.join(" ")))?;
+        let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? else {
+            continue;
+        };
+        check_whole(&reply, "an MSETNX")?;
+        if won == Some(Reply::Integer(1)) {
+            // Only the winner takes its claim back, so nobody else can have changed it meanwhile.
+            if reply.items().iter().any(|item| item.text() != mine) {
+                return Err(format!("a claim that was won holds {reply:?}"));
+            }
+            while client.call(&format!("DEL {}", keys.join(" ")))?.is_none() {}
+        }
+    }
+    Ok(())
+}
+
+fn prepare_tokens(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    for token in 0..TOKENS {
+        client.call(&format!("SET place:{token} token-{token}"))?;
+    }
+    Ok(())
+}
+
+fn tokens(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let from = rng.usize(..TOKEN_PLACES);
+        let to = rng.usize(..TOKEN_PLACES);
+        match rng.u8(..8) {
+            0 => {
+                client.call(&format!("MOVE place:{from} {SECOND_TOKEN_DB}"))?;
+            }
+            1 => {
+                // Back from the other database, where anybody's tokens may be.
+                let mut other = Lasting::new(run, SECOND_TOKEN_DB)?;
+                other.call(&format!("MOVE place:{from} 0"))?;
+            }
+            2 => {
+                client.call(&format!("COPY place:{from} copied:{to} REPLACE"))?;
+            }
+            _ => {
+                client.call(&format!("RENAMENX place:{from} place:{to}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_tokens(run: &Run) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for db in [0, SECOND_TOKEN_DB] {
+        let mut client = run.connect()?;
+        client.call(&format!("SELECT {db}"))?;
+        let places: Vec<String> = (0..TOKEN_PLACES).map(|place| format!("place:{place}")).collect();
+        let reply = client.call(&format!("MGET {}", places.join(" ")))?;
+        for item in reply.items().iter().filter(|item| **item != Reply::Bulk(None)) {
+            if !seen.insert(item.text()) {
+                return Err(format!("{} is in two places", item.text()));
+            }
+        }
+    }
+    match seen.len() {
+        TOKENS => Ok(()),
+        left => Err(format!("{left} of {TOKENS} tokens are left")),
+    }
+}
+
+fn prepare_counters(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    for counter in 0..COUNTERS {
+        client.call(&format!("SET counter:{counter} 0"))?;
+    }
+    Ok(())
+}
+
+/// Each transfer takes from one counter and gives to another, in one pipeline on a connection that nobody
+/// kills (its name says so), so the sum stays zero.
+fn counters(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = run.connect()?;
+    client.call(&format!("CLIENT SETNAME lasting-{thread}"))?;
+    while run.goes_on() {
+        let commands: Vec<Vec<String>> = (0..16)
+            .flat_map(|_| {
+                let amount = rng.u32(1..1000);
+                let (from, to) = (rng.usize(..COUNTERS), rng.usize(..COUNTERS));
+                [
+                    format!("DECRBY counter:{from} {amount}"),
+                    format!("INCRBY counter:{to} {amount}"),
+                ]
+            })
+            .map(|line| line.split(' ').map(str::to_owned).collect())
+            .collect();
+        let replies = client.pipeline(&commands)?;
+        run.count(commands.len() as u64);
+        if let Some(wrong) = replies.iter().find(|reply| !matches!(reply, Reply::Integer(_))) {
+            return Err(format!("a transfer was answered by {wrong:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_counters(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let mut sum = 0i64;
+    for counter in 0..COUNTERS {
+        let text = client.call(&format!("GET counter:{counter}"))?.text();
+        sum += text.parse::<i64>().map_err(|_| format!("counter:{counter} holds {text:?}"))?;
+    }
+    if sum == 0 { Ok(()) } else { Err(format!("transfers changed the sum by {sum}")) }
+}
+
+fn prepare_stayers(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    client.call(&format!("SELECT {SCAN_DB}"))?;
+    for stayer in 0..STAYERS {
+        client.call(&format!("SET stay:{stayer} {stayer}"))?;
+    }
+    Ok(())
+}
+
+fn stayers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, SCAN_DB)?;
+    while run.goes_on() {
+        let found = if thread.is_multiple_of(4) {
+            client.call("KEYS stay:*")?.map(|reply| names(reply.items()))
+        } else {
+            scan_all(&mut client, rng.usize(1..200))?
+        };
+        // A connection cut in between ends the iteration without a result.
+        let Some(found) = found else { continue };
+        let missing = (0..STAYERS).find(|stayer| !found.contains(&format!("stay:{stayer}")));
+        if let Some(stayer) = missing {
+            return Err(format!("stay:{stayer} was there all the time and was not returned ({} were)", found.len()));
+        }
+    }
+    Ok(())
+}
+
+fn names(items: &[Reply]) -> HashSet<String> {
+    items.iter().map(Reply::text).collect()
+}
+
+fn scan_all(client: &mut Lasting<'_>, count: usize) -> Result<Option<HashSet<String>>, String> {
+    let mut found = HashSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let Some(reply) = client.call(&format!("SCAN {cursor} COUNT {count}"))? else {
+            return Ok(None);
+        };
+        let [next, keys] = reply.items() else {
+            return Err(format!("SCAN was answered by {reply:?}"));
+        };
+        found.extend(names(keys.items()));
+        cursor = next.text();
+        if cursor == "0" || !client.run.goes_on() {
+            return Ok((cursor == "0").then_some(found));
+        }
+    }
+}
+
+/// Grows and shrinks the tables under the stayers' feet.
+fn churn(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, SCAN_DB)?;
+    while run.goes_on() {
+        let keys = rng.usize(100..3000);
+        for grow in [true, false] {
+            for key in 0..keys {
+                let command = match grow {
+                    true => format!("SET churn:{thread}:{key} x"),
+                    false => format!("DEL churn:{thread}:{key}"),
+                };
+                client.call(&command)?;
+                if !run.goes_on() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn expiring(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let key = format!("expiring:{thread}");
+        let ms = rng.u64(1..60);
+        let set = match rng.u8(..3) {
+            0 => client.call(&format!("SET {key} x PX {ms}"))?,
+            1 => client.call(&format!("PSETEX {key} {ms} x"))?,
+            _ => {
+                client.call(&format!("SET {key} x"))?;
+                client.call(&format!("PEXPIRE {key} {ms}"))?
+            }
+        };
+        if set.is_none() {
+            continue;
+        }
+        std::thread::sleep(Duration::from_millis(ms + 2));
+        if let Some(reply) = client.call(&format!("GET {key}"))?
+            && reply != Reply::Bulk(None)
+        {
+            return Err(format!("{key} lives after its {ms} ms"));
+        }
+    }
+    Ok(())
+}
+
+fn flushed(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let db = FLUSH_DB + 10 + thread;
+    let mut client = Lasting::new(run, db)?;
+    while run.goes_on() {
+        for key in 0..rng.usize(1..500) {
+            client.call(&format!("SET flushed:{key} x"))?;
+        }
+        let how = ["FLUSHDB", "FLUSHDB ASYNC", "FLUSHDB SYNC"][rng.usize(..3)];
+        if client.call(how)?.is_none() {
+            continue;
+        }
+        if let Some(size) = client.call("DBSIZE")?
+            && size != Reply::Integer(0)
+        {
+            return Err(format!("{how} left {size:?} keys"));
+        }
+        std::thread::sleep(Duration::from_millis(rng.u64(1..50)));
+    }
+    Ok(())
+}
+
+fn hostile(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
+    while run.goes_on() {
+        let mut client = run.connect()?;
+        // Whatever becomes of this connection: the others must not notice.
+        let _ = match rng.u8(..7) {
+            0 => kill_somebody(&mut client, &mut rng),
+            1 => client.call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40))).map(|_| ()),
+            2 => client.call(&format!("CONFIG SET hz {}", rng.u8(1..100))).map(|_| ()),
+            3 => client.send_raw(b"*3\r\n$3\r\nSET\r\n$5\r\nhalf"),
+            4 => client.send_raw(b"*-5\r\n$\r\n*1\r\n$99999999999\r\n"),
+            5 => client.call("INFO everything").map(|_| ()),
+            _ => client.call("SWAPDB 8 9").map(|_| ()),
+        };
+        std::thread::sleep(Duration::from_millis(rng.u64(1..20)));
+    }
+    Ok(())
+}
+
+fn kill_somebody(client: &mut Client, rng: &mut Rng) -> Result<(), Failure> {
+    let list = client.call("CLIENT LIST")?.text();
+    let victims: Vec<&str> = list
+        .lines()
+        .filter(|line| !line.contains("name=lasting"))
+        .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
+        .collect();
+    if victims.is_empty() {
+        return Ok(());
+    }
+    let victim = victims[rng.usize(..victims.len())];
+    client.call(&format!("CLIENT KILL ID {victim}")).map(|_| ())
+}
