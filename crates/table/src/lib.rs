@@ -66,6 +66,7 @@ pub use entry::EntryRef;
 pub use entry_mut::EntryMut;
 pub use garbage::{Garbage, Removed};
 pub use probe::Hint;
+pub use segment::OldArrays;
 pub use size_class::size_class;
 pub use table::Table;
 pub use value::{Blob, NewValue, OwnedValue, ValueRef};

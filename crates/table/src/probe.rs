@@ -192,3 +192,6 @@ impl<V> Table<V> {
         Some(segment.entry(spot))
     }
 }
+
+#[cfg(test)]
+mod tests;
