@@ -58,6 +58,7 @@ mod garbage;
 mod probe;
 mod scan;
 mod segment;
+mod shape;
 mod size_class;
 mod table;
 mod value;
