@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 pub mod command_info;
+pub mod client;
 pub mod context;
 pub mod expiry_argument;
 pub mod error;
@@ -19,7 +20,7 @@ use registry::Registry;
 static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
 /// Every command that exists here, by group.
-pub const GROUPS: &[&[(&str, Binding)]] = &[connection::BINDINGS, string::BINDINGS];
+pub const GROUPS: &[&[(&str, Binding)]] = &[client::BINDINGS, connection::BINDINGS, string::BINDINGS];
 
 /// All commands, under the names they were born with.
 pub fn all() -> Registry<Binding> {
