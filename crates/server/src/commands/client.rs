@@ -3,8 +3,6 @@
 //! A client belongs to the worker that serves its connection. What concerns the caller alone is done in place;
 //! anything about other clients is a question to all workers, and the caller waits for their answers.
 
-use std::collections::HashSet;
-
 use weft_resp::number::parse_i64;
 
 use super::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
@@ -122,11 +120,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let filter = Filter {
-        ids: Some(HashSet::from([ctx.client.id])),
-        ..Filter::default()
-    };
-    ask_for_lines(ctx, filter);
+    ask_for_lines(ctx, Filter::id(ctx.client.id));
     Ok(())
 }
 
@@ -180,10 +174,7 @@ fn id_of_line(line: &[u8]) -> u64 {
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     let by_address = ctx.argc() == 3;
     let filter = if by_address {
-        Filter {
-            address: Some(ctx.arg(2).to_vec()),
-            ..Filter::default()
-        }
+        Filter::address(ctx.arg(2))
     } else {
         Filter::parse(ctx.args, ctx.server.config.integer(crate::config::id::DATABASES), true)?
     };

@@ -21,17 +21,17 @@ const CAPABILITY_LETTERS: &[u8] = b"r";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// `ID`: one of these.
-    pub ids: Option<HashSet<u64>>,
+    ids: Option<HashSet<u64>>,
     /// `NOT-ID`: none of these.
-    pub not_ids: Option<HashSet<u64>>,
-    /// `ADDR` as CLIENT LIST shows it.
-    pub address: Option<Vec<u8>>,
+    not_ids: Option<HashSet<u64>>,
+    /// `ADDR`, as CLIENT LIST shows it.
+    address: Option<Vec<u8>>,
     /// `SKIPME`: not the caller.
-    pub skip_caller: bool,
+    skip_caller: bool,
     /// `MAXAGE`: connected for at least so long.
-    pub min_age_s: Option<u64>,
+    min_age_s: Option<u64>,
     /// `IDLE`: silent for at least so long.
-    pub min_idle_s: Option<u64>,
+    min_idle_s: Option<u64>,
     not_address: Option<Vec<u8>>,
     local_address: Option<Vec<u8>>,
     not_local_address: Option<Vec<u8>>,
@@ -56,6 +56,22 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// The client with that id.
+    pub fn id(id: u64) -> Filter {
+        Filter {
+            ids: Some(HashSet::from([id])),
+            ..Filter::default()
+        }
+    }
+
+    /// The clients with that peer address.
+    pub fn address(address: &[u8]) -> Filter {
+        Filter {
+            address: Some(address.to_vec()),
+            ..Filter::default()
+        }
+    }
+
     /// Reads the filter that begins at the third argument. `skip_caller` holds unless SKIPME says otherwise.
     ///
     /// # Errors
