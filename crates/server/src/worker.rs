@@ -512,7 +512,9 @@ impl Worker {
         }
         let length = connection.output.len();
         let limit_bytes = self.thread.tunables.output_limit.hard_bytes;
-        if limit_bytes > 0 && (length.saturating_sub(FREE_OUTPUT_BYTES)) as u64 > limit_bytes {
+        // Spliced values cost no memory of their own.
+        let copied = connection.output.bytes.len();
+        if limit_bytes > 0 && (copied.saturating_sub(FREE_OUTPUT_BYTES)) as u64 > limit_bytes {
             return self.close_for_output(token, length);
         }
         if length > 0 {
