@@ -45,7 +45,11 @@ fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.argc() {
         1 => ctx.reply.simple("PONG"),
         2 => ctx.reply.bulk(ctx.args.at(1)),
-        _ => return Err(CommandError::constant("ERR wrong number of arguments for 'ping' command")),
+        _ => {
+            return Err(CommandError::constant(
+                "ERR wrong number of arguments for 'ping' command",
+            ));
+        }
     }
     Ok(())
 }
@@ -71,7 +75,9 @@ fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
     let index = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let index = i32::try_from(index).map_err(|_| {
-        CommandError::constant("ERR value is out of range, value must between -2147483648 and 2147483647")
+        CommandError::constant(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        )
     })?;
     if index < 0 || i64::from(index) >= ctx.server.config.integer(id::DATABASES) {
         return Err(CommandError::constant("ERR DB index is out of range"));
@@ -117,7 +123,9 @@ fn is_same_password(wanted: &[u8], given: &[u8]) -> bool {
     let difference = wanted
         .iter()
         .zip(&given)
-        .fold(0, |difference, (left, right)| black_box(difference | (left ^ right)));
+        .fold(0, |difference, (left, right)| {
+            black_box(difference | (left ^ right))
+        });
     difference == 0
 }
 
@@ -158,7 +166,11 @@ fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
     options.protocol = Some(match parse_i64(ctx.arg(1)) {
         Some(2) => Protocol::Resp2,
         Some(3) => Protocol::Resp3,
-        Some(_) => return Err(CommandError::constant("NOPROTO unsupported protocol version")),
+        Some(_) => {
+            return Err(CommandError::constant(
+                "NOPROTO unsupported protocol version",
+            ));
+        }
         None => {
             return Err(CommandError::constant(
                 "ERR Protocol version is not an integer or out of range",
@@ -201,7 +213,11 @@ fn describe_server(ctx: &mut Context<'_, '_>) {
     } else {
         "standalone"
     };
-    let role = if config.primary().is_some() { "replica" } else { "master" };
+    let role = if config.primary().is_some() {
+        "replica"
+    } else {
+        "master"
+    };
     let has_scripts = super::registry().by_original_name(b"eval").is_some();
     let reply = &mut ctx.reply;
     reply.map(if zone.is_empty() { 7 } else { 8 });

@@ -60,6 +60,11 @@ impl Flags {
     }
 }
 
+/// The part of a name that CLIENT LIST shows: what stands before the first zero byte.
+pub fn shown(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// The kinds of clients that `TYPE` tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
@@ -257,7 +262,7 @@ impl Client {
             "id={} addr={} laddr={} fd={} name=",
             self.id, self.address, self.local_address, self.fd
         )?;
-        out.extend_from_slice(&self.name);
+        out.extend_from_slice(shown(&self.name));
         write!(
             out,
             " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0",
@@ -300,9 +305,9 @@ impl Client {
             Protocol::Resp3 => 3,
         };
         write!(out, " cmd={command} user=default redir=-1 resp={resp} lib-name=")?;
-        out.extend_from_slice(&self.lib_name);
+        out.extend_from_slice(shown(&self.lib_name));
         out.extend_from_slice(b" lib-ver=");
-        out.extend_from_slice(&self.lib_version);
+        out.extend_from_slice(shown(&self.lib_version));
         write!(
             out,
             " tot-net-in={} tot-net-out={} tot-cmds={}",

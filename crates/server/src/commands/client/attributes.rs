@@ -3,12 +3,12 @@
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::config;
-use crate::net::client::Flags;
+use crate::net::client::{Flags, shown};
 
 /// Refuses a name that would break the lines of CLIENT LIST.
 ///
 /// # Errors
-/// When a byte is no visible ASCII character.
+/// When a byte is no visible ASCII character. What stands behind a zero byte is not looked at, as no line shows it.
 pub fn check_name(name: &[u8]) -> CommandResult {
     if is_printable(name) {
         return Ok(());
@@ -19,7 +19,7 @@ pub fn check_name(name: &[u8]) -> CommandResult {
 }
 
 fn is_printable(value: &[u8]) -> bool {
-    value.iter().all(u8::is_ascii_graphic)
+    shown(value).iter().all(u8::is_ascii_graphic)
 }
 
 pub(super) fn name(ctx: &mut Context<'_, '_>) -> CommandResult {
