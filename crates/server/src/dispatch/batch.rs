@@ -77,7 +77,7 @@ fn run_until_exclusive(
         if binding.mode == Mode::Exclusive {
             return index;
         }
-        if !admitted(thread, plan, &plans.ranges, connection) {
+        if !admitted(thread, plan, connection) {
             continue;
         }
         let request = Request {
@@ -111,7 +111,7 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
+    if !is_runnable(connection) || !admitted(thread, plan, connection) {
         return;
     }
     let request = Request {
@@ -138,7 +138,7 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
-fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+fn admitted(thread: &mut Thread, plan: &Plan, connection: &mut Connection) -> bool {
     let Kind::Command(command, _) = plan.kind else {
         return false;
     };
