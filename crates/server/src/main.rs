@@ -5,6 +5,7 @@
 //! `config` and `observe` stand below all of them.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod background;
 mod commands;
 mod config;
@@ -13,6 +14,8 @@ mod dispatch;
 mod keyspace;
 mod net;
 mod observe;
+mod process;
+mod shutdown;
 mod start;
 mod state;
 mod tuning;
