@@ -265,3 +265,6 @@ impl Drop for SocketFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,3 +57,6 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
     );
     std::process::abort();
 }
+
+#[cfg(test)]
+mod tests;
