@@ -14,6 +14,7 @@ mod dispatch;
 mod keyspace;
 mod net;
 mod observe;
+mod persist;
 mod process;
 mod shutdown;
 mod start;

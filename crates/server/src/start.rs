@@ -130,6 +130,7 @@ fn serve(
     crate::background::start(&server, jobs_out).map_err(fatal("cannot start the background threads"))?;
     cpus.start_server_threads();
     let threads = start_workers(made)?;
+    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     log::notice!("Server initialized");
     announce(&server, &listeners, supervisor);
     let coordinator = Coordinator::new(server.clone(), reactor, listeners, orders_out);

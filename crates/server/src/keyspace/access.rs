@@ -15,7 +15,7 @@ use weft_values::Value;
 use super::clock::AccessClock;
 use super::effects::{Change, Effects};
 use super::event::Event;
-use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease, publish, publish_due};
+use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
 /// A key of a plan: which argument it is, its hash and where its slot's lease is held.
 #[derive(Clone, Copy, Debug)]
@@ -387,10 +387,11 @@ impl KeyWrite<'_> {
                 let clock = self.access.clock.of_new_entry();
                 let freed = self.table.insert(self.hash, self.name, value, at, clock);
                 self.effects.discard(freed);
+                self.note(Event::NEW);
             }
         }
         if let Expiry::At(at) = expiry {
-            publish_due(self.header, at);
+            self.header.hint.lower_due(at);
         }
     }
 
@@ -400,7 +401,7 @@ impl KeyWrite<'_> {
             let freed = entry.set_expire(expire_at_ms);
             self.effects.discard(freed);
             if let Some(at) = expire_at_ms {
-                publish_due(self.header, at);
+                self.header.hint.lower_due(at);
             }
         }
     }
@@ -426,8 +427,9 @@ impl KeyWrite<'_> {
         let at = removed.expire_at_ms();
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
+        self.note(Event::NEW);
         if let Some(at) = at {
-            publish_due(self.header, at);
+            self.header.hint.lower_due(at);
         }
     }
 
@@ -478,6 +480,10 @@ impl KeyWrite<'_> {
         self.access
             .counts
             .add(self.access.seat, self.db, keys, expiring);
+        let occupied = !self.table.is_empty();
+        if occupied != (self.keys_before > 0) {
+            self.header.mark(self.db, occupied);
+        }
         if self.db == 0 {
             self.table.publish(&self.header.hint);
         }
