@@ -76,3 +76,6 @@ fn listen(server: &Server, at_fault: ParameterId) -> Applied {
     };
     Err((at_fault, reason.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,19 +32,16 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that accepts from `listeners`, whose sockets are in `reactor`.
-    ///
-    /// # Errors
-    /// When signals cannot be handled.
+    /// A coordinator that accepts from `listeners`, whose sockets are in `reactor`, which `signals` wake.
     pub fn new(
         server: Arc<Server>,
         reactor: Reactor,
+        signals: Signals,
         listeners: Listeners,
         orders: mpsc::Receiver<Order>,
-    ) -> std::io::Result<Self> {
-        let signals = Signals::install(reactor.waker())?;
+    ) -> Self {
         let tuner = Tuner::new(&server);
-        Ok(Coordinator {
+        Coordinator {
             server,
             reactor,
             listeners,
@@ -53,7 +50,7 @@ impl Coordinator {
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
-        })
+        }
     }
 
     /// Runs until somebody asks for the end. The sockets are closed then; what is left of the listeners comes

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{AlternateStack, Reactor};
+use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
 use crate::apply::shape_log;
@@ -42,8 +42,9 @@ use crate::worker::Worker;
 /// How long clients may take for replies that are on their way when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Why the server did not start, or did not end well. The log has told the details.
-struct Failed;
+/// Why the server did not start, or did not end well: the log has told.
+#[derive(Debug)]
+pub(crate) struct Failed;
 
 impl From<CannotListen> for Failed {
     fn from(_: CannotListen) -> Failed {
@@ -82,62 +83,91 @@ fn exit_code(well: bool) -> ExitCode {
 
 /// The life of a server. `configured` tells whether there was anything to read a configuration from.
 fn live(config: Config, configured: bool) -> Result<(), Failed> {
-    open_log(&config);
+    let (supervisor, daemonized) = settle_process(&config)?;
+    banner::greet(configured);
+    crash::install(&config);
+    // Without a stack of its own, a crash on this thread is reported without the backtrace.
+    let _stack = AlternateStack::install();
+    let ground = prepare(&config, supervisor, daemonized)?;
+    serve(config, ground)
+}
+
+/// Opens the log and finds the process's place: under a supervisor, or in the background, as the second part
+/// tells. There must be no other thread yet.
+fn settle_process(config: &Config) -> Result<(Supervisor, bool), Failed> {
+    open_log(config);
     kernel::warn_about_memory();
-    kernel::settle_huge_pages(&config);
+    kernel::settle_huge_pages(config);
     let supervisor = Supervisor::find(config.choice(id::SUPERVISED));
     let daemonizes = config.boolean(id::DAEMONIZE) && !supervisor.is_some();
     if daemonizes {
         daemon::leave_terminal().map_err(fatal("cannot run in the background"))?;
     }
-    banner::greet(configured);
-    crash::install(&config);
-    // Without a stack of its own, a crash on this thread is reported without the backtrace.
-    let _stack = AlternateStack::install();
-    let cpus = CpuLists::read(&config);
-    let workers = worker_count(&config, &cpus);
-    make_room_for_clients(&config, workers)?;
+    Ok((supervisor, daemonizes))
+}
+
+/// What a server stands on.
+struct Ground {
+    supervisor: Supervisor,
+    cpus: CpuLists,
+    workers: usize,
+    reactor: Reactor,
+    signals: Signals,
+    listeners: Listeners,
+    pid_file: Option<PidFile>,
+}
+
+fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<Ground, Failed> {
+    let cpus = CpuLists::read(config);
+    let workers = worker_count(config, &cpus);
+    make_room_for_clients(config, workers)?;
+    let mut reactor = Reactor::new().map_err(fatal("cannot watch sockets"))?;
+    let signals = Signals::install(reactor.waker()).map_err(fatal("cannot handle signals"))?;
     log::notice!("monotonic clock: POSIX clock_gettime");
-    banner::show(&config);
-    kernel::warn_about_backlog(&config);
+    banner::show(config);
+    kernel::warn_about_backlog(config);
     if config.integer(id::TLS_PORT) != 0 {
         log::warning!("Failed finding TLS support.");
         return Err(Failed);
     }
-    let mut reactor = Reactor::new().map_err(fatal("cannot watch sockets"))?;
-    let listeners = Listeners::open(&config, &mut reactor)?;
-    let pid_file = PidFile::create(path(&config, id::PIDFILE), daemonizes);
-    serve(config, reactor, listeners, workers, &cpus, &supervisor, pid_file)
+    let listeners = Listeners::open(config, &mut reactor)?;
+    let pid_file = PidFile::create(path(config, id::PIDFILE), daemonized);
+    Ok(Ground {
+        supervisor,
+        cpus,
+        workers,
+        reactor,
+        signals,
+        listeners,
+        pid_file,
+    })
 }
 
 /// From open sockets to closed ones.
-fn serve(
-    config: Config,
-    reactor: Reactor,
-    listeners: Listeners,
-    workers: usize,
-    cpus: &CpuLists,
-    supervisor: &Supervisor,
-    pid_file: Option<PidFile>,
-) -> Result<(), Failed> {
+fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (jobs_in, jobs_out) = crate::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
-    cpus.start_background_threads();
-    let server = server(config, workers, jobs_in, orders_in)?;
-    let _ = server.coordinator.set(reactor.waker());
+    ground.cpus.start_background_threads();
+    let server = server(config, ground.workers, jobs_in, orders_in)?;
+    let _ = server.coordinator.set(ground.reactor.waker());
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     crate::background::start(&server, jobs_out).map_err(fatal("cannot start the background threads"))?;
-    cpus.start_server_threads();
+    ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     log::notice!("Server initialized");
-    announce(&server, &listeners, supervisor);
-    let coordinator = Coordinator::new(server.clone(), reactor, listeners, orders_out);
-    let ended = coordinator.and_then(Coordinator::run);
-    let (how, listeners) = ended.map_err(fatal("the coordinator stopped"))?;
-    end(&server, &how, supervisor, threads);
-    if let Some(pid_file) = pid_file {
+    announce(&server, &ground.listeners, &ground.supervisor);
+    let coordinator = Coordinator::new(
+        server.clone(),
+        ground.reactor,
+        ground.signals,
+        ground.listeners,
+        orders_out,
+    );
+    let (how, listeners) = coordinator.run().map_err(fatal("the coordinator stopped"))?;
+    end(&server, &how, &ground.supervisor, threads);
+    if let Some(pid_file) = ground.pid_file {
         pid_file.remove();
     }
     listeners.remove_socket_file();
@@ -198,7 +228,8 @@ fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), Failed> 
     }
 }
 
-fn server(
+/// What all threads share, before any of them runs.
+pub(crate) fn server(
     config: Config,
     workers: usize,
     background: mpsc::Sender<Job>,

@@ -13,6 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 const SERVER: &str = env!("CARGO_BIN_EXE_weft-server");
@@ -466,6 +467,25 @@ fn systemd_hears_of_start_and_end() {
     assert_eq!(receive(), "STOPPING=1\n");
 }
 
+#[test]
+fn upstart_is_told_by_a_stop() {
+    let place = Place::new();
+    let port = free_port();
+    let mut command = place.command(port, &["--supervised", "upstart"]);
+    command.env("UPSTART_JOB", "weft");
+    let server = Server {
+        child: place.spawn(&mut command),
+        port,
+    };
+    let process = Pid::from_raw(server.child.id() as i32);
+    let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).expect("waits");
+    assert_eq!(status, WaitStatus::Stopped(process, Signal::SIGSTOP));
+    assert!(!place.read("log").contains("Weft is starting"));
+    server.signal(Signal::SIGCONT);
+    wait_for("the server", || place.read("log").contains("Ready to accept connections"));
+    server.stop();
+}
+
 /// A client with a reply on its way that does not fit into the sockets' buffers.
 fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
     let mut client = server.connect();
@@ -485,6 +505,7 @@ fn replies_on_their_way_arrive_before_the_end() {
     let server = place.start(&[]);
     let mut client = client_of_a_large_reply(&server, LENGTH);
     server.signal(Signal::SIGTERM);
+    wait_for("the shutdown", || place.read("log").contains("User requested shutdown..."));
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).expect("reads to the end");
     assert_eq!(rest.len(), LENGTH + 2);
