@@ -1,7 +1,7 @@
 //! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
 
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Reactor, Signal, Signals, Socket};
@@ -117,7 +117,10 @@ impl Coordinator {
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 Order::Listen(answer) => {
-                    let listens = self.listeners.listen_tcp(&self.server.config, &mut self.reactor).is_ok();
+                    let listens = self
+                        .listeners
+                        .listen_tcp(&self.server.config, &mut self.reactor)
+                        .is_ok();
                     // Who asked may have given up waiting.
                     let _ = answer.send(listens);
                 }
@@ -133,15 +136,21 @@ impl Coordinator {
     /// Refuses a connection or gives it to a worker.
     fn place(&mut self, socket: Socket) {
         let server = &self.server;
-        server.metrics.add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
+        server
+            .metrics
+            .add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
         if server.connections.load(Ordering::Relaxed) >= max {
-            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, b"-ERR max number of clients reached\r\n");
             return;
         }
         if self.refuses_strangers() && !is_local(&socket) {
-            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, PROTECTED_MODE.as_bytes());
             return;
         }

@@ -54,7 +54,9 @@ impl Place {
         let port = free_port();
         let child = self.spawn(&mut self.command(port, options));
         let server = Server { child, port };
-        wait_for("the server", || self.read("log").contains("Ready to accept connections"));
+        wait_for("the server", || {
+            self.read("log").contains("Ready to accept connections")
+        });
         server
     }
 
@@ -152,7 +154,10 @@ fn text(bytes: &[u8]) -> String {
 fn assert_in_order(log: &str, expected: &[&str]) {
     let mut lines = log.lines();
     for part in expected {
-        assert!(lines.any(|line| line.contains(part)), "no {part:?} at its place in\n{log}");
+        assert!(
+            lines.any(|line| line.contains(part)),
+            "no {part:?} at its place in\n{log}"
+        );
     }
 }
 
@@ -162,7 +167,12 @@ fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
     let server = place.start(&["--unixsocket", "socket", "--unixsocketperm", "700", "--pidfile", "pid"]);
     ping(&mut server.connect());
     ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
-    assert!(fs::metadata(place.file("socket")).expect("exists").file_type().is_socket());
+    assert!(
+        fs::metadata(place.file("socket"))
+            .expect("exists")
+            .file_type()
+            .is_socket()
+    );
     assert_eq!(place.read("pid"), format!("{}\n", server.child.id()));
 
     let (process, port) = (server.child.id(), server.port);
@@ -187,7 +197,9 @@ fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
             "is now ready to exit, bye bye...",
         ],
     );
-    assert!(place.read("log").contains(&version) && place.read("log").contains(&format!("pid={process}, just started")));
+    assert!(
+        place.read("log").contains(&version) && place.read("log").contains(&format!("pid={process}, just started"))
+    );
 }
 
 #[test]
@@ -206,13 +218,24 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
     let options = ["--daemonize", "yes", "--pidfile", "pid", "--logfile", "server.log"];
     let parent = place.command(port, &options).output().expect("runs");
     assert_eq!((parent.status.code(), parent.stdout.len()), (Some(0), 0), "{parent:?}");
-    wait_for("the daemon", || place.read("server.log").contains("Ready to accept connections"));
+    wait_for("the daemon", || {
+        place.read("server.log").contains("Ready to accept connections")
+    });
     ping(&mut patient(TcpStream::connect(("127.0.0.1", port)).expect("connects")));
 
     let process: i32 = place.read("pid").trim().parse().expect("a process id");
     let stat = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let field = |number: usize| stat().rsplit(") ").next().and_then(|rest| rest.split(' ').nth(number).map(str::to_owned));
-    assert_eq!(field(3).as_deref(), Some(process.to_string().as_str()), "it leads a session");
+    let field = |number: usize| {
+        stat()
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(number).map(str::to_owned))
+    };
+    assert_eq!(
+        field(3).as_deref(),
+        Some(process.to_string().as_str()),
+        "it leads a session"
+    );
     for descriptor in 0..3 {
         let target = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).expect("is open");
         assert_eq!(target, Path::new("/dev/null"));
@@ -222,7 +245,9 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
 
     kill(Pid::from_raw(process), Signal::SIGTERM).expect("sends a signal");
     // Who inherited the daemon may not have waited for it yet.
-    wait_for("the daemon's end", || field(0).is_none_or(|state| state == "Z" || state.is_empty()));
+    wait_for("the daemon's end", || {
+        field(0).is_none_or(|state| state == "Z" || state.is_empty())
+    });
     assert!(!place.file("pid").exists());
     assert!(place.read("server.log").contains("bye bye..."));
 }
@@ -231,7 +256,11 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
 fn file_standard_input_and_options_follow_each_other() {
     let place = Place::new();
     let port = free_port();
-    fs::write(place.file("weft.conf"), "bind 127.0.0.1\nport 1\nunixsocket one\nloglevel warning\n").expect("writes");
+    fs::write(
+        place.file("weft.conf"),
+        "bind 127.0.0.1\nport 1\nunixsocket one\nloglevel warning\n",
+    )
+    .expect("writes");
     let mut command = Command::new(SERVER);
     command
         .arg(place.file("weft.conf"))
@@ -244,7 +273,9 @@ fn file_standard_input_and_options_follow_each_other() {
     write!(input, "port {port}\nunixsocket two\nloglevel nothing\n").expect("writes");
     drop(input);
     let server = Server { child, port };
-    wait_for("the server", || place.read("log").contains("Ready to accept connections unix"));
+    wait_for("the server", || {
+        place.read("log").contains("Ready to accept connections unix")
+    });
     ping(&mut server.connect());
     assert!(place.file("two").exists() && !place.file("one").exists());
     server.stop();
@@ -262,7 +293,10 @@ fn a_wrong_configuration_is_shown_and_ends_with_1() {
     for (options, reason) in cases {
         let output = place.fail(free_port(), options);
         let shown = text(&output.stderr);
-        assert!(shown.contains("*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***"), "{shown}");
+        assert!(
+            shown.contains("*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***"),
+            "{shown}"
+        );
         assert!(shown.contains(reason), "{shown}");
         assert_eq!(text(&output.stdout), "", "nothing is logged yet");
     }
@@ -277,10 +311,22 @@ fn a_server_that_cannot_listen_says_so_and_ends_with_1() {
     let aborting = format!("Failed listening on port {port} (tcp), aborting.");
     let cases: [(u16, &[&str], &[&str]); 5] = [
         (port, &[], &[&refused, &aborting]),
-        (free_port(), &["--bind", "192.0.2.7"], &["bind: Cannot assign requested address", "(tcp), aborting."]),
-        (free_port(), &["--bind", "-192.0.2.7"], &["# Configured to not listen anywhere, exiting."]),
+        (
+            free_port(),
+            &["--bind", "192.0.2.7"],
+            &["bind: Cannot assign requested address", "(tcp), aborting."],
+        ),
+        (
+            free_port(),
+            &["--bind", "-192.0.2.7"],
+            &["# Configured to not listen anywhere, exiting."],
+        ),
         (0, &[], &["# Configured to not listen anywhere, exiting."]),
-        (0, &["--unixsocket", "no/socket"], &["# Failed opening Unix socket: bind: No such file or directory"]),
+        (
+            0,
+            &["--unixsocket", "no/socket"],
+            &["# Failed opening Unix socket: bind: No such file or directory"],
+        ),
     ];
     for (port, options, expected) in cases {
         let output = place.fail(port, options);
@@ -365,7 +411,10 @@ fn parse<'line>(format: &str, line: &'line str) -> Option<(&'line str, &'line st
     match format {
         "legacy" => {
             let (process, rest) = line.split_once(":M ")?;
-            let sign = [" * ", " # ", " - ", " . "].iter().filter_map(|sign| rest.find(sign)).min()?;
+            let sign = [" * ", " # ", " - ", " . "]
+                .iter()
+                .filter_map(|sign| rest.find(sign))
+                .min()?;
             Some((process, &rest[..sign], &rest[sign + 3..]))
         }
         "logfmt" => {
@@ -375,7 +424,9 @@ fn parse<'line>(format: &str, line: &'line str) -> Option<(&'line str, &'line st
             is_level(level).then_some((process, time, message.strip_suffix('"')?))
         }
         _ => {
-            let (process, rest) = line.strip_prefix("{\"pid\":")?.split_once(",\"role\":\"primary\",\"timestamp\":\"")?;
+            let (process, rest) = line
+                .strip_prefix("{\"pid\":")?
+                .split_once(",\"role\":\"primary\",\"timestamp\":\"")?;
             let (time, rest) = rest.split_once("\",\"level\":\"")?;
             let (level, message) = rest.split_once("\",\"message\":\"")?;
             is_level(level).then_some((process, time, message.strip_suffix("\"}")?))
@@ -415,7 +466,10 @@ fn levels_below_the_threshold_are_left_out() {
     wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     server.stop();
     let log = place.read("log");
-    assert!(log.lines().count() > 0 && log.lines().all(|line| line.contains(" # ")), "{log}");
+    assert!(
+        log.lines().count() > 0 && log.lines().all(|line| line.contains(" # ")),
+        "{log}"
+    );
 
     let place = Place::new();
     let server = Server {
@@ -435,7 +489,9 @@ fn a_log_file_that_was_moved_is_started_anew() {
         child: place.spawn(&mut place.command(port, &["--logfile", "server.log"])),
         port,
     };
-    wait_for("the server", || place.read("server.log").contains("Ready to accept connections"));
+    wait_for("the server", || {
+        place.read("server.log").contains("Ready to accept connections")
+    });
     fs::rename(place.file("server.log"), place.file("old.log")).expect("moves");
     server.stop();
     assert!(place.read("server.log").contains("bye bye..."));
@@ -449,7 +505,9 @@ fn systemd_hears_of_start_and_end() {
     manager.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
     let port = free_port();
     let mut command = place.command(port, &["--supervised", "auto", "--daemonize", "yes"]);
-    command.env("NOTIFY_SOCKET", place.file("notify")).env_remove("UPSTART_JOB");
+    command
+        .env("NOTIFY_SOCKET", place.file("notify"))
+        .env_remove("UPSTART_JOB");
     let server = Server {
         child: place.spawn(&mut command),
         port,
@@ -482,7 +540,9 @@ fn upstart_is_told_by_a_stop() {
     assert_eq!(status, WaitStatus::Stopped(process, Signal::SIGSTOP));
     assert!(!place.read("log").contains("Weft is starting"));
     server.signal(Signal::SIGCONT);
-    wait_for("the server", || place.read("log").contains("Ready to accept connections"));
+    wait_for("the server", || {
+        place.read("log").contains("Ready to accept connections")
+    });
     server.stop();
 }
 
@@ -505,38 +565,59 @@ fn replies_on_their_way_arrive_before_the_end() {
     let server = place.start(&[]);
     let mut client = client_of_a_large_reply(&server, LENGTH);
     server.signal(Signal::SIGTERM);
-    wait_for("the shutdown", || place.read("log").contains("User requested shutdown..."));
+    wait_for("the shutdown", || {
+        place.read("log").contains("User requested shutdown...")
+    });
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).expect("reads to the end");
     assert_eq!(rest.len(), LENGTH + 2);
     assert_eq!(server.wait().code(), Some(0));
 }
 
-#[test]
-fn a_second_sigint_ends_the_process_at_once() {
-    let place = Place::new();
+/// Whether a second SIGINT came while the first one was being followed, and ended the process.
+fn insists(place: &Place) -> bool {
     let server = place.start(&[]);
     // It does not read its reply, so the end takes a while.
-    let client = client_of_a_large_reply(&server, 64 << 20);
+    let _client = client_of_a_large_reply(&server, 64 << 20);
     server.signal(Signal::SIGINT);
-    wait_for("the shutdown", || place.read("log").contains("User requested shutdown..."));
+    wait_for("the shutdown", || {
+        place.read("log").contains("User requested shutdown...")
+    });
     server.signal(Signal::SIGINT);
-    assert_eq!(server.wait().code(), Some(1));
-    let log = place.read("log");
-    assert_in_order(&log, &["Received SIGINT scheduling shutdown...", "You insist... exiting now."]);
-    assert!(!log.contains("bye bye"), "{log}");
-    drop(client);
+    server.wait().code() == Some(1)
+}
+
+#[test]
+fn a_second_sigint_ends_the_process_at_once() {
+    // On a busy machine the first one may have been followed to the end before the second is sent.
+    for _ in 0..5 {
+        let place = Place::new();
+        if insists(&place) {
+            let log = place.read("log");
+            assert_in_order(
+                &log,
+                &["Received SIGINT scheduling shutdown...", "You insist... exiting now."],
+            );
+            assert!(!log.contains("bye bye"), "{log}");
+            return;
+        }
+    }
+    panic!("the second SIGINT does nothing");
 }
 
 #[test]
 fn a_client_that_does_not_read_cannot_hold_up_the_end() {
+    const LENGTH: usize = 64 << 20;
     for options in [&[][..], &["--shutdown-on-sigterm", "nosave now"]] {
         let place = Place::new();
         let server = place.start(options);
-        let client = client_of_a_large_reply(&server, 64 << 20);
+        let mut client = client_of_a_large_reply(&server, LENGTH);
         server.stop();
         assert!(place.read("log").contains("bye bye..."));
-        drop(client);
+        let mut rest = Vec::new();
+        // What the kernel had taken arrives, and perhaps an error after it.
+        let _ = client.read_to_end(&mut rest);
+        assert!(rest.len() < LENGTH);
     }
 }
 
@@ -548,7 +629,13 @@ fn a_crash_leaves_a_report_unless_it_is_switched_off() {
     assert_eq!(server.wait().signal(), Some(11));
     assert_in_order(
         &place.read("log"),
-        &["WEFT BUG REPORT START", "Weft crashed by signal: 11", "weft_version:", "STACK TRACE", "WEFT BUG REPORT END"],
+        &[
+            "WEFT BUG REPORT START",
+            "Weft crashed by signal: 11",
+            "weft_version:",
+            "STACK TRACE",
+            "WEFT BUG REPORT END",
+        ],
     );
 
     let place = Place::new();
@@ -592,7 +679,10 @@ fn threads_have_names_and_the_cpus_they_were_given() {
     let mut names = Vec::new();
     for task in fs::read_dir(tasks).expect("has threads") {
         let task = task.expect("has a name").path();
-        let name = fs::read_to_string(task.join("comm")).expect("has a name").trim().to_owned();
+        let name = fs::read_to_string(task.join("comm"))
+            .expect("has a name")
+            .trim()
+            .to_owned();
         let status = fs::read_to_string(task.join("status")).expect("has a status");
         if name.starts_with("weft-worker-") {
             let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -610,8 +700,16 @@ fn threads_have_names_and_the_cpus_they_were_given() {
 #[test]
 fn the_oom_score_follows_the_configuration() {
     let place = Place::new();
-    let before: i64 = fs::read_to_string("/proc/self/oom_score_adj").expect("reads").trim().parse().expect("a number");
-    for (mode, expected) in [("no", before), ("relative", (before + 7).min(1000)), ("absolute", before.max(0) + 7)] {
+    let before: i64 = fs::read_to_string("/proc/self/oom_score_adj")
+        .expect("reads")
+        .trim()
+        .parse()
+        .expect("a number");
+    for (mode, expected) in [
+        ("no", before),
+        ("relative", (before + 7).min(1000)),
+        ("absolute", before.max(0) + 7),
+    ] {
         let wanted = if mode == "absolute" { expected.min(1000) } else { 7 };
         let values = format!("{wanted} 0 0");
         let server = place.start(&["--oom-score-adj", mode, "--oom-score-adj-values", &values]);

@@ -28,7 +28,10 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .iter()
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
-    match server.config.set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed)) {
+    match server
+        .config
+        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed))
+    {
         Ok(_) => Ok(()),
         Err(SetError::Refused(reason)) => Err(reason),
         Err(SetError::Loading) => panic!("nothing is loading"),
@@ -88,7 +91,9 @@ fn a_port_that_is_taken_is_refused_and_the_old_one_comes_back() {
     let related = "CONFIG SET failed (possibly related to argument";
     assert_eq!(
         set(&server, &[("port", &taken)]),
-        Err(format!("{related} 'port') - Unable to listen on this port. Check server logs."))
+        Err(format!(
+            "{related} 'port') - Unable to listen on this port. Check server logs."
+        ))
     );
     assert!(std::net::TcpStream::connect(format!("127.0.0.1:{old}")).is_ok());
     assert_eq!(

@@ -83,7 +83,8 @@ impl Listeners {
                 );
                 if !place.forgives(&error) {
                     let last = self.tcp.split_off(kept);
-                    last.iter().for_each(|open| drop(reactor.deregister_listener(open.token)));
+                    last.iter()
+                        .for_each(|open| drop(reactor.deregister_listener(open.token)));
                     return Err(CannotListen);
                 }
             }
@@ -135,11 +136,13 @@ impl Listeners {
             0 => None,
             mode => Some(mode),
         };
-        let opened = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32).and_then(|(file, listener)| {
-            file.give_to(&config.text(id::UNIXSOCKETGROUP))?;
-            self.register(listener, reactor)?;
-            Ok(file)
-        });
+        let opened = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32).and_then(
+            |(file, listener)| {
+                file.give_to(&config.text(id::UNIXSOCKETGROUP))?;
+                self.register(listener, reactor)?;
+                Ok(file)
+            },
+        );
         match opened {
             Ok(file) => {
                 self.unix = Some(file);

@@ -43,7 +43,9 @@ impl Syslog {
             std::process::id()
         );
         let mut socket = lock(&self.socket);
-        let sent = socket.as_ref().is_some_and(|socket| socket.send(datagram.as_bytes()).is_ok());
+        let sent = socket
+            .as_ref()
+            .is_some_and(|socket| socket.send(datagram.as_bytes()).is_ok());
         if !sent {
             *socket = self.connect().ok();
             if let Some(socket) = socket.as_ref() {

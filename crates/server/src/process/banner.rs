@@ -30,7 +30,11 @@ pub fn greet(configured: bool) {
 /// Says in which mode and on which port: as a drawing if somebody may be looking, or always if so
 /// configured.
 pub fn show(config: &Config) {
-    let mode = if config.boolean(id::CLUSTER_ENABLED) { "cluster" } else { "standalone" };
+    let mode = if config.boolean(id::CLUSTER_ENABLED) {
+        "cluster"
+    } else {
+        "standalone"
+    };
     let port = match config.integer(id::PORT) {
         0 => config.integer(id::TLS_PORT),
         port => port,

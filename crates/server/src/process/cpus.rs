@@ -51,7 +51,6 @@ impl CpuLists {
         self.server.as_ref().unwrap_or(&self.all).len()
     }
 
-
     /// Threads that the calling thread starts from now on are background threads.
     pub fn start_background_threads(&self) {
         self.enter(self.background.as_ref());

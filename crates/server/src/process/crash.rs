@@ -25,11 +25,16 @@ pub fn install(config: &Config) {
 
 /// What a report says about this process; it lives as long as the process.
 fn facts(config: &Config) -> &'static [(&'static str, &'static str)] {
-    let file = config.file().map_or_else(String::new, |file| file.display().to_string());
+    let file = config
+        .file()
+        .map_or_else(String::new, |file| file.display().to_string());
     let facts: [(&'static str, String); 6] = [
         ("weft_version", env!("CARGO_PKG_VERSION").to_owned()),
         ("valkey_version", COMPATIBLE_VERSION.to_owned()),
-        ("weft_commit", option_env!("WEFT_COMMIT").unwrap_or("00000000").to_owned()),
+        (
+            "weft_commit",
+            option_env!("WEFT_COMMIT").unwrap_or("00000000").to_owned(),
+        ),
         ("process_id", std::process::id().to_string()),
         ("tcp_port", config.integer(id::PORT).to_string()),
         ("config_file", file),

@@ -64,7 +64,11 @@ fn raise(before: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
             Ok(()) => return (attempt, refusal),
             Err(error) => refusal = error.desc(),
         }
-        attempt = if attempt > hard { hard } else { attempt.saturating_sub(STEP) };
+        attempt = if attempt > hard {
+            hard
+        } else {
+            attempt.saturating_sub(STEP)
+        };
     }
     (before, refusal)
 }

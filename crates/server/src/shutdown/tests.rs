@@ -5,10 +5,37 @@ fn options_of_the_signals_become_a_shutdown() {
     let plain = Shutdown::default();
     let cases = [
         (0, plain.clone()),
-        (1, Shutdown { save: Save::Always, ..plain.clone() }),
-        (2, Shutdown { save: Save::Never, ..plain.clone() }),
-        (2 | 4 | 8, Shutdown { save: Save::Never, now: true, force: true, ..plain.clone() }),
-        (16 | 32, Shutdown { safe: true, failover: true, ..plain }),
+        (
+            1,
+            Shutdown {
+                save: Save::Always,
+                ..plain.clone()
+            },
+        ),
+        (
+            2,
+            Shutdown {
+                save: Save::Never,
+                ..plain.clone()
+            },
+        ),
+        (
+            2 | 4 | 8,
+            Shutdown {
+                save: Save::Never,
+                now: true,
+                force: true,
+                ..plain.clone()
+            },
+        ),
+        (
+            16 | 32,
+            Shutdown {
+                safe: true,
+                failover: true,
+                ..plain
+            },
+        ),
     ];
     for (options, expected) in cases {
         assert_eq!(Shutdown::from_options(options), expected, "{options}");
@@ -23,7 +50,10 @@ fn the_first_request_counts() {
     assert!(!request.put(Shutdown::default()));
     assert_eq!(request.take_up(), Some(Shutdown::from_options(4)));
     assert_eq!(request.take_up(), None, "it is taken up once");
-    assert!(!request.put(Shutdown::default()), "while one is under way no other can start");
+    assert!(
+        !request.put(Shutdown::default()),
+        "while one is under way no other can start"
+    );
 }
 
 #[test]

@@ -77,7 +77,10 @@ fn a_taken_port_is_refused_and_the_old_one_can_be_opened_again() {
 
     set(&config, "port", &taken_port.to_string());
     assert_eq!(listeners.listen_tcp(&config, &mut reactor), Err(CannotListen));
-    assert!(!accepts("127.0.0.2", taken_port), "the address that was free is given back");
+    assert!(
+        !accepts("127.0.0.2", taken_port),
+        "the address that was free is given back"
+    );
 
     set(&config, "port", &port.to_string());
     assert_eq!(listeners.listen_tcp(&config, &mut reactor), Ok(()));

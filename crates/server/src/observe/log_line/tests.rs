@@ -25,8 +25,16 @@ fn line(level: Level, role: Role, message: &str) -> Line<'_> {
 #[test]
 fn lines_look_as_in_valkey() {
     let cases = [
-        (Format::Legacy, Timestamps::Legacy, "42:M 03 Nov 2026 07:05:09.062 * hello\n"),
-        (Format::Legacy, Timestamps::Iso8601, "42:M 2026-11-03T07:05:09.062+00:00 * hello\n"),
+        (
+            Format::Legacy,
+            Timestamps::Legacy,
+            "42:M 03 Nov 2026 07:05:09.062 * hello\n",
+        ),
+        (
+            Format::Legacy,
+            Timestamps::Iso8601,
+            "42:M 2026-11-03T07:05:09.062+00:00 * hello\n",
+        ),
         (Format::Legacy, Timestamps::Milliseconds, "42:M 1793689509062 * hello\n"),
         (
             Format::Logfmt,
@@ -54,7 +62,8 @@ fn lines_look_as_in_valkey() {
 #[test]
 fn iso_times_tell_the_offset() {
     for (hours, offset) in [(-5, "-05:00"), (1, "+01:00")] {
-        let rendered = line(Level::Notice, Role::Primary, "").render(Format::Legacy, Timestamps::Iso8601, &a_moment(hours));
+        let rendered =
+            line(Level::Notice, Role::Primary, "").render(Format::Legacy, Timestamps::Iso8601, &a_moment(hours));
         assert_eq!(rendered, format!("42:M 2026-11-03T07:05:09.062{offset} * \n"));
     }
 }
@@ -62,10 +71,38 @@ fn iso_times_tell_the_offset() {
 #[test]
 fn levels_and_roles_have_signs_and_words() {
     let cases = [
-        (Level::Debug, Role::Primary, ":M ", " . x", "level=debug", "role=primary"),
-        (Level::Verbose, Role::Primary, ":M ", " - x", "level=info", "role=primary"),
-        (Level::Notice, Role::Replica, ":S ", " * x", "level=notice", "role=replica"),
-        (Level::Warning, Role::Replica, ":S ", " # x", "level=warning", "role=replica"),
+        (
+            Level::Debug,
+            Role::Primary,
+            ":M ",
+            " . x",
+            "level=debug",
+            "role=primary",
+        ),
+        (
+            Level::Verbose,
+            Role::Primary,
+            ":M ",
+            " - x",
+            "level=info",
+            "role=primary",
+        ),
+        (
+            Level::Notice,
+            Role::Replica,
+            ":S ",
+            " * x",
+            "level=notice",
+            "role=replica",
+        ),
+        (
+            Level::Warning,
+            Role::Replica,
+            ":S ",
+            " # x",
+            "level=warning",
+            "role=replica",
+        ),
     ];
     for (level, role, letter, sign, level_word, role_word) in cases {
         let legacy = line(level, role, "x").render(Format::Legacy, Timestamps::Legacy, &a_moment(0));
