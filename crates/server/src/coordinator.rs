@@ -18,6 +18,8 @@ use crate::worker::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;
+/// Between two lines of level debug about the state of the server.
+const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
@@ -29,6 +31,7 @@ pub struct Coordinator {
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
+    next_report: Instant,
 }
 
 impl Coordinator {
@@ -50,6 +53,7 @@ impl Coordinator {
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
+            next_report: Instant::now(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Coordinator {
         if now >= self.next_cron {
             self.next_cron = now + self.cron_period();
             self.cron();
+            self.report(now);
         }
         if !self.tuner.is_active(&self.server) {
             return self.next_cron;
@@ -201,6 +206,16 @@ impl Coordinator {
                 worker.send(Message::Unpaused);
             }
         }
+    }
+
+    fn report(&mut self, now: Instant) {
+        if now < self.next_report {
+            return;
+        }
+        self.next_report = now + REPORT_PERIOD;
+        let bytes = self.server.used_memory.load(Ordering::Relaxed);
+        let clients = self.server.connections.load(Ordering::Relaxed);
+        log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
 
     fn sample_memory(&self) {
