@@ -16,6 +16,8 @@ use crate::worker::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;
+/// One window of the rates that INFO shows.
+const RATE_WINDOW: Duration = Duration::from_millis(100);
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
@@ -25,6 +27,7 @@ pub struct Coordinator {
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
+    next_rates: Instant,
 }
 
 impl Coordinator {
@@ -45,6 +48,7 @@ impl Coordinator {
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
+            next_rates: Instant::now(),
         })
     }
 
@@ -138,7 +142,11 @@ impl Coordinator {
     }
 
     fn cron(&mut self) {
+        if self.server.observed.cron_paused.load(Ordering::Relaxed) {
+            return;
+        }
         self.sample_memory();
+        self.sample_rates();
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
@@ -159,8 +167,27 @@ impl Coordinator {
         }
     }
 
+    fn sample_rates(&mut self) {
+        let now = Instant::now();
+        if now < self.next_rates {
+            return;
+        }
+        self.next_rates = now + RATE_WINDOW;
+        let metrics = &self.server.metrics;
+        let totals = [
+            metrics.commands_processed(),
+            metrics.sum(Counter::NetInputBytes),
+            metrics.sum(Counter::NetOutputBytes),
+            metrics.sum(Counter::Batches),
+        ];
+        self.server.observed.rates.sample(now, totals);
+    }
+
     fn sample_memory(&self) {
         if let Some(bytes) = crate::observe::memory::allocated() {
+            // The first sample is taken before any client is served.
+            let startup = &self.server.observed.startup_memory;
+            let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
             self.server.used_memory.store(bytes, Ordering::Relaxed);
             self.server.peak_memory.fetch_max(bytes, Ordering::Relaxed);
         }

@@ -64,6 +64,7 @@ fn serve(config: Config) -> std::io::Result<()> {
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
+        observed: Default::default(),
         lazyfree: LazyFree::start()?,
         background: jobs_in,
         pause: Pause::default(),

@@ -1,11 +1,32 @@
 //! What the server tells about itself: the log, counters, latencies.
 
+pub mod commandlog;
 pub mod errors;
+pub mod latency;
 pub mod log;
 pub mod memory;
 pub mod metrics;
+pub mod process;
+pub mod rates;
 
 /// Locks a mutex whose data stays valid whatever a panicking holder did.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What is remembered of the past beside counters.
+#[derive(Default)]
+pub struct Observations {
+    /// Slow and large commands.
+    pub commandlog: commandlog::CommandLog,
+    /// Spikes.
+    pub latency: latency::LatencyMonitor,
+    /// Rates per second.
+    pub rates: rates::Rates,
+    /// Bytes allocated when the server was ready, before it had any client.
+    pub startup_memory: std::sync::atomic::AtomicU64,
+    /// Identifies the history of the data; empty until it is changed, and then used in place of the first one.
+    pub replication_id: std::sync::Mutex<String>,
+    /// `DEBUG PAUSE-CRON`.
+    pub cron_paused: std::sync::atomic::AtomicBool,
 }
