@@ -13,6 +13,7 @@ mod dispatch;
 mod keyspace;
 mod net;
 mod observe;
+mod persist;
 mod start;
 mod state;
 mod tuning;

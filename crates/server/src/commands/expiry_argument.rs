@@ -47,19 +47,23 @@ impl ExpiryUnit {
 /// When the amount is no integer, not positive, or too large for a 64-bit time.
 pub fn absolute_ms(amount: &[u8], unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<u64, CommandError> {
     let amount = parse_i64(amount).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let invalid = || CommandError::text(format!("ERR invalid expire time in '{command}' command"));
     if amount <= 0 {
-        return Err(invalid());
+        return Err(invalid_expire_time(command));
     }
-    let ms = if unit.in_seconds() {
-        amount.checked_mul(1000).ok_or_else(invalid)?
-    } else {
-        amount
-    };
-    let at = if unit.relative() {
-        ms.checked_add(now_ms as i64).ok_or_else(invalid)?
-    } else {
-        ms
-    };
-    Ok(at as u64)
+    any_absolute_ms(amount, unit, now_ms, command).map(|at| at as u64)
+}
+
+/// The time that any amount means, in ms since the epoch; negative when it lies before that.
+///
+/// # Errors
+/// When the amount is too large for a 64-bit time.
+pub fn any_absolute_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
+    let ms = if unit.in_seconds() { amount.checked_mul(1000) } else { Some(amount) };
+    let base_ms = if unit.relative() { now_ms as i64 } else { 0 };
+    ms.and_then(|ms| ms.checked_add(base_ms))
+        .ok_or_else(|| invalid_expire_time(command))
+}
+
+fn invalid_expire_time(command: &str) -> CommandError {
+    CommandError::text(format!("ERR invalid expire time in '{command}' command"))
 }

@@ -4,9 +4,17 @@ use std::sync::OnceLock;
 
 pub mod command_info;
 pub mod context;
-pub mod expiry_argument;
+pub mod database;
+pub mod dump;
 pub mod error;
+pub mod expire;
+pub mod expiry_argument;
+pub mod generic;
 pub mod keys;
+pub mod object;
+pub mod randomkey;
+pub mod scan;
+pub mod wait;
 pub mod registry;
 pub mod spec;
 pub mod string;
@@ -19,7 +27,18 @@ use registry::Registry;
 static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
 /// Every command that exists here, by group.
-pub const GROUPS: &[&[(&str, Binding)]] = &[connection::BINDINGS, string::BINDINGS];
+pub const GROUPS: &[&[(&str, Binding)]] = &[
+    connection::BINDINGS,
+    database::BINDINGS,
+    dump::BINDINGS,
+    expire::BINDINGS,
+    generic::BINDINGS,
+    object::BINDINGS,
+    randomkey::BINDINGS,
+    scan::BINDINGS,
+    string::BINDINGS,
+    wait::BINDINGS,
+];
 
 /// All commands, under the names they were born with.
 pub fn all() -> Registry<Binding> {

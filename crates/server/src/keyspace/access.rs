@@ -387,6 +387,7 @@ impl KeyWrite<'_> {
                 let clock = self.access.clock.of_new_entry();
                 let freed = self.table.insert(self.hash, self.name, value, at, clock);
                 self.effects.discard(freed);
+                self.note(Event::NEW);
             }
         }
         if let Expiry::At(at) = expiry {
@@ -426,6 +427,7 @@ impl KeyWrite<'_> {
         let at = removed.expire_at_ms();
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
+        self.note(Event::NEW);
         if let Some(at) = at {
             publish_due(self.header, at);
         }
@@ -478,6 +480,10 @@ impl KeyWrite<'_> {
         self.access
             .counts
             .add(self.access.seat, self.db, keys, expiring);
+        let occupied = !self.table.is_empty();
+        if occupied != (self.keys_before > 0) {
+            self.header.mark(self.db, occupied);
+        }
         if self.db == 0 {
             self.table.publish(&self.header.hint);
         }

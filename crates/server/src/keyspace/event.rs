@@ -43,6 +43,12 @@ impl Event {
         }
     }
 
+    /// The event of a key that came into being.
+    pub const NEW: Event = Event {
+        class: Class::New,
+        name: "new",
+    };
+
     /// The event of an expired key.
     pub const EXPIRED: Event = Event {
         class: Class::Expired,

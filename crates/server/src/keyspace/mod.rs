@@ -10,6 +10,7 @@ pub mod event;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
+pub mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,9 @@ pub struct SlotHeader {
     pub hint: Hint,
     /// No key of this slot expires before this time (ms since the epoch); `u64::MAX` without expiries.
     pub next_due_ms: AtomicU64,
+    /// Which databases have keys here, a bit each; the last bit stands for all databases from there on. Whoever walks
+    /// over the keyspace passes by empty slots without a lease.
+    occupied: AtomicU64,
 }
 
 impl SlotHeader {
@@ -49,8 +53,46 @@ impl SlotHeader {
         SlotHeader {
             hint: Hint::new(),
             next_due_ms: AtomicU64::new(u64::MAX),
+            occupied: AtomicU64::new(0),
         }
     }
+
+    /// Whether database `db` may have keys here; `false` is certain.
+    #[inline]
+    pub fn may_hold(&self, db: usize) -> bool {
+        self.occupied.load(Ordering::Acquire) & database_bit(db) != 0
+    }
+
+    /// Whether any database may have keys here; `false` is certain.
+    #[inline]
+    pub fn may_hold_any(&self) -> bool {
+        self.occupied.load(Ordering::Acquire) != 0
+    }
+
+    /// Says whether database `db` has keys here. For the holder of the slot's write lease.
+    #[inline]
+    pub fn mark(&self, db: usize, occupied: bool) {
+        let (bit, before) = (database_bit(db), self.occupied.load(Ordering::Relaxed));
+        let after = if occupied {
+            before | bit
+        } else if bit == LAST_BIT {
+            // Another database may be behind it: that is for `publish` to find out.
+            before
+        } else {
+            before & !bit
+        };
+        if after != before {
+            self.occupied.store(after, Ordering::Release);
+        }
+    }
+}
+
+/// The bit that many databases share.
+const LAST_BIT: u64 = 1 << 63;
+
+#[inline]
+const fn database_bit(db: usize) -> u64 {
+    if db < 63 { 1 << db } else { LAST_BIT }
 }
 
 /// The data of one slot: its tables, database 0 inline and the others only once they are used.
@@ -127,6 +169,12 @@ impl Slot {
 #[inline]
 pub fn publish(header: &SlotHeader, slot: &Slot) {
     slot.first.publish(&header.hint);
+    let occupied = (0..slot.databases())
+        .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
+        .fold(0, |bits, db| bits | database_bit(db));
+    if header.occupied.load(Ordering::Relaxed) != occupied {
+        header.occupied.store(occupied, Ordering::Release);
+    }
 }
 
 /// Lowers the header's due time after a key got an expiry.
@@ -135,6 +183,11 @@ pub fn publish_due(header: &SlotHeader, expire_at_ms: u64) {
     if expire_at_ms < header.next_due_ms.load(Ordering::Relaxed) {
         header.next_due_ms.store(expire_at_ms, Ordering::Relaxed);
     }
+}
+
+/// Finds out the header's due time anew, after many keys went away at once.
+pub fn publish_due_of(header: &SlotHeader, slot: &Slot) {
+    header.next_due_ms.store(slot.next_due_ms(), Ordering::Relaxed);
 }
 
 /// The keyspace and the key that scatters keys over it.

@@ -1,0 +1,164 @@
+//! Commands on whole databases: size, emptying, exchange.
+//!
+//! Emptying is two steps. In exclusive mode every table is merely taken out of its slot, which costs microseconds
+//! however many keys there are; then the tables are freed where nobody waits for it: by the lazyfree thread (ASYNC), or
+//! on a background thread while the client that asked for SYNC, and nobody else, waits for the reply.
+
+use std::ops::Range;
+
+use weft_resp::number::parse_i64;
+
+use super::context::{Binding, CommandResult, Context, exclusive, leased};
+use super::error::CommandError;
+use crate::config::id;
+use crate::keyspace::access::{AccessContext, Held};
+use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("dbsize", leased(dbsize)),
+    ("flushall", exclusive(flushall)),
+    ("flushdb", exclusive(flushdb)),
+    ("swapdb", exclusive(swapdb)),
+];
+
+const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index is out of range");
+
+/// The database that an argument names.
+///
+/// # Errors
+/// When it is no number, or none of a database.
+pub fn database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
+    let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        return Err(CommandError::constant(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
+    }
+    existing_database(ctx, number)
+}
+
+fn existing_database(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
+    usize::try_from(number)
+        .ok()
+        .filter(|db| *db < ctx.server.keyspace.counts.databases())
+        .ok_or(DATABASE_OUT_OF_RANGE)
+}
+
+fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let keys = ctx.server.keyspace.counts.keys(ctx.keys.db);
+    ctx.reply.integer(keys as i64);
+    Ok(())
+}
+
+fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let databases = 0..ctx.server.keyspace.counts.databases();
+    flush(ctx, databases)
+}
+
+fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let db = ctx.keys.db;
+    flush(ctx, db..db + 1)
+}
+
+/// Whether memory is to be freed after the reply.
+fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
+    match (ctx.argc(), ctx.arg(1)) {
+        (1, _) => Ok(ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH)),
+        (2, mode) if mode.eq_ignore_ascii_case(b"SYNC") => Ok(false),
+        (2, mode) if mode.eq_ignore_ascii_case(b"ASYNC") => Ok(true),
+        _ => Err(CommandError::SYNTAX),
+    }
+}
+
+fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx)?;
+    let Taken { tables, keys } = take(everything(&mut ctx.keys.held), databases, &ctx.keys.access);
+    ctx.keys.effects.dirty += keys;
+    if tables.is_empty() {
+        ctx.reply.ok();
+    } else if asynchronous {
+        ctx.server.lazyfree.free(keys, Box::new(tables));
+        ctx.reply.ok();
+    } else {
+        ctx.in_background(move |_, _| {
+            drop(tables);
+            b"+OK\r\n".to_vec()
+        });
+    }
+    Ok(())
+}
+
+fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
+    match held {
+        Held::Everything(all) => all,
+        Held::Nothing | Held::One(_) | Held::Many(_) => unreachable!("this command is bound as an exclusive one"),
+    }
+}
+
+/// What was in some databases.
+struct Taken {
+    tables: Vec<SlotTable>,
+    keys: u64,
+}
+
+/// Empties databases.
+fn take(all: &mut Exclusive<'_>, databases: Range<usize>, access: &AccessContext<'_>) -> Taken {
+    let mut tables = Vec::new();
+    let mut figures = vec![(0i64, 0i64); databases.len()];
+    for index in 0..SLOTS {
+        if !all.header(index).may_hold_any() {
+            continue;
+        }
+        let (header, slot) = all.parts_mut(index);
+        for db in databases.start..databases.end.min(slot.databases()) {
+            let table = slot.take(db);
+            if !table.is_empty() {
+                let figure = &mut figures[db - databases.start];
+                figure.0 += table.len() as i64;
+                figure.1 += table.with_expiry() as i64;
+                tables.push(table);
+            }
+        }
+        publish(header, slot);
+        publish_due_of(header, slot);
+    }
+    for (db, (keys, expiring)) in databases.zip(&figures) {
+        access.counts.add(access.seat, db, -keys, -expiring);
+    }
+    let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
+    Taken { tables, keys }
+}
+
+fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let number = |argument: &[u8], error: &'static str| {
+        parse_i64(argument)
+            .filter(|number| i32::try_from(*number).is_ok())
+            .ok_or(CommandError::constant(error))
+    };
+    let one = number(ctx.arg(1), "ERR invalid first DB index")?;
+    let other = number(ctx.arg(2), "ERR invalid second DB index")?;
+    let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
+    if one != other {
+        swap(everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
+    }
+    ctx.keys.effects.dirty += 1;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContext<'_>) {
+    for index in 0..SLOTS {
+        let header = all.header(index);
+        if header.may_hold(one) || header.may_hold(other) {
+            let (header, slot) = all.parts_mut(index);
+            slot.swap(one, other);
+            publish(header, slot);
+        }
+    }
+    let AccessContext { counts, seat, .. } = *access;
+    let keys = counts.keys(other) as i64 - counts.keys(one) as i64;
+    let expiring = counts.with_expiry(other) as i64 - counts.with_expiry(one) as i64;
+    counts.add(seat, one, keys, expiring);
+    counts.add(seat, other, -keys, -expiring);
+}

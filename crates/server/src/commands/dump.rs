@@ -1,0 +1,136 @@
+//! DUMP and RESTORE: a value as bytes that another server understands.
+
+use weft_resp::number::parse_i64;
+use weft_table::ValueRef;
+
+use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use super::error::CommandError;
+use super::expire::is_already_expired;
+use super::string::stored;
+use crate::config::id;
+use crate::keyspace::access::Expiry;
+use crate::keyspace::event::Event;
+use crate::persist::payload;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[("dump", leased(dump)), ("restore", leased(restore))];
+
+/// Longer strings are compressed in the background.
+const IN_PLACE_BYTES: usize = 64 * 1024;
+
+fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
+    let protocol = ctx.client.protocol;
+    let large = match ctx.keys.read(0).map(|entry| entry.value()) {
+        None => {
+            ctx.reply.null();
+            return Ok(());
+        }
+        Some(ValueRef::Blob(blob)) if blob.len() > IN_PLACE_BYTES => blob.clone(),
+        Some(value) => {
+            ctx.reply.bulk(&payload::dump(value, compress));
+            return Ok(());
+        }
+    };
+    ctx.in_background(move |_, _| {
+        let bytes = payload::dump(ValueRef::Blob(&large), compress);
+        reply_bytes(protocol, |reply| reply.bulk(&bytes))
+    });
+    Ok(())
+}
+
+/// The options of RESTORE.
+#[derive(Default)]
+struct RestoreOptions {
+    replace: bool,
+    absolute_ttl: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError> {
+    let mut options = RestoreOptions::default();
+    let mut index = 4;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
+        match next {
+            _ if is("REPLACE") => options.replace = true,
+            _ if is("ABSTTL") => options.absolute_ttl = true,
+            Some(next) if is("IDLETIME") && options.frequency.is_none() => {
+                let idle_s = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
+                let invalid = CommandError::constant("ERR Invalid IDLETIME value, must be >= 0");
+                options.idle_s = Some(u64::try_from(idle_s).map_err(|_| invalid)?);
+                index += 1;
+            }
+            Some(next) if is("FREQ") && options.idle_s.is_none() => {
+                let frequency = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
+                let invalid = CommandError::constant("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(u8::try_from(frequency).map_err(|_| invalid)?);
+                index += 1;
+            }
+            _ => return Err(CommandError::SYNTAX),
+        }
+        index += 1;
+    }
+    Ok(options)
+}
+
+/// When the restored key expires, in ms since the epoch. A time to live beyond all time wraps around into the past.
+fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>, CommandError> {
+    let ttl = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if ttl < 0 {
+        return Err(CommandError::constant("ERR Invalid TTL value, must be >= 0"));
+    }
+    let base_ms = if absolute { 0 } else { ctx.now_ms as i64 };
+    Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
+}
+
+fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = restore_options(ctx)?;
+    let key = ctx.keys.write(0);
+    let taken = key.exists();
+    key.unchanged();
+    if taken && !options.replace {
+        return Err(CommandError::constant("BUSYKEY Target key name already exists."));
+    }
+    let at_ms = restored_expiry(ctx, options.absolute_ttl)?;
+    let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
+    if !payload::verify(ctx.arg(3), relaxed) {
+        return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
+    }
+    let Some(loaded) = payload::load(ctx.arg(3)) else {
+        return Err(CommandError::constant("ERR Bad data format"));
+    };
+    let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
+    let clock = restored_clock(ctx, &options);
+    let mut key = ctx.keys.write(0);
+    let deleted = key.delete();
+    if expired {
+        if deleted {
+            key.changed(Event::generic("del"));
+        } else {
+            key.unchanged();
+        }
+    } else {
+        let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
+        key.set(loaded.as_new(stored), expiry);
+        if let (Some(clock), Some(entry)) = (clock, key.entry_mut()) {
+            entry.set_clock(clock);
+        }
+        key.changed(Event::generic("restore"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The access clock that the options ask for; each counts only under a policy that uses it.
+fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32> {
+    let clock = ctx.keys.access.clock;
+    if clock.lfu {
+        options.frequency.map(|frequency| clock.with_frequency(frequency))
+    } else {
+        options.idle_s.map(|idle_s| clock.with_idle(idle_s))
+    }
+}

@@ -1,0 +1,210 @@
+//! The commands that work on keys of any type: existence, deletion, names, databases, copies.
+
+use weft_table::{NewValue, OwnedValue, ValueRef};
+use weft_values::Value;
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::database::database_index;
+use super::error::CommandError;
+use crate::keyspace::access::{Expiry, Touch};
+use crate::keyspace::event::Event;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("copy", leased(copy)),
+    ("del", leased(del)),
+    ("exists", leased(exists)),
+    ("move", leased(move_to_database)),
+    ("rename", leased(rename)),
+    ("renamenx", leased(renamenx)),
+    ("touch", leased(touch)),
+    ("type", leased(type_of)),
+    ("unlink", leased(del)),
+];
+
+const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
+
+/// The name of a value's type, as TYPE and SCAN know it.
+pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
+    match value {
+        ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_) => "string",
+        ValueRef::Object(object) => match *object {},
+    }
+}
+
+/// A value of its own; large strings are shared, not copied.
+fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
+    match value {
+        ValueRef::Int(number) => OwnedValue::Int(number),
+        ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
+        ValueRef::Blob(blob) => OwnedValue::Blob(blob.clone()),
+        ValueRef::Object(object) => OwnedValue::Object(object.clone()),
+    }
+}
+
+fn type_of(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let db = ctx.keys.db;
+    let name = ctx
+        .keys
+        .read_with(0, db, Touch::No)
+        .map_or("none", |entry| type_name(entry.value()));
+    ctx.reply.simple(name);
+    Ok(())
+}
+
+fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
+    count_existing(ctx, Touch::No)
+}
+
+fn touch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    count_existing(ctx, Touch::Always)
+}
+
+fn count_existing(ctx: &mut Context<'_, '_>, touch: Touch) -> CommandResult {
+    let db = ctx.keys.db;
+    let mut existing = 0;
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        existing += i64::from(ctx.keys.read_with(index, db, touch).is_some());
+    }
+    ctx.reply.integer(existing);
+    Ok(())
+}
+
+/// DEL and UNLINK: what takes long to free is freed in the background anyway.
+fn del(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut deleted = 0;
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let mut key = ctx.keys.write(index);
+        if key.delete() {
+            key.changed(Event::generic("del"));
+            deleted += 1;
+        } else {
+            key.unchanged();
+        }
+    }
+    ctx.reply.integer(deleted);
+    Ok(())
+}
+
+fn rename(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !key_exists(ctx, 0, ctx.keys.db) {
+        return Err(CommandError::NO_SUCH_KEY);
+    }
+    if ctx.keys.name(0) != ctx.keys.name(1) {
+        let db = ctx.keys.db;
+        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let db = ctx.keys.db;
+    if !key_exists(ctx, 0, db) {
+        return Err(CommandError::NO_SUCH_KEY);
+    }
+    let free = ctx.keys.name(0) != ctx.keys.name(1) && !key_exists(ctx, 1, db);
+    if free {
+        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+    }
+    ctx.reply.integer(i64::from(free));
+    Ok(())
+}
+
+fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (from, to) = (ctx.keys.db, database_index(ctx, ctx.arg(2))?);
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let moved = key_exists(ctx, 0, from) && !key_exists(ctx, 0, to);
+    if moved {
+        move_entry(ctx, (0, from), (0, to), ["move_from", "move_to"]);
+    }
+    ctx.reply.integer(i64::from(moved));
+    Ok(())
+}
+
+/// Whether a key that the command writes exists in database `db`.
+fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
+    let key = ctx.keys.write_in(index, db);
+    let exists = key.exists();
+    key.unchanged();
+    exists
+}
+
+/// A key of the plan in a database.
+type Place = (usize, usize);
+
+/// Moves an entry, with its value, expiry and access clock, to another key; one change, whose events come in the order
+/// in which Valkey publishes them: `new`, then the two of the command.
+fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
+    let mut source = ctx.keys.write_in(from.0, from.1);
+    let removed = source.remove();
+    source.unchanged();
+    let Some(removed) = removed else {
+        return;
+    };
+    let mut target = ctx.keys.write_in(to.0, to.1);
+    target.put(removed);
+    target.unchanged();
+    let mut source = ctx.keys.write_in(from.0, from.1);
+    source.note(Event::generic(events[0]));
+    source.unchanged();
+    ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
+}
+
+/// The options of COPY: the database of the copy, and whether it may replace a key.
+fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
+    let (mut db, mut replace) = (ctx.keys.db, false);
+    let mut index = 3;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replace = true;
+        } else if option.eq_ignore_ascii_case(b"DB") && index + 1 < ctx.argc() {
+            db = database_index(ctx, ctx.arg(index + 1))?;
+            index += 1;
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 1;
+    }
+    Ok((db, replace))
+}
+
+fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (db, replace) = copy_options(ctx)?;
+    if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
+        return Err(SAME_OBJECT);
+    }
+    let Some(source) = ctx.keys.read(0) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let copy = duplicate(source.value());
+    let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
+    let modified_in_place = source.is_raw() && matches!(source.value(), ValueRef::Bytes(_));
+    let mut target = ctx.keys.write_in(1, db);
+    if target.exists() && !replace {
+        target.unchanged();
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    target.delete();
+    let value = match copy {
+        OwnedValue::Int(number) => NewValue::Int(number),
+        OwnedValue::Bytes(ref bytes) => NewValue::Bytes(bytes),
+        OwnedValue::Blob(blob) => NewValue::Blob(blob),
+        OwnedValue::Object(object) => NewValue::Object(object),
+    };
+    target.set(value, expiry);
+    if modified_in_place && let Some(mut entry) = target.entry_mut() {
+        // A copy has the encoding of its source.
+        entry.bytes_mut(0);
+    }
+    target.changed(Event::generic("copy_to"));
+    ctx.reply.integer(1);
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Walks over the keys of one database, slot by slot, without stopping anybody.
+//!
+//! A walker holds one reader's lease at a time. Its place is a [`Cursor`]: a slot and a position in the slot's hash
+//! order. Everything in front of the cursor has been visited; keys never change their place in that order, so
+//! whatever is there from the first step to the last is visited, however tables grow and shrink in between.
+//!
+//! Empty slots cost no lease: their headers say that they are empty.
+
+use std::time::Duration;
+
+use weft_table::EntryRef;
+use weft_values::Value;
+
+use super::access::Held;
+use super::{Exclusive, Pass, SLOTS, Seat, Slot, SlotHeader};
+
+/// How long a patient walker stays away from a slot that is being written.
+const RETRY: Duration = Duration::from_micros(50);
+/// Keys after which a patient walker looks whether somebody waits for exclusive mode.
+const KEYS_A_STEP: usize = 256;
+
+/// A walker's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    slot: u32,
+    position: u32,
+}
+
+impl Cursor {
+    /// In front of everything.
+    pub const START: Cursor = Cursor { slot: 0, position: 0 };
+
+    /// In front of a slot.
+    pub const fn of_slot(slot: usize) -> Self {
+        Cursor {
+            slot: slot as u32,
+            position: 0,
+        }
+    }
+
+    /// Behind the slot.
+    pub const fn next_slot(self) -> Self {
+        Cursor::of_slot(self.slot as usize + 1)
+    }
+
+    /// The cursor as clients see it: below 2^46, and 0 only for the start.
+    pub const fn number(self) -> u64 {
+        (self.slot as u64) << 32 | self.position as u64
+    }
+
+    /// The cursor that a client gave back. A number that no walk ever gives is a place, too: perhaps behind everything.
+    pub const fn of_number(number: u64) -> Self {
+        let slot = number >> 32;
+        Cursor {
+            slot: if slot < SLOTS as u64 { slot as u32 } else { SLOTS as u32 },
+            position: number as u32,
+        }
+    }
+}
+
+/// By what right slots are reached.
+pub enum Reach<'r, 'p> {
+    /// Through the gate, one lease at a time.
+    Pass(&'r Pass<'p>),
+    /// In exclusive mode.
+    Everything(&'r Exclusive<'p>),
+}
+
+impl<'r, 'p> Reach<'r, 'p> {
+    /// The way of a command that holds `held`, behind the gate unless it holds everything.
+    pub fn of(held: &'r Held<'_, 'p>, pass: Option<&'r Pass<'p>>) -> Self {
+        match (held, pass) {
+            (Held::Everything(all), _) => Reach::Everything(all),
+            (_, Some(pass)) => Reach::Pass(pass),
+            (_, None) => unreachable!("a command runs behind the gate or in exclusive mode"),
+        }
+    }
+}
+
+impl Reach<'_, '_> {
+    /// The header of a slot.
+    #[inline]
+    pub fn header(&self, slot: usize) -> &SlotHeader {
+        match self {
+            Reach::Pass(pass) => pass.domain().header(slot),
+            Reach::Everything(all) => all.header(slot),
+        }
+    }
+
+    /// Looks into a slot; `None` when somebody else is writing it.
+    #[inline]
+    pub fn view<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
+        match self {
+            Reach::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
+            Reach::Everything(all) => Some(look(all.cell(slot))),
+        }
+    }
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Nothing is left.
+    End,
+    /// Enough keys were visited; the walk goes on from here.
+    Enough(Cursor),
+    /// This slot is being written.
+    Contended(Cursor),
+}
+
+/// Visits keys of database `db` from `from` on, until at least `at_least` were visited.
+pub fn walk(
+    reach: &Reach<'_, '_>,
+    db: usize,
+    from: Cursor,
+    at_least: usize,
+    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+) -> Stop {
+    let mut position = from.position;
+    let mut visited = 0;
+    for slot in from.slot as usize..SLOTS {
+        if reach.header(slot).may_hold(db) {
+            let rest = at_least.saturating_sub(visited);
+            let scanned = reach.view(slot, |data| {
+                data.table(db)?.scan(position, rest, &mut |entry| {
+                    visited += 1;
+                    visit(slot as u16, entry);
+                })
+            });
+            let here = Cursor {
+                slot: slot as u32,
+                position,
+            };
+            match scanned {
+                None => return Stop::Contended(here),
+                Some(Some(position)) => return Stop::Enough(Cursor { position, ..here }),
+                Some(None) if visited >= at_least => return end_or(slot + 1),
+                Some(None) => {}
+            }
+        }
+        position = 0;
+    }
+    Stop::End
+}
+
+fn end_or(slot: usize) -> Stop {
+    if slot < SLOTS {
+        Stop::Enough(Cursor::of_slot(slot))
+    } else {
+        Stop::End
+    }
+}
+
+/// [`walk`] for a thread that may sleep: contended slots are waited for, and whoever wants exclusive mode is let in.
+pub fn walk_patiently(
+    seat: &mut Seat,
+    db: usize,
+    from: Cursor,
+    at_least: usize,
+    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+) -> Stop {
+    let mut cursor = from;
+    let mut rest = at_least;
+    loop {
+        let pass = seat.enter();
+        let reach = Reach::Pass(&pass);
+        let contended = loop {
+            let mut visited = 0;
+            let stop = walk(&reach, db, cursor, rest.min(KEYS_A_STEP), &mut |slot, entry| {
+                visited += 1;
+                visit(slot, entry);
+            });
+            rest = rest.saturating_sub(visited);
+            match stop {
+                Stop::Enough(next) if rest > 0 => cursor = next,
+                Stop::Contended(here) => {
+                    cursor = here;
+                    break true;
+                }
+                Stop::Enough(_) | Stop::End => return stop,
+            }
+            if pass.gate_is_closing() {
+                break false;
+            }
+        };
+        drop(pass);
+        if contended {
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

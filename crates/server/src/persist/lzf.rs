@@ -1,0 +1,245 @@
+//! LZF, the compression of strings in RDB files; bit by bit what liblzf makes in its "very fast" setting.
+//!
+//! ```text
+//! 000LLLLL  bytes              L+1 bytes as they are (1 to 32)
+//! LLLOOOOO  OOOOOOOO           L+2 bytes from O+1 bytes back, L from 1 to 6
+//! 111OOOOO  LLLLLLLL OOOOOOOO  L+9 bytes from O+1 bytes back
+//! ```
+//!
+//! The compressor remembers, by a hash of three bytes, where it last saw them. The hash is part of the format in so far
+//! as other servers' dumps are to be met to the byte: another table would find other matches. The table outlives a
+//! string: positions are counted on from one string to the next, so an older one is known by being too small, and
+//! nothing is cleared.
+
+use std::cell::RefCell;
+
+const HASH_BITS: u32 = 16;
+const LITERALS_MAX: usize = 1 << 5;
+const OFFSET_MAX: usize = 1 << 13;
+const MATCH_MAX: usize = (1 << 8) + (1 << 3);
+/// A match that has as much room as this and runs through it is compared further than one near the end.
+const STRIDE: usize = 16;
+/// No byte of compressed data stands for more than this many bytes.
+const EXPANSION_MAX: usize = MATCH_MAX / 3 + 1;
+
+thread_local! {
+    static COMPRESSOR: RefCell<Compressor> = const { RefCell::new(Compressor { seen: Vec::new(), base: 1 }) };
+}
+
+/// Compresses `input` if the result has at most `limit` bytes.
+pub fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
+    if input.is_empty() || limit == 0 || u32::try_from(input.len()).is_err() {
+        return None;
+    }
+    COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(input, limit))
+}
+
+/// Unpacks `input`, which must become exactly `len` bytes. `None` for anything damaged.
+pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
+    // A length of nothing is all that other servers check in this case.
+    if len == 0 {
+        return Some(Vec::new());
+    }
+    if len / EXPANSION_MAX > input.len() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(len);
+    let mut rest = input;
+    while let [control, after @ ..] = rest {
+        let control = usize::from(*control);
+        rest = if control < LITERALS_MAX {
+            let (literals, after) = after.split_at_checked(control + 1)?;
+            out.extend_from_slice(literals);
+            after
+        } else {
+            repeat(&mut out, control, after)?
+        };
+        if out.len() > len {
+            return None;
+        }
+    }
+    (out.len() == len).then_some(out)
+}
+
+/// Carries out one back reference; returns what follows it.
+fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a [u8]> {
+    let (longer, after) = match control >> 5 {
+        7 => {
+            let (longer, after) = after.split_first()?;
+            (usize::from(*longer), after)
+        }
+        _ => (0, after),
+    };
+    let (low, after) = after.split_first()?;
+    let count = (control >> 5) + longer + 2;
+    let distance = ((control & 0x1f) << 8 | usize::from(*low)) + 1;
+    let start = out.len().checked_sub(distance)?;
+    if distance >= count {
+        out.extend_from_within(start..start + count);
+    } else {
+        // The copy reads what it writes.
+        for index in start..start + count {
+            out.push(out[index]);
+        }
+    }
+    Some(after)
+}
+
+struct Compressor {
+    /// Where the last bytes with a hash were seen, counted from `base`.
+    seen: Vec<u32>,
+    /// The number of the current string's first position.
+    base: u32,
+}
+
+impl Compressor {
+    fn compress(&mut self, input: &[u8], limit: usize) -> Option<Vec<u8>> {
+        let len = input.len() as u32;
+        if self.seen.is_empty() || self.base.checked_add(len).is_none() {
+            self.seen.clear();
+            self.seen.resize(1 << HASH_BITS, 0);
+            self.base = 1;
+        }
+        let mut output = Output::new(limit);
+        let packed = self.pack(input, &mut output);
+        // A string that takes all the numbers there are is followed by a fresh table.
+        self.base = self.base.saturating_add(len);
+        packed?;
+        Some(output.finish())
+    }
+
+    fn pack(&mut self, input: &[u8], output: &mut Output) -> Option<()> {
+        let last = input.len().saturating_sub(2);
+        let mut at = 0;
+        while at < last {
+            let Some(from) = self.note(input, at).filter(|from| is_match(input, *from, at)) else {
+                output.literal(input[at])?;
+                at += 1;
+                continue;
+            };
+            let count = match_len(input, from, at);
+            output.reference(at - from - 1, count)?;
+            at += count;
+            if at >= last {
+                break;
+            }
+            self.note(input, at - 2);
+            self.note(input, at - 1);
+        }
+        output.rest(&input[at..])
+    }
+
+    /// Notes the three bytes at `at`; returns where bytes with the same hash were seen before.
+    fn note(&mut self, input: &[u8], at: usize) -> Option<usize> {
+        let value = u32::from(input[at]) << 16 | u32::from(input[at + 1]) << 8 | u32::from(input[at + 2]);
+        let hash = (value >> (24 - HASH_BITS)).wrapping_sub(value.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
+        let before = std::mem::replace(&mut self.seen[hash as usize], self.base + at as u32);
+        before.checked_sub(self.base).map(|position| position as usize)
+    }
+}
+
+/// Whether three bytes agree, near enough to be referred to. The first byte of all is never referred to.
+fn is_match(input: &[u8], from: usize, at: usize) -> bool {
+    from > 0 && from < at && at - from <= OFFSET_MAX && input[from..from + 3] == input[at..at + 3]
+}
+
+/// How many bytes agree, at least three.
+fn match_len(input: &[u8], from: usize, at: usize) -> usize {
+    let room = (input.len() - at - 2).min(MATCH_MAX);
+    let mut index = 2;
+    if room > STRIDE {
+        for _ in 0..STRIDE {
+            index += 1;
+            if input[from + index] != input[at + index] {
+                return index;
+            }
+        }
+    }
+    loop {
+        index += 1;
+        if index >= room || input[from + index] != input[at + index] {
+            return index;
+        }
+    }
+}
+
+/// What has been written, with the run of literals at its end still open.
+struct Output {
+    bytes: Vec<u8>,
+    limit: usize,
+    literals: usize,
+}
+
+impl Output {
+    fn new(limit: usize) -> Self {
+        Output {
+            bytes: vec![0],
+            limit,
+            literals: 0,
+        }
+    }
+
+    /// Adds a literal; `None` if there is no room.
+    fn literal(&mut self, byte: u8) -> Option<()> {
+        if self.bytes.len() >= self.limit {
+            return None;
+        }
+        self.push_literal(byte);
+        Some(())
+    }
+
+    fn push_literal(&mut self, byte: u8) {
+        self.bytes.push(byte);
+        self.literals += 1;
+        if self.literals == LITERALS_MAX {
+            self.close_run();
+            self.bytes.push(0);
+        }
+    }
+
+    /// Writes the length of the run in front of it; a run of nothing disappears.
+    fn close_run(&mut self) {
+        if self.literals == 0 {
+            self.bytes.pop();
+        } else {
+            let start = self.bytes.len() - self.literals - 1;
+            self.bytes[start] = (self.literals - 1) as u8;
+        }
+        self.literals = 0;
+    }
+
+    /// Refers `offset + 1` bytes back for `count` bytes; `None` if there might be no room.
+    fn reference(&mut self, offset: usize, count: usize) -> Option<()> {
+        let closed = self.bytes.len() - usize::from(self.literals == 0);
+        if closed + 4 >= self.limit {
+            return None;
+        }
+        self.close_run();
+        let (high, low) = ((offset >> 8) as u8, offset as u8);
+        match count - 2 {
+            len @ ..7 => self.bytes.extend([high | (len as u8) << 5, low]),
+            len => self.bytes.extend([high | 7 << 5, (len - 7) as u8, low]),
+        }
+        self.bytes.push(0);
+        Some(())
+    }
+
+    /// Adds the last bytes, of which there are at most two after a reference and two without one.
+    fn rest(&mut self, bytes: &[u8]) -> Option<()> {
+        if self.bytes.len() + 3 > self.limit {
+            return None;
+        }
+        for byte in bytes {
+            self.push_literal(*byte);
+        }
+        Some(())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.close_run();
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

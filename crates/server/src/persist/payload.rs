@@ -1,0 +1,82 @@
+//! What DUMP makes and RESTORE takes: one value, the version of its encoding, and a checksum.
+//!
+//! ```text
+//! type (1)  value ...  version (2, little-endian)  CRC-64 of all before (8, little-endian)
+//! ```
+
+use crc::{CRC_64_REDIS, Crc, Table};
+use weft_table::{NewValue, ValueRef};
+use weft_values::Value;
+
+use super::strings::{self, Loaded, Reader};
+
+/// The version that Weft writes.
+pub const VERSION: u16 = 80;
+/// Versions that others use for encodings of their own.
+const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
+const FOOTER_BYTES: usize = 10;
+const CHECKSUM_BYTES: usize = 8;
+
+const TYPE_STRING: u8 = 0;
+
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// The payload of a value; strings are compressed if `compress` is set (`rdbcompression`).
+pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    match value {
+        ValueRef::Int(number) => {
+            out.push(TYPE_STRING);
+            strings::write_integer(&mut out, number);
+        }
+        ValueRef::Bytes(bytes) => {
+            out.push(TYPE_STRING);
+            strings::write_string(&mut out, bytes, compress);
+        }
+        ValueRef::Blob(blob) => {
+            out.push(TYPE_STRING);
+            strings::write_string(&mut out, blob, compress);
+        }
+        ValueRef::Object(object) => match *object {},
+    }
+    out.extend(VERSION.to_le_bytes());
+    let checksum = CRC.checksum(&out);
+    out.extend(checksum.to_le_bytes());
+    out
+}
+
+/// Whether a payload is whole, and of a version that can be read; unknown versions pass if `relaxed` is set
+/// (`rdb-version-check`).
+pub fn verify(payload: &[u8], relaxed: bool) -> bool {
+    let Some(at) = payload.len().checked_sub(FOOTER_BYTES) else {
+        return false;
+    };
+    let (body, checksum) = payload.split_at(at + FOOTER_BYTES - CHECKSUM_BYTES);
+    let version = u16::from_le_bytes([body[at], body[at + 1]]);
+    let known = version >= 1 && version <= VERSION && !FOREIGN_VERSIONS.contains(&version);
+    (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
+}
+
+/// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
+/// is too short runs on into the footer, as in Valkey.
+pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
+    let mut reader = Reader::new(payload);
+    match reader.byte()? {
+        TYPE_STRING => reader.string(),
+        _ => None,
+    }
+}
+
+impl Loaded<'_> {
+    /// The string on its way into the keyspace; `stored` says how bytes are stored.
+    pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
+        match self {
+            Loaded::Int(number) => NewValue::Int(*number),
+            Loaded::Bytes(bytes) => stored(bytes),
+            Loaded::Unpacked(bytes) => stored(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Lengths and strings as RDB files have them.
+//!
+//! ```text
+//! 00LLLLLL                     length below 64
+//! 01LLLLLL LLLLLLLL            length below 16384
+//! 10000000 LLLLLLLL x 4        length below 2^32, big-endian
+//! 10000001 LLLLLLLL x 8        any length, big-endian
+//! 11000000 00000001 00000010   a number of 1, 2 or 4 bytes, little-endian, in the place of its digits
+//! 11000011 length length       compressed length, length, and the string in LZF
+//! ```
+
+use weft_resp::number::{format_i64, parse_i64};
+
+use super::lzf;
+
+const LENGTH_14_BITS: u8 = 0x40;
+const LENGTH_32_BITS: u8 = 0x80;
+const LENGTH_64_BITS: u8 = 0x81;
+const INT_8: u8 = 0xc0;
+const INT_16: u8 = 0xc1;
+const INT_32: u8 = 0xc2;
+const LZF: u8 = 0xc3;
+
+/// No longer string is looked at for being a number: that of most digits in 32 bits is shorter.
+const NUMBER_DIGITS: usize = 11;
+/// Shorter strings do not get smaller.
+const COMPRESSED_MIN: usize = 21;
+/// Bytes that compression must save.
+const WORTHWHILE: usize = 4;
+
+/// Appends a length.
+pub fn write_length(out: &mut Vec<u8>, length: usize) {
+    match length {
+        ..64 => out.push(length as u8),
+        64..16384 => out.extend([LENGTH_14_BITS | (length >> 8) as u8, length as u8]),
+        _ => match u32::try_from(length) {
+            Ok(length) => {
+                out.push(LENGTH_32_BITS);
+                out.extend(length.to_be_bytes());
+            }
+            Err(_) => {
+                out.push(LENGTH_64_BITS);
+                out.extend((length as u64).to_be_bytes());
+            }
+        },
+    }
+}
+
+/// Appends a string in its shortest form; compressed only if `compress` is set (`rdbcompression`).
+pub fn write_string(out: &mut Vec<u8>, bytes: &[u8], compress: bool) {
+    if bytes.len() <= NUMBER_DIGITS
+        && let Some(number) = parse_i64(bytes)
+        && write_small_integer(out, number)
+    {
+        return;
+    }
+    if compress
+        && bytes.len() >= COMPRESSED_MIN
+        && let Some(packed) = lzf::compress(bytes, bytes.len() - WORTHWHILE)
+    {
+        out.push(LZF);
+        write_length(out, packed.len());
+        write_length(out, bytes.len());
+        out.extend_from_slice(&packed);
+        return;
+    }
+    write_plain(out, bytes);
+}
+
+/// Appends a string that is the decimal form of a number.
+pub fn write_integer(out: &mut Vec<u8>, number: i64) {
+    if !write_small_integer(out, number) {
+        let mut digits = [0; 20];
+        write_plain(out, format_i64(number, &mut digits).as_bytes());
+    }
+}
+
+fn write_plain(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_length(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a number if it has at most 32 bits.
+fn write_small_integer(out: &mut Vec<u8>, number: i64) -> bool {
+    if let Ok(number) = i8::try_from(number) {
+        out.push(INT_8);
+        out.extend(number.to_le_bytes());
+    } else if let Ok(number) = i16::try_from(number) {
+        out.push(INT_16);
+        out.extend(number.to_le_bytes());
+    } else if let Ok(number) = i32::try_from(number) {
+        out.push(INT_32);
+        out.extend(number.to_le_bytes());
+    } else {
+        return false;
+    }
+    true
+}
+
+/// A string that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loaded<'a> {
+    /// It was stored as a number.
+    Int(i64),
+    /// It was stored as it is.
+    Bytes(&'a [u8]),
+    /// It was compressed.
+    Unpacked(Vec<u8>),
+}
+
+/// Reads from bytes that may be anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the start of `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// The next byte; `None` at the end.
+    pub fn byte(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// The next `count` bytes; `None` if there are fewer.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    /// A string; `None` if the bytes are none.
+    pub fn string(&mut self) -> Option<Loaded<'a>> {
+        let mark = *self.rest.first()?;
+        let int = match mark {
+            INT_8 => i8::from_le_bytes(self.marked()?).into(),
+            INT_16 => i16::from_le_bytes(self.marked()?).into(),
+            INT_32 => i32::from_le_bytes(self.marked()?).into(),
+            LZF => return self.compressed(),
+            _ if is_encoding(mark) => return None,
+            _ => {
+                let length = self.length()?;
+                return self.bytes(length).map(Loaded::Bytes);
+            }
+        };
+        Some(Loaded::Int(int))
+    }
+
+    /// The bytes behind a mark.
+    fn marked<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.byte()?;
+        self.array()
+    }
+
+    fn compressed(&mut self) -> Option<Loaded<'a>> {
+        self.byte()?;
+        let (packed, length) = (self.length()?, self.length()?);
+        let packed = self.bytes(packed)?;
+        lzf::decompress(packed, length).map(Loaded::Unpacked)
+    }
+
+    /// A length. Where only a length can stand, the mark of an encoding counts as one.
+    pub fn length(&mut self) -> Option<usize> {
+        let mark = self.byte()?;
+        let low = usize::from(mark & 0x3f);
+        match mark {
+            LENGTH_32_BITS => Some(u32::from_be_bytes(self.array()?) as usize),
+            LENGTH_64_BITS => usize::try_from(u64::from_be_bytes(self.array()?)).ok(),
+            _ if is_encoding(mark) || mark < LENGTH_14_BITS => Some(low),
+            _ if mark < LENGTH_32_BITS => Some(low << 8 | usize::from(self.byte()?)),
+            _ => None,
+        }
+    }
+}
+
+const fn is_encoding(mark: u8) -> bool {
+    mark >= INT_8
+}
+
+#[cfg(test)]
+mod tests;
