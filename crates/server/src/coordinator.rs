@@ -179,6 +179,7 @@ impl Coordinator {
             metrics.sum(Counter::NetInputBytes),
             metrics.sum(Counter::NetOutputBytes),
             metrics.sum(Counter::Batches),
+            metrics.sum(Counter::BusyNs),
         ];
         self.server.observed.rates.sample(now, totals);
     }

@@ -5,6 +5,7 @@
 //! `config` and `observe` stand below all of them.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod background;
 mod commands;
 mod config;

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod object;
 pub mod randomkey;
 pub mod scan;
+pub mod server;
 pub mod wait;
 pub mod registry;
 pub mod spec;
@@ -36,6 +37,16 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     object::BINDINGS,
     randomkey::BINDINGS,
     scan::BINDINGS,
+    server::command::BINDINGS,
+    server::commandlog::BINDINGS,
+    server::config::BINDINGS,
+    server::debug::BINDINGS,
+    server::info::BINDINGS,
+    server::latency::BINDINGS,
+    server::lolwut::BINDINGS,
+    server::memory::BINDINGS,
+    server::shutdown::BINDINGS,
+    server::time::BINDINGS,
     string::BINDINGS,
     wait::BINDINGS,
 ];

@@ -105,10 +105,9 @@ fn is_unpause(command: &Command<Binding>) -> bool {
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let local = client.address.starts_with("127.") || client.address.starts_with("[::1]") || client.address.starts_with('/');
     let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
         "yes" => true,
-        "local" => local,
+        "local" => client.is_local(),
         _ => false,
     };
     (!allowed).then(|| {

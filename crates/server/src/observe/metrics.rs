@@ -51,6 +51,8 @@ pub enum Counter {
     Exclusives,
     /// Commands that left the worker.
     BackgroundCommands,
+    /// Nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
+    ExpiryNs,
     /// Nanoseconds in which the thread was not waiting.
     BusyNs,
 }
@@ -110,9 +112,11 @@ impl Metrics {
         self.rows.sum(counter as usize).max(0) as u64
     }
 
-    /// Sets a counter back to zero.
-    pub fn reset(&self, counter: Counter) {
-        self.rows.reset(counter as usize);
+    /// Sets all counters but `kept` back to zero.
+    pub fn reset_all_but(&self, kept: &[Counter]) {
+        for index in (0..COUNTERS).filter(|index| kept.iter().all(|counter| *counter as usize != *index)) {
+            self.rows.reset(index);
+        }
     }
 
     /// A counter of one thread.
@@ -163,6 +167,13 @@ impl Metrics {
     pub fn commands_processed(&self) -> u64 {
         (0..self.command_count)
             .map(|command| self.commands.sum(command * PER_COMMAND).max(0) as u64)
+            .sum()
+    }
+
+    /// Time in the handlers of all commands, ns.
+    pub fn command_nanoseconds(&self) -> u64 {
+        (0..self.command_count)
+            .map(|command| self.commands.sum(command * PER_COMMAND + 1).max(0) as u64)
             .sum()
     }
 

@@ -19,9 +19,11 @@ pub enum Rate {
     Output,
     /// Batches.
     Batches,
+    /// Nanoseconds in which workers did not wait.
+    BusyNs,
 }
 
-const RATES: usize = Rate::Batches as usize + 1;
+const RATES: usize = Rate::BusyNs as usize + 1;
 
 #[derive(Default)]
 struct State {
@@ -78,7 +80,7 @@ mod tests {
         let start = Instant::now();
         for window in 0..=WINDOWS as u64 {
             let now = start + Duration::from_millis(100 * window);
-            rates.sample(now, [10 * window, 0, 5 * window, 0]);
+            rates.sample(now, [10 * window, 0, 5 * window, 0, 0]);
         }
         assert!((rates.per_second(Rate::Commands) - 100.0).abs() < 1e-6);
         assert!((rates.per_second(Rate::Output) - 50.0).abs() < 1e-6);
