@@ -143,7 +143,7 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
                 Some(_) => '|',
             })
             .collect();
-        text.push_str(line.trim_end());
+        text.push_str(&line);
         text.push('\n');
     }
     text.push('\n');
@@ -153,7 +153,7 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
             .iter()
             .map(|age| age.as_bytes().get(row).map_or(' ', |byte| char::from(*byte)))
             .collect();
-        text.push_str(line.trim_end());
+        text.push_str(&line);
         text.push('\n');
     }
     text
