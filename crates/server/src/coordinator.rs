@@ -18,6 +18,8 @@ use crate::worker::unix_ms;
 const ACCEPTS_A_TURN: usize = 128;
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
+/// A pause may end so late that an `Instant` could not hold it.
+const LONGEST_WAIT_MS: u64 = 1000;
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
@@ -64,6 +66,7 @@ impl Coordinator {
                 self.next_cron = now + self.cron_period();
                 self.cron();
             }
+            self.server.end_due_pause(unix_ms());
             let tuning_active = self.tuner.is_active(&self.server);
             if tuning_active && now >= self.next_tuning {
                 self.next_tuning = now + crate::tuning::WINDOW;
@@ -79,6 +82,10 @@ impl Coordinator {
             let mut wake_at = self.next_cron;
             if tuning_active {
                 wake_at = wake_at.min(self.next_tuning);
+            }
+            if let Some(end_ms) = self.server.pause.end_ms() {
+                let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
+                wake_at = wake_at.min(Instant::now() + left);
             }
             let timeout = wake_at.saturating_duration_since(Instant::now());
             events.clear();
@@ -150,19 +157,13 @@ impl Coordinator {
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
+            && !server.pause.holds_writes(now_ms)
             && server.keyspace.counts.any_expiry()
             && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0
         {
             let active = server.active_workers.load(Ordering::Relaxed).max(1);
             for worker in server.workers.iter().take(active) {
                 worker.send(Message::ExpireDue);
-            }
-        }
-        let until_ms = server.pause.until_ms.load(Ordering::Relaxed);
-        if until_ms != 0 && now_ms >= until_ms {
-            server.pause.until_ms.store(0, Ordering::Relaxed);
-            for worker in &server.workers {
-                worker.send(Message::Unpaused);
             }
         }
     }

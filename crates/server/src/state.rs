@@ -100,16 +100,58 @@ pub trait ClientVisitor {
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
 }
 
-/// Which commands CLIENT PAUSE holds back, and until when.
+/// Which commands CLIENT PAUSE holds back, and until when. Workers read it without a lock.
 #[derive(Default)]
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
-    pub until_ms: AtomicU64,
+    until_ms: AtomicU64,
     /// Whether reads wait too.
-    pub all: AtomicBool,
+    all: AtomicBool,
+    /// Held while either changes.
+    changing: Mutex<()>,
 }
 
 impl Pause {
+    /// When the pause ends, ms since the epoch; `None` when there is none.
+    #[inline]
+    pub fn end_ms(&self) -> Option<u64> {
+        match self.until_ms.load(Ordering::Acquire) {
+            0 => None,
+            until_ms => Some(until_ms),
+        }
+    }
+
+    /// Begins a pause. One under way is neither shortened nor made to hold back less.
+    pub fn begin(&self, now_ms: u64, until_ms: u64, all: bool) {
+        let _changing = lock(&self.changing);
+        let current_ms = self.until_ms.load(Ordering::Relaxed);
+        let keeps_all = now_ms < current_ms && self.all.load(Ordering::Relaxed);
+        self.all.store(all || keeps_all, Ordering::Relaxed);
+        self.until_ms.store(until_ms.max(current_ms), Ordering::Release);
+    }
+
+    /// Ends the pause if its time has come; whether it has.
+    pub fn end_if_due(&self, now_ms: u64) -> bool {
+        let _changing = lock(&self.changing);
+        let due = self.end_ms().is_some_and(|until_ms| now_ms >= until_ms);
+        if due {
+            self.until_ms.store(0, Ordering::Release);
+        }
+        due
+    }
+
+    /// Ends the pause; whether there was one.
+    pub fn end(&self) -> bool {
+        let _changing = lock(&self.changing);
+        self.until_ms.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
+    #[inline]
+    pub fn holds_writes(&self, now_ms: u64) -> bool {
+        self.holds(now_ms, true)
+    }
+
     /// Whether a command waits at `now_ms`.
     #[inline]
     pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
@@ -187,6 +229,35 @@ impl Server {
             && let Some(waker) = self.coordinator.get()
         {
             waker.wake();
+        }
+    }
+
+    /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
+    pub fn pause_clients(&self, now_ms: u64, until_ms: u64, all: bool) {
+        self.pause.begin(now_ms, until_ms, all);
+        // It sleeps until its next duty, which may now come sooner.
+        if let Some(waker) = self.coordinator.get() {
+            waker.wake();
+        }
+    }
+
+    /// Lets paused clients go on.
+    pub fn unpause_clients(&self) {
+        if self.pause.end() {
+            self.resume_clients();
+        }
+    }
+
+    /// Lets paused clients go on if the time of the pause has come.
+    pub fn end_due_pause(&self, now_ms: u64) {
+        if self.pause.end_if_due(now_ms) {
+            self.resume_clients();
+        }
+    }
+
+    fn resume_clients(&self) {
+        for worker in &self.workers {
+            worker.send(Message::Unpaused);
         }
     }
 
