@@ -15,6 +15,8 @@ mod keyspace;
 mod net;
 mod observe;
 mod persist;
+mod process;
+mod shutdown;
 mod start;
 mod state;
 mod tuning;

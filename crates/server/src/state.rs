@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_reactor::{Socket, Waker};
 use weft_sync::Mailbox;
@@ -16,6 +16,7 @@ use crate::net::connection::Connection;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::{Observations, lock};
 use crate::observe::metrics::Metrics;
+use crate::shutdown::{Shutdown, ShutdownRequest};
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -48,8 +49,11 @@ pub enum Message {
     ExpireDue,
     /// Clients that were paused may go on.
     Unpaused,
-    /// Stop: send what can be sent and end the thread.
-    Stop,
+    /// Stop: end the thread, once clients have taken their replies or the time is over.
+    Stop {
+        /// How long clients may take.
+        patience: Duration,
+    },
 }
 
 /// How a worker is reached.
@@ -163,13 +167,11 @@ impl Pause {
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
-/// How the process shall end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// Finish replies, close, remove pid file and sockets.
-    Orderly,
-    /// The same without waiting for anything.
-    Now,
+/// What only the coordinator can do, for others.
+pub enum Order {
+    /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
+    /// worked.
+    Listen(mpsc::SyncSender<bool>),
 }
 
 /// What the whole process shares.
@@ -208,8 +210,10 @@ pub struct Server {
     pub started: Instant,
     /// The same, seconds since the epoch.
     pub started_unix_s: u64,
-    /// Asks the coordinator to end the process.
-    pub shutdown: OnceLock<Shutdown>,
+    /// A request to end the process.
+    pub shutdown: ShutdownRequest,
+    /// What the coordinator shall do.
+    pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
     /// Bytes allocated, sampled by the coordinator.
@@ -223,11 +227,33 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks for the end of the process; the first request counts.
-    pub fn request_shutdown(&self, how: Shutdown) {
-        if self.shutdown.set(how).is_ok()
-            && let Some(waker) = self.coordinator.get()
-        {
+    /// Asks for the end of the process; whether this request counts: the first one does.
+    pub fn request_shutdown(&self, how: Shutdown) -> bool {
+        let counts = self.shutdown.put(how);
+        if counts {
+            self.wake_coordinator();
+        }
+        counts
+    }
+
+    /// Calls off a request to end the process; whether there was one that had not been taken up.
+    pub fn abort_shutdown(&self) -> bool {
+        let called_off = self.shutdown.call_off();
+        if called_off {
+            crate::observe::log::notice!("Shutdown manually aborted.");
+        }
+        called_off
+    }
+
+    /// Gives the coordinator an order; whether there still is one.
+    pub fn order(&self, order: Order) -> bool {
+        let taken = self.orders.send(order).is_ok();
+        self.wake_coordinator();
+        taken
+    }
+
+    fn wake_coordinator(&self) {
+        if let Some(waker) = self.coordinator.get() {
             waker.wake();
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Reactor, Received, Registered, Sent, Socket};
+use weft_reactor::{AlternateStack, Event, Reactor, Received, Registered, Sent, Socket};
 
 use crate::commands::context::{After, background_job};
 use crate::config::id;
@@ -120,7 +120,7 @@ pub struct Worker {
     events: Vec<Event>,
     mail: Vec<Message>,
     expiring: bool,
-    stopping: bool,
+    stopping: Option<Duration>,
     next_sweep_ms: u64,
     /// Whether some connection may have more output in flight than the soft limit allows for long.
     any_over_soft_limit: bool,
@@ -154,21 +154,21 @@ impl Worker {
             events: Vec::new(),
             mail: Vec::new(),
             expiring: false,
-            stopping: false,
+            stopping: None,
             next_sweep_ms: 0,
             any_over_soft_limit: false,
         })
     }
 
     /// Runs until [`Message::Stop`].
+    ///
+    /// # Panics
+    /// When the system does not let it wait: a worker that went away would take its clients with it.
     pub fn run(mut self) {
-        while !self.stopping {
-            let timeout = self.timeout();
-            self.events.clear();
-            if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
-                crate::observe::log::warning!("worker {}: waiting for events failed: {error}", self.id);
-                return;
-            }
+        // Without a stack of its own, a crash on this thread is reported without the backtrace.
+        let _stack = AlternateStack::install();
+        let patience = loop {
+            self.wait(self.timeout());
             let start = Instant::now();
             self.turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
@@ -176,10 +176,40 @@ impl Worker {
                 .server
                 .metrics
                 .add(self.thread.seat, Counter::BusyNs, busy_ns);
-        }
+            if let Some(patience) = self.stopping {
+                break patience;
+            }
+        };
+        self.finish_sending(Instant::now() + patience);
         let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
         for token in tokens {
             self.close(token);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.events.clear();
+        if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
+            panic!("worker {}: waiting for events failed: {error}", self.id);
+        }
+    }
+
+    /// Lets clients take the replies that are on their way, until `deadline`. Nothing more is read.
+    fn finish_sending(&mut self, deadline: Instant) {
+        loop {
+            let waiting = (0..self.clients.slots.len()).any(|token| self.reactor.in_flight(token) > 0);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !waiting || left.is_zero() {
+                return;
+            }
+            self.wait(Some(left));
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::Readable(token) => self.reactor.pause(token),
+                    Event::SendFailed(token) | Event::Closed(token) => self.close(token),
+                    Event::Writable(_) | Event::Accepted(..) | Event::AcceptFailed(..) => {}
+                }
+            }
         }
     }
 
@@ -272,7 +302,7 @@ impl Worker {
             }
             Message::ExpireDue => self.expiring = true,
             Message::Unpaused => self.resume_paused(),
-            Message::Stop => self.stopping = true,
+            Message::Stop { patience } => self.stopping = Some(patience),
         }
     }
 

@@ -4,10 +4,12 @@ pub mod commandlog;
 pub mod errors;
 pub mod latency;
 pub mod log;
+pub mod log_line;
 pub mod memory;
 pub mod metrics;
 pub mod process;
 pub mod rates;
+pub mod syslog;
 
 /// Locks a mutex whose data stays valid whatever a panicking holder did.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -281,7 +281,7 @@ fn tls_lines(lines: &mut Lines) {
 fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
     let holds = |writes| server.pause.holds(now_ms, writes);
-    let left_ms = server.pause.until_ms.load(Ordering::Relaxed).saturating_sub(now_ms);
+    let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
     lines.put("connected_clients", server.connections.load(Ordering::Relaxed));
     lines.put("cluster_connections", 0);
     lines.put("maxclients", server.config.integer(id::MAXCLIENTS));

@@ -3,7 +3,7 @@
 use crate::commands::context::{After, Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::observe::log;
-use crate::state::Shutdown;
+use crate::shutdown::{Save, Shutdown};
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
@@ -14,6 +14,8 @@ struct Options {
     no_save: bool,
     now: bool,
     force: bool,
+    safe: bool,
+    failover: bool,
     abort: bool,
 }
 
@@ -28,6 +30,8 @@ impl Options {
                 b"nosave" => &mut options.no_save,
                 b"now" => &mut options.now,
                 b"force" => &mut options.force,
+                b"safe" => &mut options.safe,
+                b"failover" => &mut options.failover,
                 b"abort" => &mut options.abort,
                 _ => return Err(CommandError::SYNTAX),
             };
@@ -43,16 +47,29 @@ impl Options {
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = Options::parse(ctx.args.iter().skip(1))?;
     if options.abort {
-        // A shutdown that was asked for is taken up at once: there is none to call off.
-        return Err(CommandError::constant("ERR No shutdown in progress."));
+        if !ctx.server.abort_shutdown() {
+            return Err(CommandError::constant("ERR No shutdown in progress."));
+        }
+        ctx.reply.ok();
+        return Ok(());
     }
     if options.save && !options.force {
         log::warning!("There are no dumps yet, so SHUTDOWN SAVE cannot save the data");
         return Err(CommandError::constant("ERR Errors trying to SHUTDOWN. Check logs."));
     }
-    log::warning!("User requested shutdown...");
-    let how = if options.now { Shutdown::Now } else { Shutdown::Orderly };
-    ctx.server.request_shutdown(how);
+    let description = ctx.client.describe(ctx.now_ms, Default::default());
+    ctx.server.request_shutdown(Shutdown {
+        save: match (options.save, options.no_save) {
+            (true, _) => Save::Always,
+            (false, true) => Save::Never,
+            (false, false) => Save::IfConfigured,
+        },
+        now: options.now,
+        force: options.force,
+        safe: options.safe,
+        failover: options.failover,
+        requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
+    });
     // There is no reply: the connection ends with the process.
     ctx.after = After::ReplyAt(u64::MAX, Vec::new());
     Ok(())
