@@ -18,6 +18,7 @@ use crate::state::Server;
 
 use super::effects::release;
 use super::plan::Plan;
+use super::record::{self, Ending, Thresholds};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
@@ -218,6 +219,7 @@ fn run<'p>(
     client.last_command = command.full_name;
     let protocol = client.protocol;
     let before = output.mark();
+    let length_before = output.len();
     let (bytes, shared) = output.parts_mut();
     let mut context = Context {
         args,
@@ -262,7 +264,21 @@ fn run<'p>(
         output.truncate(before);
         return Outcome::Contended;
     }
-    finish_command(thread, command, failed);
+    let request_bytes = request.plan.end - request.plan.start;
+    if let After::Background(work) = after {
+        thread.ticks = thread.timer.raw();
+        let work = record::counted(command, &thread.tunables, args, client, request_bytes, work);
+        return Outcome::After(After::Background(work));
+    }
+    let ending = Ending {
+        nanoseconds: finish_command(thread, command, failed),
+        request_bytes,
+        reply_bytes: output.len() - length_before,
+    };
+    let thresholds = Thresholds::of(&thread.tunables);
+    record::remember(&thread.server, command, thresholds, &ending, || {
+        record::subject_of(command, args, client)
+    });
     match after {
         After::Nothing => {
             connection.settle_reply(before);
@@ -279,8 +295,9 @@ pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
     thread.server.errors.count(error.code());
 }
 
+/// Adds a command to its counters; returns how long it took, ns.
 #[inline]
-fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) {
+fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
@@ -289,4 +306,5 @@ fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, faile
     if thread.tunables.latency_tracking {
         metrics.latency(thread.seat, command.id as usize, nanoseconds);
     }
+    nanoseconds
 }

@@ -13,4 +13,5 @@ pub mod effects;
 pub mod execute;
 pub mod plan;
 pub mod prefetch;
+pub mod record;
 pub mod tunables;
