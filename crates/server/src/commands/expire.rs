@@ -45,19 +45,33 @@ impl Conditions {
                 ("GT", &mut conditions.later),
                 ("LT", &mut conditions.earlier),
             ];
-            match named.into_iter().find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes())) {
+            match named
+                .into_iter()
+                .find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes()))
+            {
                 Some((_, condition)) => *condition = true,
-                None => return Err(CommandError::bytes([b"ERR Unsupported option ", option].concat())),
+                None => {
+                    return Err(CommandError::bytes(
+                        [b"ERR Unsupported option ", option].concat(),
+                    ));
+                }
             }
         }
-        let Conditions { unset, set, later, earlier } = conditions;
+        let Conditions {
+            unset,
+            set,
+            later,
+            earlier,
+        } = conditions;
         if unset && (set || later || earlier) {
             return Err(CommandError::constant(
                 "ERR NX and XX, GT or LT options at the same time are not compatible",
             ));
         }
         if later && earlier {
-            return Err(CommandError::constant("ERR GT and LT options at the same time are not compatible"));
+            return Err(CommandError::constant(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
         }
         Ok(conditions)
     }
@@ -119,7 +133,9 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let expires = key.entry().is_some_and(|entry| entry.expire_at_ms().is_some());
+    let expires = key
+        .entry()
+        .is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
         key.changed(Event::generic("persist"));

@@ -41,7 +41,11 @@ pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
 
 /// Whether Valkey would store a string of `length` bytes in one allocation with its key.
 fn is_embedded(key_length: usize, length: usize) -> bool {
-    let more = if key_length > SHORT_KEY_BYTES { LONG_KEY_OVERHEAD_BYTES } else { 0 };
+    let more = if key_length > SHORT_KEY_BYTES {
+        LONG_KEY_OVERHEAD_BYTES
+    } else {
+        0
+    };
     key_length + length + EMBEDDED_OVERHEAD_BYTES + more <= EMBEDDED_BYTES
 }
 
