@@ -209,8 +209,8 @@ impl Gate {
         );
         self.await_turn();
         for seat in &self.seats {
-            // Acquire: what the seat did before it left, if it is out already.
-            let before = seat.word.fetch_or(CLOSED, Acquire);
+            // What the seat did before it left is acquired by the look that finds it out.
+            let before = seat.word.fetch_or(CLOSED, Relaxed);
             assert!(before & CLOSED == 0, "two closers at once");
         }
         self.await_everybody_out();

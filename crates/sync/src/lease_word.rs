@@ -47,7 +47,7 @@ const PATIENCE_SHIFT: u32 = 20;
 const WRITER: u32 = 1 << 31;
 
 /// In a model the announcement is short, so that loom sees it lapse.
-const PATIENCE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+const PATIENCE_BITS: u32 = if cfg!(loom) { 2 } else { 10 };
 const PATIENCE_ONE: u32 = 1 << PATIENCE_SHIFT;
 const PATIENCE: u32 = ((1 << PATIENCE_BITS) - 1) << PATIENCE_SHIFT;
 

@@ -26,7 +26,7 @@
 //!
 //! | thing | touched by | guarded by |
 //! |---|---|---|
-//! | lease word | every thread | atomic; only [`lease_word`](self) operations change it |
+//! | lease word | every thread | atomic; only `lease_word`'s operations change it |
 //! | header | every thread, shared | `H: Sync` |
 //! | data | holders of a lease, or the exclusive | rules 1–4 |
 //! | seat word | the seat's owner (bit `IN`), the closer (bit `CLOSED`) | atomic, one cache line per seat |
@@ -67,7 +67,7 @@
 //!
 //! * Leases are only tried. Who fails goes away and comes back, so a cycle of waiting cannot form.
 //! * A writer that keeps failing *announces* itself; new readers are refused until a writer got in. The
-//!   announcement is worth a fixed number of refusals and then lapses ([`lease_word`](self)), so a writer
+//!   announcement is worth a fixed number of refusals and then lapses (module `lease_word`), so a writer
 //!   that never comes back locks nobody out.
 //! * The gate alternates: whoever slept while it was closed enters before it is closed again, and closers
 //!   take turns in order of arrival.

@@ -1,1 +1,141 @@
+//! The index finds every key that is due, no other, and reads little for it.
 
+use super::{NEVER, ORIGIN_MS, start_of_ms, unit_of};
+use crate::{NewValue, Table};
+
+const NOW_MS: u64 = 1_800_000_000_000;
+
+fn hash(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// Key `n` expires at `NOW_MS` + `after_ms(n)`.
+fn table_of(count: u64, after_ms: impl Fn(u64) -> Option<u64>) -> Table<()> {
+    let mut table = Table::new();
+    for number in 0..count {
+        let expire_at_ms = after_ms(number).map(|after| NOW_MS + after);
+        let value = NewValue::Int(0);
+        drop(table.insert(hash(number), &number.to_be_bytes(), value, expire_at_ms, 0));
+    }
+    table
+}
+
+fn expired_by(table: &mut Table<()>, now_ms: u64, at_most: usize) -> usize {
+    let mut removed = Vec::new();
+    while table.expire_due(now_ms, at_most, &mut removed) {}
+    for entry in &removed {
+        assert!(entry.expire_at_ms().is_some_and(|at| at < now_ms));
+    }
+    removed.len()
+}
+
+#[test]
+fn units_are_lower_bounds() {
+    for time_ms in [
+        0,
+        1,
+        ORIGIN_MS - 1,
+        ORIGIN_MS,
+        ORIGIN_MS + 255,
+        NOW_MS,
+        1 << 50,
+        u64::MAX,
+    ] {
+        let unit = unit_of(time_ms);
+        assert!(unit < NEVER && start_of_ms(unit) <= time_ms, "{time_ms}");
+    }
+    assert_eq!(start_of_ms(unit_of(NOW_MS)) / 256, NOW_MS / 256);
+}
+
+#[test]
+fn a_key_is_due_when_its_time_has_passed_and_not_before() {
+    let mut table = table_of(1, |_| Some(0));
+    assert!(
+        table
+            .next_due_ms()
+            .is_some_and(|due| due <= NOW_MS && due > NOW_MS - 256)
+    );
+    assert_eq!(expired_by(&mut table, NOW_MS - 300, 1), 0);
+    assert_eq!(expired_by(&mut table, NOW_MS, 1), 0);
+    assert_eq!(expired_by(&mut table, NOW_MS + 1, 1), 1);
+    assert_eq!(table.next_due_ms(), None);
+}
+
+#[test]
+fn every_due_key_is_found_at_any_size() {
+    for count in [1, 100, 183, 5_000, 100_000] {
+        let period = count * 10;
+        let mut table = table_of(count, |number| {
+            (number % 3 > 0).then(|| number * 7919 % period)
+        });
+        let mut left = count - count.div_ceil(3);
+        assert_eq!(table.with_expiry() as u64, left);
+        for step in 1..=20 {
+            let now_ms = NOW_MS + period * step / 20;
+            left -= expired_by(&mut table, now_ms, 37) as u64;
+            let due = table.iter().filter_map(|entry| entry.expire_at_ms());
+            assert!(
+                due.into_iter().all(|at| at >= now_ms),
+                "{count} keys, step {step}"
+            );
+            assert_eq!(table.with_expiry() as u64, left);
+        }
+        assert_eq!(left, 0);
+        assert_eq!(table.len() as u64, count.div_ceil(3));
+        assert_eq!(table.next_due_ms(), None);
+    }
+}
+
+#[test]
+fn a_postponed_expiry_costs_one_look() {
+    let mut table = table_of(183, |_| Some(1_000));
+    for number in 0..183 {
+        let mut entry = table
+            .find_mut(hash(number), &u64::to_be_bytes(number))
+            .unwrap();
+        drop(entry.set_expire(Some(NOW_MS + 9_000)));
+    }
+    assert!(table.next_due_ms().unwrap() <= NOW_MS + 1_000);
+    assert_eq!(expired_by(&mut table, NOW_MS + 2_000, 10), 0);
+    assert!(table.next_due_ms().unwrap() > NOW_MS + 8_700);
+    assert_eq!(expired_by(&mut table, NOW_MS + 9_001, 1_000), 183);
+}
+
+#[test]
+fn persisting_all_keys_gives_the_index_back() {
+    let mut table = table_of(100, |_| Some(5));
+    let with_index = table.memory_bytes();
+    for number in 0..100 {
+        let mut entry = table
+            .find_mut(hash(number), &u64::to_be_bytes(number))
+            .unwrap();
+        drop(entry.set_expire(None));
+    }
+    assert_eq!((table.with_expiry(), table.next_due_ms()), (0, None));
+    assert!(table.memory_bytes() < with_index);
+}
+
+#[test]
+fn a_sweep_survives_growth_and_expiries_behind_it() {
+    let mut table = table_of(60_000, |number| Some(number % 1_000));
+    let mut removed = Vec::new();
+    for round in 0..50 {
+        assert!(table.expire_due(NOW_MS + 500, 100, &mut removed));
+        for number in 0..1_000 {
+            let number: u64 = 1_000_000 + round * 1_000 + number;
+            let expiry = Some(NOW_MS + 100 + number % 7);
+            let value = NewValue::Int(0);
+            drop(table.insert(hash(number), &number.to_be_bytes(), value, expiry, 0));
+        }
+    }
+    while table.expire_due(NOW_MS + 501, 1_000, &mut removed) {}
+    assert_eq!(removed.len(), 30_060 + 50_000);
+    assert!(
+        table
+            .iter()
+            .all(|entry| entry.expire_at_ms() >= Some(NOW_MS + 501))
+    );
+    assert!(table.next_due_ms().unwrap() > NOW_MS + 200);
+}

@@ -15,15 +15,15 @@ fn decimal_agrees_with_the_standard_library() {
 #[test]
 fn a_blob_grows_greedily_and_copies_when_shared() {
     let mut blob = Blob::from_slice(b"abc");
-    blob.extend(b"def");
-    assert_eq!(&blob[..], b"abcdef");
-    assert!(blob.capacity() >= 12);
+    blob.extend(b"defghijk");
+    assert_eq!(&blob[..], b"abcdefghijk");
+    assert!(blob.capacity() >= 22);
 
     let shared = blob.clone();
     assert!(!blob.is_unique());
-    blob.bytes_mut(8)[0] = b'X';
-    assert_eq!(&blob[..], b"Xbcdef\0\0");
-    assert_eq!(&shared[..], b"abcdef");
+    blob.bytes_mut(13)[0] = b'X';
+    assert_eq!(&blob[..], b"Xbcdefghijk\0\0");
+    assert_eq!(&shared[..], b"abcdefghijk");
     assert!(blob.is_unique() && shared.is_unique());
 
     let mut large = Blob::from(vec![7; 3 << 20]);
