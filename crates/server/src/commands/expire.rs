@@ -164,9 +164,9 @@ fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_with_expiry(ctx, |at_ms| at_ms)
 }
 
-/// Rounds milliseconds to seconds; the last half second of all time wraps around, as in Valkey.
+/// Rounds milliseconds to seconds.
 fn in_seconds(ms: i64) -> i64 {
-    ms.wrapping_add(500) / 1000
+    ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 
 /// Replies with what `show` makes of the key's expiry, -1 without one, -2 without the key.

@@ -6,6 +6,7 @@ use weft_values::Value;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::database::database_index;
 use super::error::CommandError;
+use super::object::encoding_of_new;
 use crate::keyspace::access::{Expiry, Touch};
 use crate::keyspace::event::Event;
 
@@ -188,7 +189,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let copy = duplicate(source.value());
     let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
-    let modified_in_place = source.is_raw() && matches!(source.value(), ValueRef::Bytes(_));
+    let stays_raw = source.is_raw() && encoding_of_new(source) != "raw";
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
         target.unchanged();
@@ -203,7 +204,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);
-    if modified_in_place && let Some(mut entry) = target.entry_mut() {
+    if stays_raw && let Some(mut entry) = target.entry_mut() {
         // A copy has the encoding of its source.
         entry.bytes_mut(0);
     }
