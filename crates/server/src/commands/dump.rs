@@ -123,7 +123,9 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else {
         let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
         key.set(loaded.as_new(stored), expiry);
-        if let (Some(clock), Some(entry)) = (clock, key.entry_mut()) {
+        if let Some(clock) = clock
+            && let Some(entry) = key.entry()
+        {
             entry.set_clock(clock);
         }
         key.changed(Event::generic("restore"));

@@ -116,7 +116,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let delete = is_already_expired(ctx, at_ms);
     let mut key = ctx.keys.write(0);
     let allowed = key
-        .entry()
+        .use_entry()
         .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
     if !allowed {
         key.unchanged();
@@ -134,7 +134,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let expires = key
-        .entry()
+        .use_entry()
         .is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);

@@ -131,7 +131,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Whether a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
     let key = ctx.keys.write_in(index, db);
-    let exists = key.exists();
+    let exists = key.use_entry().is_some();
     key.unchanged();
     exists
 }
@@ -139,9 +139,10 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
 /// A key of the plan in a database.
 type Place = (usize, usize);
 
-/// Moves an entry, with its value, expiry and access clock, to another key; one change, whose events come in the order
+/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events come in the order
 /// in which Valkey publishes them: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
+    let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
     let removed = source.remove();
     source.unchanged();
@@ -150,6 +151,9 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
     };
     let mut target = ctx.keys.write_in(to.0, to.1);
     target.put(removed);
+    if let Some(entry) = target.entry() {
+        entry.set_clock(clock.of_new_entry());
+    }
     target.unchanged();
     let mut source = ctx.keys.write_in(from.0, from.1);
     source.note(Event::generic(events[0]));
