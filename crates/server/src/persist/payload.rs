@@ -53,7 +53,7 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     };
     let (body, checksum) = payload.split_at(at + FOOTER_BYTES - CHECKSUM_BYTES);
     let version = u16::from_le_bytes([body[at], body[at + 1]]);
-    let known = version >= 1 && version <= VERSION && !FOREIGN_VERSIONS.contains(&version);
+    let known = (1..=VERSION).contains(&version) && !FOREIGN_VERSIONS.contains(&version);
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
