@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 pub mod command_info;
+pub mod client;
 pub mod context;
 pub mod database;
 pub mod dump;
@@ -28,6 +29,7 @@ static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
 /// Every command that exists here, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
+    client::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,
