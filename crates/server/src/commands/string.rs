@@ -1,7 +1,7 @@
 //! The string commands.
 
 use weft_resp::LongDouble;
-use weft_resp::number::{parse_i64};
+use weft_resp::number::parse_i64;
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 
@@ -181,7 +181,12 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
 
 fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Expiry, CommandError> {
     match options.expiry {
-        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?)),
+        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(
+            amount,
+            unit,
+            ctx.now_ms,
+            ctx.command.full_name,
+        )?)),
         None if options.keep_ttl => Ok(Expiry::Keep),
         None => Ok(Expiry::Never),
     }
@@ -538,8 +543,9 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let before = match key.entry() {
         None => Ok(LongDouble::from_i64(0)),
-        Some(entry) => with_bytes(entry.value(), LongDouble::parse)
-            .and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT)),
+        Some(entry) => {
+            with_bytes(entry.value(), LongDouble::parse).and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT))
+        }
     };
     let sum = before.and_then(|before| {
         let by = LongDouble::parse(argument).ok_or(CommandError::NOT_A_FLOAT)?;
@@ -583,7 +589,9 @@ fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn mset(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc().is_multiple_of(2) {
-        return Err(CommandError::constant("ERR wrong number of arguments for 'mset' command"));
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'mset' command",
+        ));
     }
     set_all(ctx);
     ctx.reply.ok();
@@ -602,7 +610,9 @@ fn set_all(ctx: &mut Context<'_, '_>) {
 
 fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc().is_multiple_of(2) {
-        return Err(CommandError::constant("ERR wrong number of arguments for 'msetnx' command"));
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'msetnx' command",
+        ));
     }
     if any_key(ctx, true) {
         ctx.reply.integer(0);

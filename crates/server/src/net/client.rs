@@ -218,7 +218,10 @@ impl Client {
 
     /// The peer's address without port and brackets; the path of a Unix socket.
     pub fn ip(&self) -> &str {
-        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        let host = self
+            .address
+            .rsplit_once(':')
+            .map_or(self.address.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
