@@ -178,10 +178,11 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
             if !resp3 {
                 return Err(CommandError::constant("ERR RESP2 is not supported by this command"));
             }
+            // Messages come behind the reply of the command that caused them.
+            reply.bulk(b"Some real reply following the push reply");
             reply.push(2);
             reply.bulk(b"server-cpu-usage");
             reply.integer(42);
-            reply.bulk(b"Some real reply following the push reply");
         }
         b"true" => reply.boolean(true),
         b"false" => reply.boolean(false),
