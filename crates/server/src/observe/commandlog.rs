@@ -81,8 +81,11 @@ pub struct CommandLog {
 }
 
 impl CommandLog {
-    /// Adds an entry and drops the oldest ones beyond `max_len`.
+    /// Adds an entry and drops the oldest ones beyond `max_len`. A log of length 0 is off and gives no ids.
     pub fn push(&self, kind: Kind, max_len: usize, unix_s: u64, size: u64, subject: Subject) {
+        if max_len == 0 {
+            return;
+        }
         let mut log = lock(&self.logs[kind as usize]);
         let id = log.next_id;
         log.next_id += 1;
