@@ -22,6 +22,8 @@ const ACCEPTS_A_TURN: usize = 128;
 const RATE_WINDOW: Duration = Duration::from_millis(100);
 /// A pause may end so late that an `Instant` could not hold it.
 const LONGEST_WAIT_MS: u64 = 1000;
+/// Between two lines of level debug about the state of the server.
+const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
@@ -33,6 +35,7 @@ pub struct Coordinator {
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
+    next_report: Instant,
     next_rates: Instant,
 }
 
@@ -55,6 +58,7 @@ impl Coordinator {
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
+            next_report: Instant::now(),
             next_rates: Instant::now(),
         }
     }
@@ -99,6 +103,7 @@ impl Coordinator {
         if now >= self.next_cron {
             self.next_cron = now + self.cron_period();
             self.cron();
+            self.report(now);
         }
         if !self.tuner.is_active(&self.server) {
             return self.next_cron;
@@ -210,6 +215,16 @@ impl Coordinator {
                 worker.send(Message::ExpireDue);
             }
         }
+    }
+
+    fn report(&mut self, now: Instant) {
+        if now < self.next_report {
+            return;
+        }
+        self.next_report = now + REPORT_PERIOD;
+        let bytes = self.server.used_memory.load(Ordering::Relaxed);
+        let clients = self.server.connections.load(Ordering::Relaxed);
+        log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
 
     fn sample_rates(&mut self) {

@@ -479,6 +479,11 @@ fn levels_below_the_threshold_are_left_out() {
     wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     server.stop();
     assert_eq!(place.read("log"), "");
+
+    let place = Place::new();
+    let server = place.start(&["--loglevel", "debug"]);
+    wait_for("a report", || place.read("log").contains(" . Total: 0 clients connected"));
+    server.stop();
 }
 
 #[test]

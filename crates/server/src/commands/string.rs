@@ -511,7 +511,7 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
         None => Ok(0),
         Some(ValueRef::Int(number)) => Ok(number),
         Some(ValueRef::Bytes(bytes)) => parse_i64(bytes).ok_or(CommandError::NOT_AN_INTEGER),
-        Some(ValueRef::Blob(_)) => Err(CommandError::NOT_AN_INTEGER),
+        Some(ValueRef::Blob(blob)) => parse_i64(blob).ok_or(CommandError::NOT_AN_INTEGER),
         Some(ValueRef::Object(_)) => Err(CommandError::WRONG_TYPE),
     };
     let after = before.and_then(|before| {

@@ -142,4 +142,8 @@ macro_rules! notice {
 macro_rules! verbose {
     ($($text:tt)*) => { $crate::observe::log::write($crate::observe::log::Level::Verbose, format_args!($($text)*)) };
 }
-pub(crate) use {notice, verbose, warning};
+/// Writes a line of level debug.
+macro_rules! debug {
+    ($($text:tt)*) => { $crate::observe::log::write($crate::observe::log::Level::Debug, format_args!($($text)*)) };
+}
+pub(crate) use {debug, notice, verbose, warning};
