@@ -134,7 +134,7 @@ pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -
 /// Whether an argument must not be shown to others.
 pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
     let word = |back: usize, word: &str| {
-        index >= back + 1 && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
+        index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
     };
     match full_name {
         "auth" => index >= 1,

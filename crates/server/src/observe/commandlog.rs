@@ -30,9 +30,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of the logs.
-    pub const ALL: [Kind; 3] = [Kind::Slow, Kind::LargeRequest, Kind::LargeReply];
-
     /// The kind that a client names.
     pub fn named(name: &[u8]) -> Option<Kind> {
         match () {
