@@ -259,7 +259,7 @@ fn run<'p>(
     let request_bytes = request.plan.end - request.plan.start;
     if let After::Background(work) = after {
         thread.ticks = thread.timer.raw();
-        let work = record::counted(command, &thread.tunables, args, client, request_bytes, work);
+        let work = record::counted(command, args, client, request_bytes, work);
         return Outcome::After(After::Background(work));
     }
     let ending = Ending {

@@ -152,6 +152,7 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
         text.push_str(&line);
         text.push('\n');
     }
+    text.push_str(&" ".repeat(shown.len()));
     text.push('\n');
     let ages: Vec<String> = shown
         .iter()
