@@ -11,8 +11,9 @@ use crate::keyspace::expiry;
 use crate::net::listeners::Listeners;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
+use crate::reclaim::{self, Reclaimer};
 use crate::shutdown::Shutdown;
-use crate::state::{Message, Order, Server};
+use crate::state::{Job, Message, Order, Server};
 use crate::tuning::Tuner;
 use crate::worker::unix_ms;
 
@@ -37,6 +38,8 @@ pub struct Coordinator {
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
+    reclaimer: Reclaimer,
+    next_reclaim: Instant,
 }
 
 impl Coordinator {
@@ -60,6 +63,8 @@ impl Coordinator {
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
+            reclaimer: Reclaimer::new(),
+            next_reclaim: Instant::now(),
         }
     }
 
@@ -203,6 +208,7 @@ impl Coordinator {
         }
         self.sample_memory();
         self.sample_rates();
+        self.reclaim();
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
@@ -242,6 +248,23 @@ impl Coordinator {
             metrics.sum(Counter::BusyNs),
         ];
         self.server.observed.rates.sample(now, totals);
+    }
+
+    fn reclaim(&mut self) {
+        let now = Instant::now();
+        if now < self.next_reclaim {
+            return;
+        }
+        self.next_reclaim = now + reclaim::PERIOD;
+        if self.reclaimer.is_worth_it(now) {
+            let job: Job = Box::new(|_, _| {
+                if let Err(reason) = crate::observe::memory::purge() {
+                    log::warning!("Free memory could not be given back: {reason}");
+                }
+            });
+            // The threads are gone only at shutdown.
+            let _ = self.server.background.send(job);
+        }
     }
 
     fn sample_memory(&self) {

@@ -16,6 +16,7 @@ mod net;
 mod observe;
 mod persist;
 mod process;
+mod reclaim;
 mod shutdown;
 mod start;
 mod state;

@@ -15,7 +15,9 @@ pub struct Figures {
     pub allocated: u64,
     /// In pages that hold such bytes.
     pub active: u64,
-    /// Mapped and in memory.
+    /// The allocator's own.
+    pub metadata: u64,
+    /// Mapped and in memory: active, metadata, and free pages that are kept.
     pub resident: u64,
 }
 
@@ -25,6 +27,7 @@ pub fn figures() -> Option<Figures> {
     Some(Figures {
         allocated: stats::allocated::read().ok()? as u64,
         active: stats::active::read().ok()? as u64,
+        metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
     })
 }
