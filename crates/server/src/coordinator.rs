@@ -14,7 +14,7 @@ use crate::observe::metrics::Counter;
 use crate::shutdown::Shutdown;
 use crate::state::{Message, Order, Server};
 use crate::tuning::Tuner;
-use crate::worker::unix_ms;
+use weft_reactor::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;
