@@ -82,12 +82,18 @@ impl WorkerLink {
 /// One worker's part of an answer.
 pub type Part = Vec<u8>;
 
+/// What a worker does to answer: looks at its clients.
+pub type Ask = Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>;
+
+/// What makes a reply of the workers' answers.
+pub type Combine = Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>;
+
 /// A question to all workers: each runs `ask` over its clients; the last one completes it.
 pub struct Question {
     /// Runs on each worker; returns that worker's part.
-    pub ask: Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>,
+    pub ask: Ask,
     /// Makes the reply of the parts.
-    pub combine: Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>,
+    pub combine: Combine,
     /// Parts so far.
     pub parts: Mutex<Vec<Part>>,
     /// Workers that have not answered.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{AlternateStack, Event, Reactor, Received, Registered, Sent, Socket};
+use weft_reactor::{AlternateStack, Event, Reactor, Received, Registered, Sent, Socket, unix_ms};
 
 use crate::commands::context::{After, background_job};
 use crate::config::id;
@@ -144,7 +144,7 @@ impl Worker {
         }
         Ok(Worker {
             id,
-            thread: Thread::new(server, seat.index(), id),
+            thread: Thread::new(server, seat.index()),
             seat,
             reactor,
             clients: Clients::default(),
@@ -868,11 +868,4 @@ impl ClientVisitor for Worker {
         self.unpark(timed.client, timed.ticket, bytes);
         true
     }
-}
-
-/// Milliseconds since the epoch.
-pub fn unix_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

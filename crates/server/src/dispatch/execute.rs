@@ -29,8 +29,6 @@ pub struct Thread {
     pub server: Arc<Server>,
     /// This thread's row of counters.
     pub seat: usize,
-    /// The worker's index.
-    pub worker: usize,
     /// Record of the running command.
     pub effects: Effects,
     /// Milliseconds since the epoch, at the start of the batch.
@@ -47,13 +45,12 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The state of worker `worker`, which counts in row `seat`.
-    pub fn new(server: Arc<Server>, seat: usize, worker: usize) -> Self {
+    /// The state of a thread that counts in row `seat`.
+    pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = super::tunables::Tunables::read(&server.config);
         let timer = quanta::Clock::new();
         Thread {
             seat,
-            worker,
             effects: Effects::default(),
             now_ms: 0,
             clock: tunables.clock,

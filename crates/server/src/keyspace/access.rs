@@ -5,11 +5,9 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
-use std::sync::atomic::Ordering;
-
 use weft_resp::Args;
 use weft_sync::StripedCounters;
-use weft_table::{EntryMut, EntryRef, Garbage, NewValue, Removed};
+use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 
 use super::clock::AccessClock;
@@ -340,11 +338,6 @@ pub struct KeyWrite<'k> {
 }
 
 impl KeyWrite<'_> {
-    /// The key's name.
-    pub fn name(&self) -> &[u8] {
-        self.name
-    }
-
     /// The entry as it stands.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
