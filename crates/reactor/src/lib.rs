@@ -31,7 +31,7 @@
 //! # Rules for `unsafe`
 //!
 //! Everything a connection needs goes through rustix's safe calls. `unsafe` remains in
-//! `signal_action.rs`, `crash.rs`, `signals.rs` and `clock.rs`, under these rules, which the
+//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs` and `allocator_options.rs`, under these rules, which the
 //! `SAFETY` comments cite:
 //!
 //! 1. **Plain structs.** A C struct of integers and pointers may be zeroed; a call that fills one
@@ -45,8 +45,11 @@
 //!    of a handler installed with `SA_SIGINFO`, and are not kept.
 //! 4. **Signal stacks outlive their use.** A stack given to `sigaltstack` is a private mapping that
 //!    is taken out of service, by the thread that uses it, before it is unmapped.
+//! 5. **The allocator's symbol.** `malloc_conf` is a pointer to a string that ends with a zero byte and
+//!    lives as long as the program, as jemalloc declares it; nothing else exports that name.
 
 mod affinity;
+mod allocator_options;
 mod clock;
 mod crash;
 mod emergency;
@@ -59,6 +62,7 @@ mod signals;
 mod socket;
 mod waker;
 
+pub use allocator_options::allocator_options;
 pub use affinity::{allowed_cpus, parse_cpu_list, pin_to_cpus};
 pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_us};
 pub use crash::{AlternateStack, install_crash_handler};

@@ -86,6 +86,7 @@ fn serve(config: Config) -> std::io::Result<()> {
     let _ = server.coordinator.set(reactor.waker());
     let threads = start_workers(&server)?;
     crate::background::start(&server, jobs_out)?;
+    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     log::notice!("Server initialized");
     log::notice!("Ready to accept connections tcp");
     let how = Coordinator::new(server.clone(), reactor, listeners)?.run()?;

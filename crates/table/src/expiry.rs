@@ -42,7 +42,7 @@ pub(crate) fn unit_of(time_ms: u64) -> u32 {
 }
 
 /// The first ms of a unit; the first unit also holds all earlier times.
-fn start_of_ms(unit: u32) -> u64 {
+pub(crate) fn start_of_ms(unit: u32) -> u64 {
     match unit {
         0 => 0,
         unit => (u64::from(unit) << UNIT_SHIFT) + ORIGIN_MS,
@@ -89,7 +89,7 @@ impl<V> Table<V> {
             return false;
         }
         let limit = out.len() + at_most;
-        if self.directory.is_some() {
+        if self.has_directory() {
             self.sweep_directory(now_ms, limit, out)
         } else {
             let more = self.sweep_segment(0, now_ms, limit, out);
@@ -100,7 +100,7 @@ impl<V> Table<V> {
 
     fn sweep_directory(&mut self, now_ms: u64, limit: usize, out: &mut Vec<Removed<V>>) -> bool {
         for _ in 0..SEGMENTS_AT_ONCE {
-            let Some(directory) = &mut self.directory else {
+            let Some(directory) = self.directory_mut() else {
                 return true;
             };
             let Sweep {
@@ -124,7 +124,7 @@ impl<V> Table<V> {
                 return true;
             }
             let next_due = self.segment(index).next_due;
-            if let Some(directory) = &mut self.directory {
+            if let Some(directory) = self.directory_mut() {
                 directory.sweep.reached = end;
                 directory.sweep.earliest = directory.sweep.earliest.min(next_due);
             }
@@ -207,7 +207,7 @@ impl<V> Table<V> {
         };
         let due = unit_of(expire_at_ms);
         self.segment_mut(index).lower_bound(spot.bucket, due);
-        if let Some(directory) = &mut self.directory {
+        if let Some(directory) = self.directory_mut() {
             directory.sweep.earliest = directory.sweep.earliest.min(due);
             self.root.next_due = self.root.next_due.min(due);
         }

@@ -43,6 +43,8 @@
 //!    to. Whoever takes that out overwrites the value part, or frees the entry as a mere shell.
 //! 6. **Prefetches.** A prefetch instruction may be given any address. Addresses that may be stale
 //!    are computed with wrapping arithmetic and never loaded from.
+//! 7. **Directory.** The root segment of a table is marked if and only if its `buckets` pointer is a
+//!    boxed `Directory` that the table owns; nothing else than the table's own methods looks at it.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
 //! them out.

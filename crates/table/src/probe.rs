@@ -17,11 +17,12 @@
 //! and nothing is loaded from there (rule 6).
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
 
 use crate::bucket::{Bucket, Placement};
 use crate::entry::Entry;
-use crate::segment::Segment;
+use crate::expiry::{NEVER, start_of_ms, unit_of};
+use crate::segment::{MAX_BUCKETS, Segment};
 use crate::table::Table;
 
 const LINE_BYTES: usize = 64;
@@ -68,11 +69,17 @@ fn prefetch_bytes(start: *const u8, len: usize) {
 #[derive(Debug)]
 pub struct Hint {
     array: AtomicPtr<u8>,
+    /// No key expires before this unit of time; kept by whoever owns the hint.
+    due: AtomicU32,
     /// The number of buckets, or [`IS_DIRECTORY`] and the depth.
-    extent: AtomicU64,
+    extent: AtomicU16,
+    /// Sixteen bits that the hint's owner may use as it likes: the place would be empty otherwise.
+    pub marks: AtomicU16,
 }
 
-const IS_DIRECTORY: u64 = 1 << 63;
+/// Above every number of buckets.
+const IS_DIRECTORY: u16 = 0xf000;
+const _: () = assert!(MAX_BUCKETS < IS_DIRECTORY as usize);
 const _: () = assert!(size_of::<Hint>() == 16);
 
 impl Default for Hint {
@@ -87,8 +94,34 @@ impl Hint {
     pub const fn new() -> Self {
         Self {
             array: AtomicPtr::new(ptr::null_mut()),
-            extent: AtomicU64::new(0),
+            due: AtomicU32::new(NEVER),
+            extent: AtomicU16::new(0),
+            marks: AtomicU16::new(0),
         }
+    }
+
+    /// A time, in ms since the Unix epoch, before which no key expires, as it was last set.
+    #[inline]
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        match self.due.load(Relaxed) {
+            NEVER => None,
+            unit => Some(start_of_ms(unit)),
+        }
+    }
+
+    /// Notes that some key expires at `expire_at_ms`. For the holder of an exclusive lease.
+    #[inline]
+    pub fn lower_due(&self, expire_at_ms: u64) {
+        let unit = unit_of(expire_at_ms);
+        if unit < self.due.load(Relaxed) {
+            self.due.store(unit, Relaxed);
+        }
+    }
+
+    /// Sets the time before which no key expires; `None` for never. For the holder of an exclusive lease.
+    pub fn set_due(&self, due_ms: Option<u64>) {
+        self.due.store(due_ms.map_or(NEVER, unit_of), Relaxed);
     }
 
     /// Prefetches the line that a lookup of `hash` reads first. Needs no lease.
@@ -97,7 +130,7 @@ impl Hint {
         let array = self.array.load(Relaxed);
         let extent = self.extent.load(Relaxed);
         let placement = Placement::of_hash(hash);
-        if extent & IS_DIRECTORY == 0 {
+        if extent < IS_DIRECTORY {
             let home = placement.home(0, extent as usize);
             prefetch_line(array.cast::<Bucket>().wrapping_add(home));
         } else {
@@ -106,7 +139,7 @@ impl Hint {
         }
     }
 
-    fn store(&self, array: *const u8, extent: u64) {
+    fn store(&self, array: *const u8, extent: u16) {
         if self.array.load(Relaxed).cast_const() != array {
             self.array.store(array.cast_mut(), Relaxed);
         }
@@ -129,11 +162,11 @@ impl<V> Table<V> {
     /// after insertions and removals.
     #[inline]
     pub fn publish(&self, hint: &Hint) {
-        match &self.directory {
-            None => hint.store(self.root.buckets().cast(), self.root.bucket_count() as u64),
+        match self.directory() {
+            None => hint.store(self.root.buckets().cast(), self.root.bucket_count() as u16),
             Some(directory) => hint.store(
                 directory.segments.as_ptr().cast(),
-                IS_DIRECTORY | u64::from(directory.depth),
+                IS_DIRECTORY | u16::from(directory.depth),
             ),
         }
     }
@@ -142,7 +175,7 @@ impl<V> Table<V> {
     #[inline]
     #[must_use]
     pub fn is_large(&self) -> bool {
-        self.directory.is_some()
+        self.has_directory()
     }
 
     /// Prefetches the bucket of a table whose directory line is warm.

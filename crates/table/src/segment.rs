@@ -25,7 +25,7 @@ use crate::size_class::size_class;
 /// A segment that would need more buckets than this is split in two, if it can.
 pub(crate) const SPLIT_BUCKETS: usize = 64;
 /// The most buckets of a segment that cannot be split.
-const MAX_BUCKETS: usize = 57_344;
+pub(crate) const MAX_BUCKETS: usize = 57_344;
 
 /// Where an entry is stored in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) struct Segment {
     bucket_count: u16,
     /// How many leading placement bits all entries share.
     pub(crate) depth: u8,
+    /// This is a table's root, and `buckets` is its directory (rule 7).
+    is_directory: bool,
 }
 
 /// The next larger number of buckets whose bytes fill a size class.
@@ -88,7 +90,47 @@ impl Segment {
             with_expiry: 0,
             bucket_count: 0,
             depth,
+            is_directory: false,
         }
+    }
+
+    #[inline]
+    pub(crate) fn holds_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// Makes this segment the root of a directory: it has no buckets of its own.
+    pub(crate) fn hold_directory<D>(&mut self, directory: *mut D) {
+        debug_assert!(self.buckets.is_null() && self.bounds.is_null());
+        self.buckets = directory.cast();
+        self.is_directory = true;
+    }
+
+    /// Gives back what `hold_directory` got.
+    pub(crate) fn give_up_directory<D>(&mut self) -> Option<*mut D> {
+        if !self.is_directory {
+            return None;
+        }
+        let directory = self.buckets.cast();
+        self.buckets = ptr::null_mut();
+        self.is_directory = false;
+        Some(directory)
+    }
+
+    /// # Safety
+    /// The segment holds a directory of this type.
+    #[inline]
+    pub(crate) unsafe fn directory<D>(&self) -> &D {
+        // SAFETY: rule 7, by the caller's promise.
+        unsafe { &*self.buckets.cast::<D>() }
+    }
+
+    /// # Safety
+    /// The segment holds a directory of this type.
+    #[inline]
+    pub(crate) unsafe fn directory_mut<D>(&mut self) -> &mut D {
+        // SAFETY: rule 7, by the caller's promise.
+        unsafe { &mut *self.buckets.cast::<D>() }
     }
 
     #[inline]

@@ -43,13 +43,14 @@ const MAX_DEPTH: u8 = (PLACEMENT_BITS - 6) as u8;
 
 /// The keys of one slot in one database. Shared holders only read, and set clocks.
 pub struct Table<V> {
-    /// The only segment; if there is a directory, just its depth-0 totals.
+    /// The only segment; if there is a directory, its totals, and in place of the buckets the
+    /// directory (rule 7). So a table is half a cache line, and a slot's word, hint and table fit
+    /// one together.
     pub(crate) root: Segment,
-    pub(crate) directory: Option<Box<Directory>>,
     values: PhantomData<Box<V>>,
 }
 
-const _: () = assert!(size_of::<Table<u64>>() == 40);
+const _: () = assert!(size_of::<Table<u64>>() == 32);
 
 // SAFETY: rules 1 and 4: the table owns its arrays and entries, so its values decide.
 unsafe impl<V: Send> Send for Table<V> {}
@@ -76,7 +77,6 @@ impl<V> Table<V> {
     pub const fn new() -> Self {
         Self {
             root: Segment::new(0),
-            directory: None,
             values: PhantomData,
         }
     }
@@ -170,7 +170,7 @@ impl<V> Table<V> {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let segments: usize = self.segments().map(Segment::array_bytes).sum();
-        let directory = self.directory.as_ref().map_or(0, |directory| {
+        let directory = self.directory().map_or(0, |directory| {
             size_class(size_of::<Directory>())
                 + size_class(directory.segments.capacity() * size_of::<Segment>())
         });
@@ -183,7 +183,7 @@ impl<V> Table<V> {
         let expire_at_ms = entry.expire_at_ms();
         let index = self.make_room(placement);
         let spot = self.segment_mut(index).place(placement, entry.into_raw());
-        if self.directory.is_some() {
+        if self.has_directory() {
             self.root.len += 1;
         }
         self.root.with_expiry += u32::from(expire_at_ms.is_some());
@@ -199,7 +199,7 @@ impl<V> Table<V> {
     /// Removes an entry without shrinking the table.
     pub(crate) fn take_out(&mut self, index: usize, spot: Spot) -> Removed<V> {
         let entry = self.segment_mut(index).remove(spot);
-        if self.directory.is_some() {
+        if self.has_directory() {
             self.root.len -= 1;
         }
         if entry.expire_at_ms().is_some() {
@@ -212,7 +212,7 @@ impl<V> Table<V> {
     /// Notes that one entry less has an expiry.
     pub(crate) fn forget_expiry(&mut self) {
         self.root.with_expiry -= 1;
-        if self.root.with_expiry == 0 && self.directory.is_none() {
+        if self.root.with_expiry == 0 && !self.has_directory() {
             self.root.free_bounds();
         }
     }
@@ -228,7 +228,7 @@ impl<V> Table<V> {
     /// The segment of a placement, perhaps one of its repetitions: for lookups only.
     #[inline]
     pub(crate) fn segment_of(&self, placement: Placement) -> &Segment {
-        match &self.directory {
+        match self.directory() {
             None => &self.root,
             Some(directory) => &directory.segments[placement.directory_index(directory.depth)],
         }
@@ -237,7 +237,7 @@ impl<V> Table<V> {
     /// The index of a placement's segment: its first place in the directory.
     #[inline]
     pub(crate) fn segment_index(&self, placement: Placement) -> usize {
-        match &self.directory {
+        match self.directory() {
             None => 0,
             Some(directory) => {
                 let place = placement.directory_index(directory.depth);
@@ -249,7 +249,7 @@ impl<V> Table<V> {
 
     #[inline]
     pub(crate) fn segment(&self, index: usize) -> &Segment {
-        match &self.directory {
+        match self.directory() {
             None => &self.root,
             Some(directory) => &directory.segments[index],
         }
@@ -257,15 +257,16 @@ impl<V> Table<V> {
 
     #[inline]
     pub(crate) fn segment_mut(&mut self, index: usize) -> &mut Segment {
-        match &mut self.directory {
-            None => &mut self.root,
-            Some(directory) => &mut directory.segments[index],
+        if self.has_directory() {
+            // SAFETY: rule 7.
+            return unsafe { &mut self.root.directory_mut::<Directory>().segments[index] };
         }
+        &mut self.root
     }
 
     /// The placements of a segment.
     pub(crate) fn stretch(&self, index: usize) -> Range<u32> {
-        match &self.directory {
+        match self.directory() {
             None => 0..PLACEMENTS,
             Some(directory) => {
                 let start = (index as u32) << (PLACEMENT_BITS - u32::from(directory.depth));
@@ -278,7 +279,7 @@ impl<V> Table<V> {
     /// All segments, each once, in hash order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         let mut index = 0;
-        std::iter::from_fn(move || match &self.directory {
+        std::iter::from_fn(move || match self.directory() {
             None => (std::mem::replace(&mut index, 1) == 0).then_some(&self.root),
             Some(directory) => {
                 let segment = directory.segments.get(index)?;
@@ -308,7 +309,7 @@ impl<V> Table<V> {
     }
 
     fn may_split(&self, index: usize) -> bool {
-        let Some(directory) = &self.directory else {
+        let Some(directory) = self.directory() else {
             return true;
         };
         let depth = directory.segments[index].depth;
@@ -317,22 +318,10 @@ impl<V> Table<V> {
     }
 
     fn split(&mut self, index: usize) {
-        let root = &mut self.root;
-        let with_expiry = root.with_expiry;
-        let directory = self.directory.get_or_insert_with(|| {
-            let mut only = *root;
-            only.with_expiry = 0;
-            *root = Segment::new(0);
-            root.len = only.len;
-            root.next_due = only.next_due;
-            root.with_expiry = with_expiry;
-            Box::new(Directory {
-                segments: vec![only],
-                depth: 0,
-                deepest: 1,
-                sweep: Sweep::new(),
-            })
-        });
+        self.make_directory();
+        let Some(directory) = self.directory_mut() else {
+            return;
+        };
         let mut index = index;
         if directory.segments[index].depth == directory.depth {
             directory.double();
@@ -352,26 +341,75 @@ impl<V> Table<V> {
         if !self.segment_mut(index).shrink() {
             return;
         }
-        let Some(directory) = &mut self.directory else {
+        let Some(directory) = self.directory_mut() else {
             return;
         };
         directory.repeat(index);
         directory.merge_around(index);
-        if directory.depth == 0 {
+        if directory.depth == 0
+            && let Some(directory) = self.take_directory()
+        {
             let only = directory.segments[0];
             debug_assert_eq!(only.len, self.root.len);
             let with_expiry = self.root.with_expiry;
             self.root = only;
             self.root.with_expiry = with_expiry;
-            self.directory = None;
-            if self.root.with_expiry == 0 {
+            if with_expiry == 0 {
                 self.root.free_bounds();
             }
         }
     }
 
+    /// Puts the only segment into a directory, if there is none yet.
+    fn make_directory(&mut self) {
+        if self.has_directory() {
+            return;
+        }
+        let mut only = self.root;
+        only.with_expiry = 0;
+        let totals = &mut self.root;
+        let (len, next_due, with_expiry) = (totals.len, totals.next_due, totals.with_expiry);
+        *totals = Segment::new(0);
+        (totals.len, totals.next_due, totals.with_expiry) = (len, next_due, with_expiry);
+        totals.hold_directory(Box::into_raw(Box::new(Directory {
+            segments: vec![only],
+            depth: 0,
+            deepest: 1,
+            sweep: Sweep::new(),
+        })));
+    }
+
+    /// Whether the keys lie in a directory of segments.
+    #[inline]
+    pub(crate) fn has_directory(&self) -> bool {
+        self.root.holds_directory()
+    }
+
+    /// The directory, if there is one.
+    #[inline]
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        // SAFETY: rule 7.
+        self.has_directory()
+            .then(|| unsafe { self.root.directory::<Directory>() })
+    }
+
+    /// The directory, to change.
+    #[inline]
+    pub(crate) fn directory_mut(&mut self) -> Option<&mut Directory> {
+        // SAFETY: rule 7.
+        self.has_directory()
+            .then(|| unsafe { self.root.directory_mut::<Directory>() })
+    }
+
+    /// Takes the directory out; the caller sets the root anew.
+    fn take_directory(&mut self) -> Option<Box<Directory>> {
+        let raw = self.root.give_up_directory()?;
+        // SAFETY: rule 7: it came from a box, and the root has forgotten it.
+        Some(unsafe { Box::from_raw(raw) })
+    }
+
     fn repeat(&mut self, index: usize) {
-        if let Some(directory) = &mut self.directory {
+        if let Some(directory) = self.directory_mut() {
             directory.repeat(index);
         }
     }
@@ -443,9 +481,9 @@ impl Directory {
 
 impl<V> Drop for Table<V> {
     fn drop(&mut self) {
-        match &mut self.directory {
+        match self.take_directory() {
             None => self.root.free_all::<V>(),
-            Some(directory) => {
+            Some(mut directory) => {
                 let mut index = 0;
                 while index < directory.segments.len() {
                     let repetitions = 1 << (directory.depth - directory.segments[index].depth);

@@ -15,7 +15,7 @@ use weft_values::Value;
 use super::clock::AccessClock;
 use super::effects::{Change, Effects};
 use super::event::Event;
-use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease, publish, publish_due};
+use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
 /// A key of a plan: which argument it is, its hash and where its slot's lease is held.
 #[derive(Clone, Copy, Debug)]
@@ -391,7 +391,7 @@ impl KeyWrite<'_> {
             }
         }
         if let Expiry::At(at) = expiry {
-            publish_due(self.header, at);
+            self.header.hint.lower_due(at);
         }
     }
 
@@ -401,7 +401,7 @@ impl KeyWrite<'_> {
             let freed = entry.set_expire(expire_at_ms);
             self.effects.discard(freed);
             if let Some(at) = expire_at_ms {
-                publish_due(self.header, at);
+                self.header.hint.lower_due(at);
             }
         }
     }
@@ -429,7 +429,7 @@ impl KeyWrite<'_> {
         self.effects.discard(freed);
         self.note(Event::NEW);
         if let Some(at) = at {
-            publish_due(self.header, at);
+            self.header.hint.lower_due(at);
         }
     }
 

@@ -5,7 +5,6 @@
 //! queue in slices between their batches.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use weft_table::Removed;
@@ -28,7 +27,7 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
         return queue.len();
     }
     for slot in 0..SLOTS {
-        if slots.header(slot).next_due_ms.load(Ordering::Relaxed) < now_ms {
+        if slots.header(slot).hint.due_ms().is_some_and(|due_ms| due_ms < now_ms) {
             queue.push(slot as u16);
         }
     }
@@ -93,7 +92,7 @@ fn expire_slot(
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
     }
     publish(header, data);
-    header.next_due_ms.store(data.next_due_ms(), Ordering::Relaxed);
+    header.hint.set_due(data.next_due_ms());
     drop(lease);
     drop(pass);
     effects.expired_keys += removed.len() as u64;

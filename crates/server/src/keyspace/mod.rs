@@ -13,7 +13,7 @@ pub mod lazyfree;
 pub mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use weft_sync::Domain;
 use weft_table::{Hint, Table};
@@ -39,40 +39,34 @@ pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
 
 /// What may be read of a slot without holding its lease.
 pub struct SlotHeader {
-    /// Where database 0's buckets lie, for prefetching.
+    /// Where database 0's buckets lie, for prefetching, and when the slot's next key of any database is due.
+    ///
+    /// Its marks tell which databases have keys here, a bit each; the last bit stands for all databases from there
+    /// on. Whoever walks over the keyspace passes by empty slots without a lease.
     pub hint: Hint,
-    /// No key of this slot expires before this time (ms since the epoch); `u64::MAX` without expiries.
-    pub next_due_ms: AtomicU64,
-    /// Which databases have keys here, a bit each; the last bit stands for all databases from there on. Whoever walks
-    /// over the keyspace passes by empty slots without a lease.
-    occupied: AtomicU64,
 }
 
 impl SlotHeader {
     fn new() -> Self {
-        SlotHeader {
-            hint: Hint::new(),
-            next_due_ms: AtomicU64::new(u64::MAX),
-            occupied: AtomicU64::new(0),
-        }
+        SlotHeader { hint: Hint::new() }
     }
 
     /// Whether database `db` may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold(&self, db: usize) -> bool {
-        self.occupied.load(Ordering::Acquire) & database_bit(db) != 0
+        self.hint.marks.load(Ordering::Acquire) & database_bit(db) != 0
     }
 
     /// Whether any database may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold_any(&self) -> bool {
-        self.occupied.load(Ordering::Acquire) != 0
+        self.hint.marks.load(Ordering::Acquire) != 0
     }
 
     /// Says whether database `db` has keys here. For the holder of the slot's write lease.
     #[inline]
     pub fn mark(&self, db: usize, occupied: bool) {
-        let (bit, before) = (database_bit(db), self.occupied.load(Ordering::Relaxed));
+        let (bit, before) = (database_bit(db), self.hint.marks.load(Ordering::Relaxed));
         let after = if occupied {
             before | bit
         } else if bit == LAST_BIT {
@@ -82,26 +76,30 @@ impl SlotHeader {
             before & !bit
         };
         if after != before {
-            self.occupied.store(after, Ordering::Release);
+            self.hint.marks.store(after, Ordering::Release);
         }
     }
 }
 
 /// The bit that many databases share.
-const LAST_BIT: u64 = 1 << 63;
+const LAST_BIT: u16 = 1 << 15;
 
 #[inline]
-const fn database_bit(db: usize) -> u64 {
-    if db < 63 { 1 << db } else { LAST_BIT }
+const fn database_bit(db: usize) -> u16 {
+    if db < 15 { 1 << db } else { LAST_BIT }
 }
 
 /// The data of one slot: its tables, database 0 inline and the others only once they are used.
 pub struct Slot {
     first: SlotTable,
-    /// Boxed, for most slots have none and a slot's word, header and table share two cache lines.
+    /// Boxed, for most slots have none and a slot's word, header and table share a cache line.
     #[expect(clippy::box_collection, reason = "a thin pointer keeps the slot small")]
     others: Option<Box<Vec<SlotTable>>>,
 }
+
+// Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads is the only
+// one for all of them.
+const _: () = assert!(size_of::<SlotHeader>() == 16 && size_of::<Slot>() == 40);
 
 impl Slot {
     const fn new() -> Self {
@@ -139,11 +137,10 @@ impl Slot {
     }
 
     /// The earliest time at which a key of any database may expire (a lower bound).
-    pub fn next_due_ms(&self) -> u64 {
+    pub fn next_due_ms(&self) -> Option<u64> {
         (0..self.databases())
             .filter_map(|db| self.table(db).and_then(Table::next_due_ms))
             .min()
-            .unwrap_or(u64::MAX)
     }
 
     /// Takes every key of database `db` out of the slot.
@@ -172,22 +169,14 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
     let occupied = (0..slot.databases())
         .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
         .fold(0, |bits, db| bits | database_bit(db));
-    if header.occupied.load(Ordering::Relaxed) != occupied {
-        header.occupied.store(occupied, Ordering::Release);
-    }
-}
-
-/// Lowers the header's due time after a key got an expiry.
-#[inline]
-pub fn publish_due(header: &SlotHeader, expire_at_ms: u64) {
-    if expire_at_ms < header.next_due_ms.load(Ordering::Relaxed) {
-        header.next_due_ms.store(expire_at_ms, Ordering::Relaxed);
+    if header.hint.marks.load(Ordering::Relaxed) != occupied {
+        header.hint.marks.store(occupied, Ordering::Release);
     }
 }
 
 /// Finds out the header's due time anew, after many keys went away at once.
 pub fn publish_due_of(header: &SlotHeader, slot: &Slot) {
-    header.next_due_ms.store(slot.next_due_ms(), Ordering::Relaxed);
+    header.hint.set_due(slot.next_due_ms());
 }
 
 /// The keyspace and the key that scatters keys over it.

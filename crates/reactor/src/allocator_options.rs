@@ -1,0 +1,20 @@
+//! Options of the allocator, which it reads from a symbol of the program before `main`.
+//!
+//! Huge pages: a lookup touches a bucket, an entry and a value that lie anywhere in memory, and with
+//! small pages each of the three also walks the page tables, in a virtual machine two sets of them.
+//! Nothing forks here, so huge pages bring no copy storms.
+
+use std::ffi::{CStr, c_char};
+
+const OPTIONS: &CStr = c"thp:always,metadata_thp:always";
+
+/// Where jemalloc looks for its options.
+// SAFETY: rule 5: the symbol is jemalloc's, which expects this type, and nothing else exports it.
+#[unsafe(export_name = "malloc_conf")]
+static MALLOC_CONF: &c_char = unsafe { &*OPTIONS.as_ptr() };
+
+/// The options that were linked in. Calling it also makes sure that they are.
+pub fn allocator_options() -> &'static str {
+    std::hint::black_box(MALLOC_CONF);
+    OPTIONS.to_str().unwrap_or_default()
+}
