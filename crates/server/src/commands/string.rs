@@ -1,8 +1,10 @@
 //! The string commands.
 
+use std::ops::Deref;
+
 use weft_resp::LongDouble;
-use weft_resp::number::{parse_i64};
-use weft_table::{NewValue, ValueRef};
+use weft_resp::number::parse_i64;
+use weft_table::{Blob, NewValue, ValueRef};
 use weft_values::Value;
 
 use super::context::{Binding, CommandResult, Context, bulk_of, leased};
@@ -67,6 +69,57 @@ pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) 
         }
         ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
     }
+}
+
+/// A string's bytes apart from its entry: short ones copied, long ones shared.
+pub enum HeldString {
+    /// A copy.
+    Copied(Vec<u8>),
+    /// Shared with the entry.
+    Shared(Blob),
+}
+
+impl HeldString {
+    /// Holds on to a string.
+    ///
+    /// # Errors
+    /// `WRONGTYPE` when the value is not a string.
+    pub fn of(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
+        match value {
+            ValueRef::Blob(blob) => Ok(HeldString::Shared(blob.clone())),
+            other => with_bytes(other, |bytes| HeldString::Copied(bytes.to_vec())),
+        }
+    }
+}
+
+impl Default for HeldString {
+    fn default() -> Self {
+        HeldString::Copied(Vec::new())
+    }
+}
+
+impl Deref for HeldString {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            HeldString::Copied(bytes) => bytes,
+            HeldString::Shared(blob) => blob,
+        }
+    }
+}
+
+/// Bytes that are copied or cleared in a nanosecond, fresh memory included.
+const GROWTH_BYTES_PER_NS: u64 = 2;
+
+/// An estimate of what it takes to change a string in place up to byte `end`, ns.
+pub fn growth_ns(value: Option<ValueRef<'_, Value>>, end: usize) -> u64 {
+    let moved = match value {
+        Some(ValueRef::Blob(blob)) if blob.is_unique() && end <= blob.capacity() => end.saturating_sub(blob.len()),
+        Some(ValueRef::Blob(blob)) => end.max(blob.len()),
+        _ => end,
+    };
+    moved as u64 / GROWTH_BYTES_PER_NS
 }
 
 /// Length of a string value in bytes.

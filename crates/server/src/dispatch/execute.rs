@@ -7,7 +7,7 @@ use weft_resp::{Args, Reply};
 use crate::commands::context::{After, Binding, Context};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey};
+use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Exclusive, Pass};
@@ -16,6 +16,7 @@ use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::state::Server;
 
+use super::background::{Detached, has_many_keys};
 use super::effects::release;
 use super::plan::Plan;
 
@@ -42,6 +43,9 @@ pub struct Thread {
     pub timer: quanta::Clock,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
+    /// Whether long commands may leave this thread; not from a background thread, and not while they
+    /// are part of something larger.
+    pub may_leave: bool,
     order: Vec<(u16, bool, u32)>,
 }
 
@@ -59,9 +63,19 @@ impl Thread {
             ticks: timer.raw(),
             timer,
             tunables,
+            may_leave: true,
             order: Vec::new(),
             server,
         }
+    }
+
+    /// Starts a batch: its time, and parameters that have changed.
+    pub fn begin(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.tunables.refresh(&self.server.config);
+        self.clock = self.tunables.clock;
+        self.clock.now_s = now_ms / 1000;
+        self.ticks = self.timer.raw();
     }
 
     fn access(&self, client: &Client) -> AccessParts {
@@ -174,6 +188,10 @@ pub fn run_leased<'p>(
                 None => return Outcome::Contended,
             }
         }
+        _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
+            connection.client.last_command = request.command.full_name;
+            return Outcome::After(After::Detached(Detached::new(request, keys, connection)));
+        }
         _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
             Some(()) => Held::Many(many),
             None => return Outcome::Contended,
@@ -218,6 +236,7 @@ fn run<'p>(
     client.last_command = command.full_name;
     let protocol = client.protocol;
     let before = output.mark();
+    let lookups = (thread.effects.hits, thread.effects.misses);
     let (bytes, shared) = output.parts_mut();
     let mut context = Context {
         args,
@@ -246,6 +265,7 @@ fn run<'p>(
         command,
         pass,
         now_ms: thread.now_ms,
+        may_leave: thread.may_leave && pass.is_some(),
         after: After::Nothing,
     };
     let result = (request.binding.run)(&mut context);
@@ -258,17 +278,26 @@ fn run<'p>(
         output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
-    if matches!(after, After::Defer) {
-        output.truncate(before);
-        return Outcome::Contended;
-    }
-    finish_command(thread, command, failed);
     match after {
         After::Nothing => {
+            finish_command(thread, command, failed);
             connection.settle_reply(before);
             Outcome::Done
         }
-        other => Outcome::After(other),
+        After::Defer => {
+            output.truncate(before);
+            Outcome::Contended
+        }
+        After::Leave => {
+            output.truncate(before);
+            // The run that produces the reply is the one that counts.
+            (thread.effects.hits, thread.effects.misses) = lookups;
+            Outcome::After(After::Detached(Detached::new(request, keys, connection)))
+        }
+        other => {
+            finish_command(thread, command, failed);
+            Outcome::After(other)
+        }
     }
 }
 
