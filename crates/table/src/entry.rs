@@ -30,221 +30,22 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::shape::{
+    ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind,
+    LONG_KEY, META_BYTES, POINTER_BYTES, Shape,
+};
 use crate::size_class::size_class;
 use crate::value::{Blob, NewValue, ValueRef};
 
-/// Longer strings become blobs.
-pub(crate) const EXACT_MAX_BYTES: usize = 16 << 10;
-
-/// The alignment of every entry; its bucket does not store these address bits.
-const ALIGNMENT: usize = 16;
-const META_BYTES: usize = 4;
-const LONG_KEY: u8 = u8::MAX;
-const POINTER_BYTES: usize = 8;
 /// The address bits of an external string's pointer; its length is above them.
 const EXACT_ADDRESS_BITS: u32 = 48;
-const INLINE_SLACK_BYTES: usize = 16;
 
-const CLOCK_MASK: u32 = (1 << 24) - 1;
-const KIND_SHIFT: u32 = 24;
 const RAW: u32 = 1 << 28;
-const EXPIRES: u32 = 1 << 29;
-const EXPIRES_WIDE: u32 = 1 << 30;
-const WIDE_EXPIRY_MS: u64 = 1 << 48;
 
 const _: () = assert!(size_of::<Blob>() == POINTER_BYTES && align_of::<Blob>() == POINTER_BYTES);
 const _: () = assert!(EXACT_MAX_BYTES <= u16::MAX as usize);
 
-/// How a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Int1,
-    Int2,
-    Int4,
-    Int8,
-    Inline1,
-    Inline2,
-    Exact,
-    Blob,
-    Object,
-}
-
-const KINDS: [Kind; 9] = [
-    Kind::Int1,
-    Kind::Int2,
-    Kind::Int4,
-    Kind::Int8,
-    Kind::Inline1,
-    Kind::Inline2,
-    Kind::Exact,
-    Kind::Blob,
-    Kind::Object,
-];
-
-/// The form of an entry: all that decides where its parts lie and how large it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) kind: Kind,
-    expiry_bytes: usize,
-    pub(crate) key_len: usize,
-    inline_len: usize,
-}
-
-impl Shape {
-    /// The form in which a new value is stored.
-    pub(crate) fn of_value<V>(
-        value: &NewValue<'_, V>,
-        key_len: usize,
-        expire_at_ms: Option<u64>,
-    ) -> Self {
-        match value {
-            NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
-            NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
-            NewValue::Blob(_) => Self::new(Kind::Blob, key_len, expire_at_ms),
-            NewValue::Object(_) => Self::new(Kind::Object, key_len, expire_at_ms),
-        }
-    }
-
-    fn new(kind: Kind, key_len: usize, expire_at_ms: Option<u64>) -> Self {
-        let expiry_bytes = match expire_at_ms {
-            None => 0,
-            Some(0..WIDE_EXPIRY_MS) => 6,
-            Some(_) => 8,
-        };
-        Self {
-            kind,
-            expiry_bytes,
-            key_len,
-            inline_len: 0,
-        }
-    }
-
-    fn of_bytes(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> Self {
-        if len > EXACT_MAX_BYTES {
-            return Self::new(Kind::Blob, key_len, expire_at_ms);
-        }
-        let kind = if len <= usize::from(u8::MAX) {
-            Kind::Inline1
-        } else {
-            Kind::Inline2
-        };
-        let exact = Self::new(Kind::Exact, key_len, expire_at_ms);
-        let inline = Self {
-            kind,
-            inline_len: len,
-            ..exact
-        };
-        if inline.class() <= exact.class() + size_class(len) + INLINE_SLACK_BYTES {
-            inline
-        } else {
-            exact
-        }
-    }
-
-    fn of_int(number: i64, key_len: usize, expire_at_ms: Option<u64>) -> Self {
-        let smallest = if i8::try_from(number).is_ok() {
-            Kind::Int1
-        } else if i16::try_from(number).is_ok() {
-            Kind::Int2
-        } else if i32::try_from(number).is_ok() {
-            Kind::Int4
-        } else {
-            Kind::Int8
-        };
-        let mut shape = Self::new(smallest, key_len, expire_at_ms);
-        let class = shape.class();
-        for wider in [Kind::Int2, Kind::Int4, Kind::Int8] {
-            let candidate = Self {
-                kind: wider,
-                ..shape
-            };
-            if candidate.class() == class && candidate.bytes() > shape.bytes() {
-                shape = candidate;
-            }
-        }
-        shape
-    }
-
-    /// The same value with another expiry.
-    pub(crate) fn with_expiry(self, expire_at_ms: Option<u64>) -> Self {
-        Self {
-            inline_len: self.inline_len,
-            ..Self::new(self.kind, self.key_len, expire_at_ms)
-        }
-    }
-
-    /// The same value under a key of another length.
-    pub(crate) fn with_key_len(self, key_len: usize) -> Self {
-        Self { key_len, ..self }
-    }
-
-    /// The same kind of inline string with another length, if its length field can hold that.
-    fn with_inline_len(self, inline_len: usize) -> Option<Self> {
-        let longest = match self.kind {
-            Kind::Inline1 => usize::from(u8::MAX),
-            _ => usize::from(u16::MAX),
-        };
-        (inline_len <= longest).then_some(Self { inline_len, ..self })
-    }
-
-    fn expiry_at(self) -> usize {
-        META_BYTES
-            + if self.key_len < usize::from(LONG_KEY) {
-                1
-            } else {
-                9
-            }
-    }
-
-    fn key_at(self) -> usize {
-        self.expiry_at() + self.expiry_bytes
-    }
-
-    fn value_at(self) -> usize {
-        let end = self.key_at() + self.key_len;
-        if self.kind == Kind::Blob {
-            end.next_multiple_of(POINTER_BYTES)
-        } else {
-            end
-        }
-    }
-
-    fn value_bytes(self) -> usize {
-        match self.kind {
-            Kind::Int1 => 1,
-            Kind::Int2 => 2,
-            Kind::Int4 => 4,
-            Kind::Int8 => 8,
-            Kind::Inline1 => 1 + self.inline_len,
-            Kind::Inline2 => 2 + self.inline_len,
-            Kind::Exact | Kind::Blob | Kind::Object => POINTER_BYTES,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        self.value_at() + self.value_bytes()
-    }
-
-    /// The size of the entry's allocation.
-    pub(crate) fn class(self) -> usize {
-        size_class(self.bytes()).max(ALIGNMENT)
-    }
-
-    fn layout(self) -> Layout {
-        entry_layout(self.class())
-    }
-
-    fn meta(self, clock: u32) -> u32 {
-        let expiry = match self.expiry_bytes {
-            0 => 0,
-            6 => EXPIRES,
-            _ => EXPIRES | EXPIRES_WIDE,
-        };
-        clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry
-    }
-}
-
-fn entry_layout(class: usize) -> Layout {
+pub(crate) fn entry_layout(class: usize) -> Layout {
     Layout::from_size_align(class, ALIGNMENT).expect("keys and values fit the address space")
 }
 

@@ -225,3 +225,6 @@ impl<V> Table<V> {
         Some(segment.entry(spot))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! An entry's home is `placement * buckets >> 28`: fastrange instead of a mask. So any number of
 //! buckets will do, and the home never decreases as the placement increases: the array is in hash
 //! order up to overflow. Growing by an eighth is then one pass over two arrays that both stream,
-//! and the load stays high: between 15/16 and about 5/6 as a table grows.
+//! and the load stays high: between 31/32 and about 5/6 as a table grows.
 //!
 //! A full home passes its entries on to the next bucket (wrapping round), and every bucket counts
 //! those that passed it, so a lookup walks on only while the count is not zero and a removal leaves
@@ -67,7 +67,7 @@ pub(crate) fn room(buckets: usize) -> usize {
     if buckets <= 1 {
         SLOTS * buckets
     } else {
-        SLOTS * buckets * 15 / 16
+        SLOTS * buckets * 31 / 32
     }
 }
 
@@ -305,19 +305,23 @@ impl Segment {
         }
     }
 
-    /// Moves everything into `buckets` buckets.
-    fn resize(&mut self, buckets: usize) {
+    /// Moves everything into `buckets` buckets; the old arrays come back.
+    fn resize(&mut self, buckets: usize) -> OldArrays {
         let mut new = Self::new(self.depth);
         new.with_expiry = self.with_expiry;
         new.allocate(buckets);
         new.absorb(self, |_| true);
-        self.free_arrays();
-        *self = new;
+        OldArrays(std::mem::replace(self, new))
     }
 
     /// Moves everything into the next larger number of buckets, if there is one.
     pub(crate) fn grow(&mut self) {
-        self.resize(next_bucket_count(self.bucket_count()));
+        drop(self.resize(next_bucket_count(self.bucket_count())));
+    }
+
+    /// Moves everything into new arrays of the same size.
+    pub(crate) fn relocate(&mut self) -> OldArrays {
+        self.resize(self.bucket_count())
     }
 
     /// Moves everything into fewer buckets if far too many are free. An eighth of room stays, so a
@@ -334,7 +338,7 @@ impl Segment {
         };
         let fewer = wanted < self.bucket_count();
         if fewer {
-            self.resize(wanted);
+            drop(self.resize(wanted));
         }
         fewer
     }
@@ -479,6 +483,26 @@ impl Segment {
     }
 }
 
+/// The arrays that a segment left behind; dropping this frees them.
+#[must_use = "drop the arrays of many tables together"]
+pub struct OldArrays(Segment);
+
+// SAFETY: rule 4: this is the only copy that frees these arrays, and nobody reads them.
+unsafe impl Send for OldArrays {}
+
+impl std::fmt::Debug for OldArrays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.0.array_bytes();
+        f.debug_struct("OldArrays").field("bytes", &bytes).finish()
+    }
+}
+
+impl Drop for OldArrays {
+    fn drop(&mut self) {
+        self.0.free_arrays();
+    }
+}
+
 fn bucket_layout(buckets: usize) -> Layout {
     Layout::array::<Bucket>(buckets).expect("bucket counts are small")
 }
@@ -487,3 +511,6 @@ fn bounds_layout(buckets: usize) -> Layout {
     Layout::from_size_align(size_class(buckets * size_of::<u32>()), align_of::<u32>())
         .expect("bucket counts are small")
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,13 +27,15 @@ use crate::entry::{Entry, EntryRef};
 use crate::entry_mut::EntryMut;
 use crate::expiry::Sweep;
 use crate::garbage::{Garbage, Removed};
-use crate::segment::{SPLIT_BUCKETS, Segment, Spot, next_bucket_count};
+use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, Spot, next_bucket_count};
 use crate::size_class::size_class;
 use crate::value::NewValue;
 
 /// Two halves are merged when they hold this many entries together, or fewer: little more than half
 /// of what makes a segment split.
 const MERGE_ENTRIES: u32 = 256;
+/// One step of `relocate` moves this many segments at most.
+const SEGMENTS_TO_RELOCATE: usize = 16;
 /// The directory may become this deep anyway, and further while there are this many entries for
 /// each of its places.
 const FREE_DEPTH: u8 = 4;
@@ -175,6 +177,28 @@ impl<V> Table<V> {
                 + size_class(directory.segments.capacity() * size_of::<Segment>())
         });
         segments + directory
+    }
+
+    /// Moves the arrays of some segments to freshly allocated memory, starting at cursor `from` (0
+    /// at first), and returns the cursor for the next call, `None` at the end. The old arrays go to
+    /// `old`.
+    ///
+    /// As tables grow from one size class to the next, they leave holes in the allocator's slabs.
+    /// Moving the tables of all slots now and then lets it fill some slabs and give the others back,
+    /// if the old arrays of a few hundred tables are dropped together: freed one by one, each would
+    /// be the allocator's next answer.
+    pub fn relocate(&mut self, from: u32, old: &mut Vec<OldArrays>) -> Option<u32> {
+        let mut cursor = from;
+        for _ in 0..SEGMENTS_TO_RELOCATE {
+            if cursor >= PLACEMENTS {
+                return None;
+            }
+            let index = self.segment_index(Placement::new(cursor));
+            old.push(self.segment_mut(index).relocate());
+            self.repeat(index);
+            cursor = self.stretch(index).end;
+        }
+        (cursor < PLACEMENTS).then_some(cursor)
     }
 
     /// Stores an entry whose key is absent.

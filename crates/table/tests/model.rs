@@ -298,6 +298,15 @@ impl Run {
         }
     }
 
+    fn relocate(&mut self) {
+        let mut cursor = Some(0);
+        let mut old = Vec::new();
+        while let Some(from) = cursor {
+            cursor = self.table.relocate(from, &mut old);
+        }
+        assert!(!old.is_empty());
+    }
+
     fn check(&self) {
         assert_eq!(self.table.len(), self.model.len());
         let with_expiry = self.model.values().filter(|e| e.expire_at_ms.is_some());
@@ -376,7 +385,7 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
         };
         for step in 0..steps {
             // The table grows and shrinks by turns, so that it splits and merges.
-            let growing = step / (steps / 6) % 2 == 0;
+            let growing = (step / (steps / 6)).is_multiple_of(2);
             match run.random.u32(0..100) {
                 0..40 if growing => run.insert(),
                 0..60 if !growing => run.remove(),
@@ -384,7 +393,7 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
                 60..65 => run.rename(),
                 65..99 => run.change(),
                 _ if step % 7 == 0 => run.expire(),
-                _ => {}
+                _ => run.relocate(),
             }
             if step % (steps / 20) == 0 {
                 run.check();

@@ -1,0 +1,213 @@
+//! The shape of an entry: which parts it has, where they lie, and what size class it takes.
+//!
+//! The picture is in `entry.rs`. A shape is computed for a new value, or read from an entry's header;
+//! both must give the same offsets, so they are here and nowhere else.
+
+use std::alloc::Layout;
+
+use crate::entry::entry_layout;
+use crate::size_class::size_class;
+use crate::value::NewValue;
+
+/// Longer strings become blobs.
+pub(crate) const EXACT_MAX_BYTES: usize = 16 << 10;
+/// The alignment of every entry; its bucket does not store these address bits.
+pub(crate) const ALIGNMENT: usize = 16;
+pub(crate) const META_BYTES: usize = 4;
+pub(crate) const LONG_KEY: u8 = u8::MAX;
+pub(crate) const POINTER_BYTES: usize = 8;
+pub(crate) const INLINE_SLACK_BYTES: usize = 16;
+pub(crate) const CLOCK_MASK: u32 = (1 << 24) - 1;
+pub(crate) const KIND_SHIFT: u32 = 24;
+pub(crate) const EXPIRES: u32 = 1 << 29;
+pub(crate) const EXPIRES_WIDE: u32 = 1 << 30;
+pub(crate) const WIDE_EXPIRY_MS: u64 = 1 << 48;
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int1,
+    Int2,
+    Int4,
+    Int8,
+    Inline1,
+    Inline2,
+    Exact,
+    Blob,
+    Object,
+}
+
+pub(crate) const KINDS: [Kind; 9] = [
+    Kind::Int1,
+    Kind::Int2,
+    Kind::Int4,
+    Kind::Int8,
+    Kind::Inline1,
+    Kind::Inline2,
+    Kind::Exact,
+    Kind::Blob,
+    Kind::Object,
+];
+
+/// The form of an entry: all that decides where its parts lie and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    pub(crate) expiry_bytes: usize,
+    pub(crate) key_len: usize,
+    pub(crate) inline_len: usize,
+}
+
+impl Shape {
+    /// The form in which a new value is stored.
+    pub(crate) fn of_value<V>(
+        value: &NewValue<'_, V>,
+        key_len: usize,
+        expire_at_ms: Option<u64>,
+    ) -> Self {
+        match value {
+            NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
+            NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
+            NewValue::Blob(_) => Self::new(Kind::Blob, key_len, expire_at_ms),
+            NewValue::Object(_) => Self::new(Kind::Object, key_len, expire_at_ms),
+        }
+    }
+
+    pub(crate) fn new(kind: Kind, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        let expiry_bytes = match expire_at_ms {
+            None => 0,
+            Some(0..WIDE_EXPIRY_MS) => 6,
+            Some(_) => 8,
+        };
+        Self {
+            kind,
+            expiry_bytes,
+            key_len,
+            inline_len: 0,
+        }
+    }
+
+    pub(crate) fn of_bytes(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        if len > EXACT_MAX_BYTES {
+            return Self::new(Kind::Blob, key_len, expire_at_ms);
+        }
+        let kind = if len <= usize::from(u8::MAX) {
+            Kind::Inline1
+        } else {
+            Kind::Inline2
+        };
+        let exact = Self::new(Kind::Exact, key_len, expire_at_ms);
+        let inline = Self {
+            kind,
+            inline_len: len,
+            ..exact
+        };
+        if inline.class() <= exact.class() + size_class(len) + INLINE_SLACK_BYTES {
+            inline
+        } else {
+            exact
+        }
+    }
+
+    pub(crate) fn of_int(number: i64, key_len: usize, expire_at_ms: Option<u64>) -> Self {
+        let smallest = if i8::try_from(number).is_ok() {
+            Kind::Int1
+        } else if i16::try_from(number).is_ok() {
+            Kind::Int2
+        } else if i32::try_from(number).is_ok() {
+            Kind::Int4
+        } else {
+            Kind::Int8
+        };
+        let mut shape = Self::new(smallest, key_len, expire_at_ms);
+        let class = shape.class();
+        for wider in [Kind::Int2, Kind::Int4, Kind::Int8] {
+            let candidate = Self {
+                kind: wider,
+                ..shape
+            };
+            if candidate.class() == class && candidate.bytes() > shape.bytes() {
+                shape = candidate;
+            }
+        }
+        shape
+    }
+
+    /// The same value with another expiry.
+    pub(crate) fn with_expiry(self, expire_at_ms: Option<u64>) -> Self {
+        Self {
+            inline_len: self.inline_len,
+            ..Self::new(self.kind, self.key_len, expire_at_ms)
+        }
+    }
+
+    /// The same value under a key of another length.
+    pub(crate) fn with_key_len(self, key_len: usize) -> Self {
+        Self { key_len, ..self }
+    }
+
+    /// The same kind of inline string with another length, if its length field can hold that.
+    pub(crate) fn with_inline_len(self, inline_len: usize) -> Option<Self> {
+        let longest = match self.kind {
+            Kind::Inline1 => usize::from(u8::MAX),
+            _ => usize::from(u16::MAX),
+        };
+        (inline_len <= longest).then_some(Self { inline_len, ..self })
+    }
+
+    pub(crate) fn expiry_at(self) -> usize {
+        META_BYTES
+            + if self.key_len < usize::from(LONG_KEY) {
+                1
+            } else {
+                9
+            }
+    }
+
+    pub(crate) fn key_at(self) -> usize {
+        self.expiry_at() + self.expiry_bytes
+    }
+
+    pub(crate) fn value_at(self) -> usize {
+        let end = self.key_at() + self.key_len;
+        if self.kind == Kind::Blob {
+            end.next_multiple_of(POINTER_BYTES)
+        } else {
+            end
+        }
+    }
+
+    pub(crate) fn value_bytes(self) -> usize {
+        match self.kind {
+            Kind::Int1 => 1,
+            Kind::Int2 => 2,
+            Kind::Int4 => 4,
+            Kind::Int8 => 8,
+            Kind::Inline1 => 1 + self.inline_len,
+            Kind::Inline2 => 2 + self.inline_len,
+            Kind::Exact | Kind::Blob | Kind::Object => POINTER_BYTES,
+        }
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.value_at() + self.value_bytes()
+    }
+
+    /// The size of the entry's allocation.
+    pub(crate) fn class(self) -> usize {
+        size_class(self.bytes()).max(ALIGNMENT)
+    }
+
+    pub(crate) fn layout(self) -> Layout {
+        entry_layout(self.class())
+    }
+
+    pub(crate) fn meta(self, clock: u32) -> u32 {
+        let expiry = match self.expiry_bytes {
+            0 => 0,
+            6 => EXPIRES,
+            _ => EXPIRES | EXPIRES_WIDE,
+        };
+        clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry
+    }
+}
