@@ -208,6 +208,8 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let free = options.condition == Condition::None;
         let timeless = !options.keep_ttl && !options.persist && options.expiry.is_none();
+        // A time may be given again, in the same unit; the last one counts.
+        let same_unit = |unit| options.expiry.is_some_and(|(before, _)| before == unit);
         if is("NX") && writes && (free || options.condition == Condition::Missing) {
             options.condition = Condition::Missing;
         } else if is("XX") && writes && (free || options.condition == Condition::Present) {
@@ -221,7 +223,9 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
             options.keep_ttl = true;
         } else if is("PERSIST") && !writes && (timeless || options.persist) {
             options.persist = true;
-        } else if let (Some(unit), Some(amount), true) = (ExpiryUnit::of_option(option), next, timeless) {
+        } else if let (Some(unit), Some(amount)) = (ExpiryUnit::of_option(option), next)
+            && (timeless || same_unit(unit))
+        {
             options.expiry = Some((unit, amount));
             index += 1;
         } else {
@@ -357,6 +361,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2, Grammar::GetEx)?;
+    let expiry = expiry_of(ctx, &options)?;
     let now_ms = ctx.now_ms;
     let mut key = ctx.keys.write(0);
     let Some(entry) = key.entry() else {
@@ -365,38 +370,24 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     let has_expiry = entry.expire_at_ms().is_some();
-    let length = ctx.reply.len();
-    let shared = ctx.shared.count();
     if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
         key.unchanged();
         return Err(error);
     }
-    let at = match options.expiry {
-        Some((unit, amount)) => match absolute_ms(amount, unit, now_ms, ctx.command.full_name) {
-            Ok(at) => Some(at),
-            Err(error) => {
-                key.unchanged();
-                ctx.reply.truncate(length);
-                ctx.shared.truncate(shared);
-                return Err(error);
-            }
-        },
-        None => None,
-    };
-    match at {
-        Some(at) if is_expired(Some(at), now_ms) => {
+    match expiry {
+        Expiry::At(at) if is_expired(Some(at), now_ms) => {
             key.delete();
             key.changed(Event::generic("del"));
         }
-        Some(at) => {
+        Expiry::At(at) => {
             key.set_expiry(Some(at));
             key.changed(Event::generic("expire"));
         }
-        None if options.persist && has_expiry => {
+        Expiry::Never if options.persist && has_expiry => {
             key.set_expiry(None);
             key.changed(Event::generic("persist"));
         }
-        None => key.unchanged(),
+        Expiry::Never | Expiry::Keep => key.unchanged(),
     }
     Ok(())
 }
@@ -563,9 +554,9 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
     let before = match key.entry().map(|entry| entry.value()) {
         None => Ok(0),
         Some(ValueRef::Int(number)) => Ok(number),
-        Some(ValueRef::Bytes(bytes)) => parse_i64(bytes).ok_or(CommandError::NOT_AN_INTEGER),
-        Some(ValueRef::Blob(_)) => Err(CommandError::NOT_AN_INTEGER),
-        Some(ValueRef::Object(_)) => Err(CommandError::WRONG_TYPE),
+        Some(value) => {
+            with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER))
+        }
     };
     let after = before.and_then(|before| {
         before
@@ -683,10 +674,10 @@ fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
 fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let pairs = parse_i64(ctx.arg(1))
         .filter(|count| (1..=i64::from(i32::MAX)).contains(count))
-        .ok_or(CommandError::constant("ERR invalid numkeys value"))? as usize;
-    let first_option = 2 + pairs.saturating_mul(2);
+        .ok_or(CommandError::constant("ERR invalid numkeys value or out of range"))? as usize;
+    let first_option = 2 + pairs * 2;
     if first_option > ctx.argc() {
-        return Err(CommandError::constant("ERR wrong number of key-value pairs"));
+        return Err(CommandError::SYNTAX);
     }
     let options = parse_options(ctx, first_option, Grammar::MsetEx)?;
     let expiry = expiry_of(ctx, &options)?;
