@@ -23,8 +23,10 @@ pub fn mask_of(offset: u64) -> u8 {
 /// Words that are added up side by side.
 const LANES: usize = 4;
 type Lanes = [u64; LANES];
-/// A step of the counting loop: sixteen rows of lanes.
-const STEP_BYTES: usize = 16 * LANES * 8;
+/// Rows of lanes that make up a step of the counting loop.
+const ROWS: usize = 16;
+const ROW_BYTES: usize = LANES * 8;
+const STEP_BYTES: usize = ROWS * ROW_BYTES;
 
 /// Number of bits that are set.
 ///
@@ -32,17 +34,17 @@ const STEP_BYTES: usize = 16 * LANES * 8;
 /// relied upon. So sixteen words are first added up bitwise by carry-save adders, and only the column of
 /// carries worth sixteen is counted at each step; the smaller columns are counted once, at the end.
 pub fn count_ones(bytes: &[u8]) -> u64 {
-    let mut steps = bytes.chunks_exact(STEP_BYTES);
+    let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();
     let mut columns = Columns::default();
     let mut sixteens = 0;
-    for step in &mut steps {
+    for step in steps {
         sixteens += ones_in(columns.add(step));
     }
     let [ones, twos, fours, eights] = [columns.ones, columns.twos, columns.fours, columns.eights].map(ones_in);
-    16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(steps.remainder())
+    16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(rest)
 }
 
-/// The sums of sixteen rows so far, bit by bit, in binary.
+/// The sums of the rows so far, bit by bit, in binary.
 #[derive(Default)]
 struct Columns {
     ones: Lanes,
@@ -53,29 +55,31 @@ struct Columns {
 
 impl Columns {
     /// Adds sixteen rows; returns the carries worth sixteen.
-    #[inline]
-    fn add(&mut self, step: &[u8]) -> Lanes {
-        let mut rows = step.chunks_exact(LANES * 8).map(lanes_of);
-        let mut two = |ones: &mut Lanes| {
-            let (first, second) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
-            carry_save(ones, first, second)
-        };
-        let mut four = |ones: &mut Lanes, twos: &mut Lanes| {
-            let (first, second) = (two(ones), two(ones));
-            carry_save(twos, first, second)
-        };
-        let mut eight = |columns: &mut Columns| {
-            let first = four(&mut columns.ones, &mut columns.twos);
-            let second = four(&mut columns.ones, &mut columns.twos);
-            carry_save(&mut columns.fours, first, second)
-        };
-        let (first, second) = (eight(self), eight(self));
+    #[inline(always)]
+    fn add(&mut self, step: &[u8; STEP_BYTES]) -> Lanes {
+        let first = self.add_eight(step, 0);
+        let second = self.add_eight(step, ROWS / 2);
         carry_save(&mut self.eights, first, second)
+    }
+
+    /// Adds eight rows from `row` on; returns the carries worth eight.
+    #[inline(always)]
+    fn add_eight(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+        let first = self.add_four(step, row);
+        let second = self.add_four(step, row + 4);
+        carry_save(&mut self.fours, first, second)
+    }
+
+    #[inline(always)]
+    fn add_four(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+        let first = carry_save(&mut self.ones, lanes(step, row), lanes(step, row + 1));
+        let second = carry_save(&mut self.ones, lanes(step, row + 2), lanes(step, row + 3));
+        carry_save(&mut self.twos, first, second)
     }
 }
 
 /// Adds two rows to a column; returns the carries.
-#[inline]
+#[inline(always)]
 fn carry_save(column: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
     let mut carries = Lanes::default();
     for lane in 0..LANES {
@@ -86,13 +90,10 @@ fn carry_save(column: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
     carries
 }
 
-#[inline]
-fn lanes_of(bytes: &[u8]) -> Lanes {
-    let mut lanes = Lanes::default();
-    for (lane, word) in lanes.iter_mut().zip(bytes.as_chunks::<8>().0) {
-        *lane = u64::from_ne_bytes(*word);
-    }
-    lanes
+#[inline(always)]
+fn lanes(step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+    let (words, _) = step.as_chunks::<8>();
+    std::array::from_fn(|lane| u64::from_ne_bytes(words[row * LANES + lane]))
 }
 
 #[inline]

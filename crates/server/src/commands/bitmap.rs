@@ -27,8 +27,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const WRONG_OFFSET: CommandError = CommandError::constant("ERR bit offset is not an integer or out of range");
 const WRONG_BIT: CommandError = CommandError::constant("ERR bit is not an integer or out of range");
 
-/// Bytes that BITCOUNT, BITPOS and each source of BITOP get through in a nanosecond.
-const BYTES_PER_NS: u64 = 8;
+/// Bytes that BITCOUNT, BITPOS and BITOP (of all its sources together) read in a nanosecond, from memory.
+const BYTES_PER_NS: u64 = 5;
 
 // ---- single bits --------------------------------------------------------------------------------------
 

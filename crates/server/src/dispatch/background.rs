@@ -160,6 +160,3 @@ fn conclude(thread: &mut Thread, seat: &mut Seat) {
     }
     count(&mut thread.effects, &server, thread.seat);
 }
-
-#[cfg(test)]
-mod tests;
