@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char};
 
-const OPTIONS: &CStr = c"thp:always,metadata_thp:always";
+const OPTIONS: &CStr = c"thp:always,metadata_thp:always,slab_sizes:32-32:4|48-48:6|64-64:8|96-96:12|512-512:16|1024-1024:16|2048-2048:16|4096-4096:64";
 
 /// Where jemalloc looks for its options.
 // SAFETY: rule 5: the symbol is jemalloc's, which expects this type, and nothing else exports it.

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::emergency::EmergencyLog;
 use crate::signal_action;
@@ -44,6 +44,14 @@ static FACTS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new(
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 /// The signal it died of.
 static CAUSE: AtomicI32 = AtomicI32::new(0);
+
+/// Whether reports are wanted.
+static ENABLED: AtomicBool = AtomicBool::new(true);
+
+/// Switches reports off and on: without them the process dies of the signal as if nothing were installed.
+pub fn set_crash_reports(enabled: bool) {
+    ENABLED.store(enabled, Ordering::Relaxed);
+}
 
 /// Writes a crash report to the emergency log (see [`set_emergency_log`](crate::set_emergency_log))
 /// when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT, and lets it die of it.
@@ -127,6 +135,9 @@ fn exchange_stack(new: Option<libc::stack_t>) -> io::Result<libc::stack_t> {
 
 /// Rule 2 holds up to the backtrace, which is its exception.
 extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if !ENABLED.load(Ordering::Relaxed) {
+        die(signal);
+    }
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => CAUSE.store(signal, Ordering::Release),

@@ -65,7 +65,7 @@ mod waker;
 pub use allocator_options::allocator_options;
 pub use affinity::{allowed_cpus, parse_cpu_list, pin_to_cpus};
 pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_us};
-pub use crash::{AlternateStack, install_crash_handler};
+pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
 pub use listener::Listener;

@@ -1,80 +1,82 @@
 //! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Listener, Reactor, Signals, Socket};
+use weft_reactor::{Event, Reactor, Signal, Signals, Socket};
 
 use crate::config::id;
 use crate::keyspace::expiry;
+use crate::net::listeners::Listeners;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::state::{Message, Server, Shutdown};
+use crate::shutdown::Shutdown;
+use crate::state::{Message, Order, Server};
 use crate::tuning::Tuner;
 use crate::worker::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;
+/// A pause may end so late that an `Instant` could not hold it.
+const LONGEST_WAIT_MS: u64 = 1000;
+/// Between two lines of level debug about the state of the server.
+const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
     server: Arc<Server>,
     reactor: Reactor,
+    listeners: Listeners,
+    orders: mpsc::Receiver<Order>,
     signals: Signals,
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
+    next_report: Instant,
 }
 
 impl Coordinator {
-    /// A coordinator that accepts from `listeners`.
-    ///
-    /// # Errors
-    /// When a listener cannot be watched.
-    pub fn new(server: Arc<Server>, mut reactor: Reactor, listeners: Vec<Listener>) -> std::io::Result<Self> {
-        for (token, listener) in listeners.into_iter().enumerate() {
-            reactor.register_listener(token, listener)?;
-        }
-        let signals = Signals::install(reactor.waker())?;
+    /// A coordinator that accepts from `listeners`, whose sockets are in `reactor`, which `signals` wake.
+    pub fn new(
+        server: Arc<Server>,
+        reactor: Reactor,
+        signals: Signals,
+        listeners: Listeners,
+        orders: mpsc::Receiver<Order>,
+    ) -> Self {
         let tuner = Tuner::new(&server);
-        Ok(Coordinator {
+        Coordinator {
             server,
             reactor,
+            listeners,
+            orders,
             signals,
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
-        })
+            next_report: Instant::now(),
+        }
     }
 
-    /// Runs until somebody asks for the end.
+    /// Runs until somebody asks for the end. The sockets are closed then; what is left of the listeners comes
+    /// back.
     ///
     /// # Errors
     /// When waiting for events fails.
-    pub fn run(mut self) -> std::io::Result<Shutdown> {
+    pub fn run(mut self) -> std::io::Result<(Shutdown, Listeners)> {
         let mut events = Vec::new();
         loop {
-            let now = Instant::now();
-            if now >= self.next_cron {
-                self.next_cron = now + self.cron_period();
-                self.cron();
+            let mut wake_at = self.periodic();
+            self.server.end_due_pause(unix_ms());
+            self.take_signal();
+            if let Some(how) = self.server.shutdown.take_up() {
+                self.signals.set_shutting_down(true);
+                return Ok((how, self.listeners));
             }
-            let tuning_active = self.tuner.is_active(&self.server);
-            if tuning_active && now >= self.next_tuning {
-                self.next_tuning = now + crate::tuning::WINDOW;
-                self.tuner.sample(&self.server, now);
-            }
-            if let Some(signal) = self.signals.take() {
-                log::warning!("Received {} scheduling shutdown...", signal.name());
-                self.server.request_shutdown(Shutdown::Orderly);
-            }
-            if let Some(how) = self.server.shutdown.get() {
-                return Ok(*how);
-            }
-            let mut wake_at = self.next_cron;
-            if tuning_active {
-                wake_at = wake_at.min(self.next_tuning);
+            if let Some(end_ms) = self.server.pause.end_ms() {
+                let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
+                wake_at = wake_at.min(Instant::now() + left);
             }
             let timeout = wake_at.saturating_duration_since(Instant::now());
             events.clear();
@@ -85,6 +87,54 @@ impl Coordinator {
                     Event::AcceptFailed(_, error) => log::warning!("Accepting client connection: {error}"),
                     // The coordinator has no connections.
                     Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
+                }
+            }
+            self.obey();
+        }
+    }
+
+    /// Does what is due, and tells when something is due again.
+    fn periodic(&mut self) -> Instant {
+        let now = Instant::now();
+        if now >= self.next_cron {
+            self.next_cron = now + self.cron_period();
+            self.cron();
+            self.report(now);
+        }
+        if !self.tuner.is_active(&self.server) {
+            return self.next_cron;
+        }
+        if now >= self.next_tuning {
+            self.next_tuning = now + crate::tuning::WINDOW;
+            self.tuner.sample(&self.server, now);
+        }
+        self.next_cron.min(self.next_tuning)
+    }
+
+    /// A signal asks for the shutdown that is configured for it.
+    fn take_signal(&mut self) {
+        let Some(signal) = self.signals.take() else {
+            return;
+        };
+        log::warning!("Received {} scheduling shutdown...", signal.name());
+        let options = match signal {
+            Signal::Interrupt => id::SHUTDOWN_ON_SIGINT,
+            Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
+        };
+        let how = Shutdown::from_options(self.server.config.integer(options));
+        self.server.request_shutdown(how);
+    }
+
+    fn obey(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Listen(answer) => {
+                    let listens = self
+                        .listeners
+                        .listen_tcp(&self.server.config, &mut self.reactor)
+                        .is_ok();
+                    // Who asked may have given up waiting.
+                    let _ = answer.send(listens);
                 }
             }
         }
@@ -98,15 +148,21 @@ impl Coordinator {
     /// Refuses a connection or gives it to a worker.
     fn place(&mut self, socket: Socket) {
         let server = &self.server;
-        server.metrics.add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
+        server
+            .metrics
+            .add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
         if server.connections.load(Ordering::Relaxed) >= max {
-            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, b"-ERR max number of clients reached\r\n");
             return;
         }
         if self.refuses_strangers() && !is_local(&socket) {
-            server.metrics.add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             turn_away(&socket, PROTECTED_MODE.as_bytes());
             return;
         }
@@ -142,6 +198,7 @@ impl Coordinator {
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
+            && !server.pause.holds_writes(now_ms)
             && server.keyspace.counts.any_expiry()
             && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0
         {
@@ -150,13 +207,16 @@ impl Coordinator {
                 worker.send(Message::ExpireDue);
             }
         }
-        let until_ms = server.pause.until_ms.load(Ordering::Relaxed);
-        if until_ms != 0 && now_ms >= until_ms {
-            server.pause.until_ms.store(0, Ordering::Relaxed);
-            for worker in &server.workers {
-                worker.send(Message::Unpaused);
-            }
+    }
+
+    fn report(&mut self, now: Instant) {
+        if now < self.next_report {
+            return;
         }
+        self.next_report = now + REPORT_PERIOD;
+        let bytes = self.server.used_memory.load(Ordering::Relaxed);
+        let clients = self.server.connections.load(Ordering::Relaxed);
+        log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
 
     fn sample_memory(&self) {
@@ -185,11 +245,3 @@ fn is_local(socket: &Socket) -> bool {
 
 /// What a stranger is told in protected mode.
 const PROTECTED_MODE: &str = "-DENIED Weft is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers, either set a password for the default user, or switch protected mode off with CONFIG SET protected-mode no from the loopback interface, or start the server with '--protected-mode no'.\r\n";
-
-/// Writes the last lines of the log.
-pub fn say_goodbye(how: Shutdown) {
-    match how {
-        Shutdown::Orderly => log::warning!("Weft is now ready to exit, bye bye..."),
-        Shutdown::Now => log::warning!("Weft ends now, bye bye..."),
-    }
-}

@@ -5,6 +5,7 @@
 //! `config` and `observe` stand below all of them.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod background;
 mod commands;
 mod config;
@@ -14,6 +15,8 @@ mod keyspace;
 mod net;
 mod observe;
 mod persist;
+mod process;
+mod shutdown;
 mod start;
 mod state;
 mod tuning;

@@ -1,24 +1,56 @@
 //! From the command line to a running server, and its orderly end.
+//!
+//! ```text
+//!   configuration ─▶ log ─▶ supervisor, daemon ─▶ crash reports ─▶ limits ─▶ sockets ─▶ pid file
+//!        │ stderr            └─ no thread before here                    │
+//!        ▼ exit 1                                                        ▼
+//!                    exit 0 ◀─ files removed ◀─ workers joined ◀─ coordinator ◀─ threads
+//! ```
 
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use weft_reactor::{Listener, Reactor};
+use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
+use crate::apply::shape_log;
 use crate::commands::context::Binding;
 use crate::commands::registry::{Registry, RenameError};
-use crate::config::{Action, Config, id};
-use crate::coordinator::{Coordinator, say_goodbye};
+use crate::config::{Action, Config, ParameterId, StartError, id};
+use crate::coordinator::Coordinator;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
-use crate::observe::log;
+use crate::net::listeners::{CannotListen, Listeners};
+use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
-use crate::state::{Message, Pause, Server, WorkerLink};
+use crate::observe::syslog::{self, Syslog};
+use crate::process::cpus::CpuLists;
+use crate::process::pid_file::PidFile;
+use crate::process::supervisor::Supervisor;
+use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
+use crate::shutdown::{Save, Shutdown, ShutdownRequest};
+use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
 use crate::worker::Worker;
+
+/// How long clients may take for replies that are on their way when the server ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Why the server did not start, or did not end well: the log has told.
+#[derive(Debug)]
+pub(crate) struct Failed;
+
+impl From<CannotListen> for Failed {
+    fn from(_: CannotListen) -> Failed {
+        Failed
+    }
+}
 
 /// Runs the process.
 pub fn run() -> ExitCode {
@@ -31,9 +63,13 @@ pub fn run() -> ExitCode {
         Action::CheckSystem => {
             let (report, well) = crate::config::system_check::run();
             print!("{report}");
-            Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(exit_code(well))
         }
-        Action::Run(command_line) => Config::load(&command_line).map(run_with),
+        Action::Run(command_line) => {
+            let config = Config::load(&command_line)?;
+            crate::commands::install(renamed(&config)?);
+            Ok(exit_code(live(config, arguments.len() > 1).is_ok()))
+        }
     });
     started.unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -41,31 +77,173 @@ pub fn run() -> ExitCode {
     })
 }
 
-fn run_with(config: Config) -> ExitCode {
-    match serve(config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::warning!("Fatal: {error}");
-            ExitCode::FAILURE
-        }
+fn exit_code(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The life of a server. `configured` tells whether there was anything to read a configuration from.
+fn live(config: Config, configured: bool) -> Result<(), Failed> {
+    let (supervisor, daemonized) = settle_process(&config)?;
+    banner::greet(configured);
+    crash::install(&config);
+    // Without a stack of its own, a crash on this thread is reported without the backtrace.
+    let _stack = AlternateStack::install();
+    let ground = prepare(&config, supervisor, daemonized)?;
+    serve(config, ground)
+}
+
+/// Opens the log and finds the process's place: under a supervisor, or in the background, as the second part
+/// tells. There must be no other thread yet.
+fn settle_process(config: &Config) -> Result<(Supervisor, bool), Failed> {
+    open_log(config);
+    kernel::warn_about_memory();
+    kernel::settle_huge_pages(config);
+    let supervisor = Supervisor::find(config.choice(id::SUPERVISED));
+    let daemonizes = config.boolean(id::DAEMONIZE) && !supervisor.is_some();
+    if daemonizes {
+        daemon::leave_terminal().map_err(fatal("cannot run in the background"))?;
+    }
+    Ok((supervisor, daemonizes))
+}
+
+/// What a server stands on.
+struct Ground {
+    supervisor: Supervisor,
+    cpus: CpuLists,
+    workers: usize,
+    reactor: Reactor,
+    signals: Signals,
+    listeners: Listeners,
+    pid_file: Option<PidFile>,
+}
+
+fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<Ground, Failed> {
+    let cpus = CpuLists::read(config);
+    let workers = worker_count(config, &cpus);
+    make_room_for_clients(config, workers)?;
+    let mut reactor = Reactor::new().map_err(fatal("cannot watch sockets"))?;
+    let signals = Signals::install(reactor.waker()).map_err(fatal("cannot handle signals"))?;
+    log::notice!("monotonic clock: POSIX clock_gettime");
+    banner::show(config);
+    kernel::warn_about_backlog(config);
+    if config.integer(id::TLS_PORT) != 0 {
+        log::warning!("Failed finding TLS support.");
+        return Err(Failed);
+    }
+    let listeners = Listeners::open(config, &mut reactor)?;
+    let pid_file = PidFile::create(path(config, id::PIDFILE), daemonized);
+    Ok(Ground {
+        supervisor,
+        cpus,
+        workers,
+        reactor,
+        signals,
+        listeners,
+        pid_file,
+    })
+}
+
+/// From open sockets to closed ones.
+fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
+    let (jobs_in, jobs_out) = crate::background::queue();
+    let (orders_in, orders_out) = mpsc::channel();
+    ground.cpus.start_background_threads();
+    let server = server(config, ground.workers, jobs_in, orders_in)?;
+    let _ = server.coordinator.set(ground.reactor.waker());
+    // Workers take the first seats; the tuner counts on that.
+    let made = make_workers(&server)?;
+    crate::background::start(&server, jobs_out).map_err(fatal("cannot start the background threads"))?;
+    ground.cpus.start_server_threads();
+    let threads = start_workers(made)?;
+    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
+    log::notice!("Server initialized");
+    announce(&server, &ground.listeners, &ground.supervisor);
+    let coordinator = Coordinator::new(
+        server.clone(),
+        ground.reactor,
+        ground.signals,
+        ground.listeners,
+        orders_out,
+    );
+    let (how, listeners) = coordinator.run().map_err(fatal("the coordinator stopped"))?;
+    end(&server, &how, &ground.supervisor, threads);
+    if let Some(pid_file) = ground.pid_file {
+        pid_file.remove();
+    }
+    listeners.remove_socket_file();
+    log::warning!("Weft is now ready to exit, bye bye...");
+    // Freeing everything, value by value, would take long and serve nobody.
+    std::mem::forget(server);
+    Ok(())
+}
+
+fn open_log(config: &Config) {
+    let syslog = config.boolean(id::SYSLOG_ENABLED).then(|| {
+        let ident = String::from_utf8_lossy(&config.text(id::SYSLOG_IDENT)).into_owned();
+        let facility = config.unsigned(id::SYSLOG_FACILITY) as u32;
+        Syslog::new(syslog::SOCKET.into(), ident, facility)
+    });
+    log::open(Destination {
+        file: path(config, id::LOGFILE),
+        syslog,
+    });
+    if config.primary().is_some() {
+        log::set_role(crate::observe::log_line::Role::Replica);
+    }
+    shape_log(config);
+}
+
+fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
+    let text = config.text(id);
+    (!text.is_empty()).then(|| OsString::from_vec(text.to_vec()).into())
+}
+
+/// For `map_err`: tells the log what could not be done, and why.
+fn fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> Failed {
+    move |reason| {
+        log::warning!("Fatal error: {what}: {reason}");
+        Failed
     }
 }
 
-fn serve(config: Config) -> std::io::Result<()> {
-    let workers = worker_count(&config);
-    let reactor = Reactor::new()?;
-    let (jobs_in, jobs_out) = crate::background::queue();
-    crate::commands::install(renamed(&config)?);
-    let listeners = listen(&config)?;
+/// `io-threads`, or as many as there are CPUs that the workers may use.
+fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
+    match config.integer(id::IO_THREADS) {
+        count if count > 0 => count as usize,
+        _ => std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(cpus.of_workers().max(1)),
+    }
+}
+
+fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), Failed> {
+    let clients = config.unsigned(id::MAXCLIENTS);
+    match open_files::make_room(clients, workers) {
+        0 => Err(Failed),
+        allowed if allowed < clients => {
+            config.lower_maxclients(allowed);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What all threads share, before any of them runs.
+pub(crate) fn server(
+    config: Config,
+    workers: usize,
+    background: mpsc::Sender<Job>,
+    orders: mpsc::Sender<Order>,
+) -> Result<Arc<Server>, Failed> {
     // One seat a worker, the background threads, and a few to spare for what comes and goes.
     let seats = workers + crate::background::THREADS + 2;
-    let server = Arc::new(Server {
+    Ok(Arc::new(Server {
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
-        lazyfree: LazyFree::start()?,
-        background: jobs_in,
+        lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
+        background,
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),
@@ -75,29 +253,15 @@ fn serve(config: Config) -> std::io::Result<()> {
         run_id: run_id(),
         started: Instant::now(),
         started_unix_s: crate::worker::unix_ms() / 1000,
-        shutdown: OnceLock::new(),
+        shutdown: ShutdownRequest::default(),
+        orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
         peak_memory: AtomicU64::new(0),
         active_workers: AtomicUsize::new(1),
         tunings: AtomicU64::new(0),
         config,
-    });
-    let _ = server.coordinator.set(reactor.waker());
-    let threads = start_workers(&server)?;
-    crate::background::start(&server, jobs_out)?;
-    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
-    log::notice!("Server initialized");
-    log::notice!("Ready to accept connections tcp");
-    let how = Coordinator::new(server.clone(), reactor, listeners)?.run()?;
-    for worker in &server.workers {
-        worker.send(Message::Stop);
-    }
-    for thread in threads {
-        let _ = thread.join();
-    }
-    say_goodbye(how);
-    Ok(())
+    }))
 }
 
 fn link() -> WorkerLink {
@@ -109,33 +273,64 @@ fn link() -> WorkerLink {
     }
 }
 
-fn start_workers(server: &Arc<Server>) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
+fn make_workers(server: &Arc<Server>) -> Result<Vec<Worker>, Failed> {
     (0..server.workers.len())
-        .map(|id| {
-            let worker = Worker::new(server.clone(), id)?;
-            std::thread::Builder::new()
-                .name(format!("weft-worker-{id}"))
-                .spawn(move || worker.run())
-        })
+        .map(|id| Worker::new(server.clone(), id).map_err(fatal("cannot make a worker")))
         .collect()
 }
 
-/// `io-threads`, or as many as there are CPUs that this process may use.
-fn worker_count(config: &Config) -> usize {
-    match config.integer(id::IO_THREADS) {
-        count if count > 0 => count as usize,
-        _ => std::thread::available_parallelism().map_or(1, usize::from),
-    }
+fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
+    let spawn = |(id, worker): (usize, Worker)| {
+        std::thread::Builder::new()
+            .name(format!("weft-worker-{id}"))
+            .spawn(move || worker.run())
+    };
+    workers
+        .into_iter()
+        .enumerate()
+        .map(|numbered| spawn(numbered).map_err(fatal("cannot start a worker")))
+        .collect()
 }
 
-fn listen(config: &Config) -> std::io::Result<Vec<Listener>> {
-    let port = config.integer(id::PORT) as u16;
-    let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
-    let mut listeners = Vec::new();
-    if port != 0 {
-        listeners.push(Listener::tcp(std::net::Ipv4Addr::LOCALHOST.into(), port, backlog)?);
+/// Tells everybody that clients are served.
+fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
+    let (tcp, unix) = listeners.kinds();
+    for (listens, kind) in [(tcp, "tcp"), (unix, "unix")] {
+        if listens {
+            log::notice!("Ready to accept connections {kind}");
+        }
     }
-    Ok(listeners)
+    supervisor.ready();
+    kernel::warn_about_tiny_maxmemory(&server.config);
+    // The log has told about a failure; it is no reason not to serve.
+    let _ = oom_score::adjust(&server.config, server.config.primary().is_some());
+}
+
+/// Ends the work: nobody is served any more.
+fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
+    match &how.requested_by {
+        Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
+        None => log::notice!("User requested shutdown..."),
+    }
+    supervisor.stopping();
+    let config = &server.config;
+    let would_save = match how.save {
+        Save::Always => true,
+        Save::Never => false,
+        Save::IfConfigured => !config.save_points().is_empty(),
+    };
+    if would_save {
+        log::warning!("No dump is written: this version keeps data in memory only.");
+    }
+    let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
+    let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };
+    for worker in &server.workers {
+        worker.send(Message::Stop { patience });
+    }
+    for thread in threads {
+        // A worker that panicked has ended the process.
+        let _ = thread.join();
+    }
 }
 
 /// 40 random hexadecimal digits.
@@ -148,17 +343,17 @@ fn run_id() -> String {
 }
 
 /// The commands under the names that `rename-command` gives them.
-fn renamed(config: &Config) -> std::io::Result<Registry<Binding>> {
+fn renamed(config: &Config) -> Result<Registry<Binding>, StartError> {
     let mut commands = crate::commands::all();
     for directive in config.renamed_commands() {
         let [from, to] = directive.arguments.as_slice() else {
-            return Err(std::io::Error::other(directive.error("wrong number of arguments")));
+            return Err(directive.error("wrong number of arguments"));
         };
         commands.rename(from, to).map_err(|error| {
-            std::io::Error::other(directive.error(match error {
+            directive.error(match error {
                 RenameError::NoSuchCommand => "No such command in rename-command",
                 RenameError::NameTaken => "Target command name already exists",
-            }))
+            })
         })?;
     }
     Ok(commands)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
@@ -17,6 +17,7 @@ use crate::net::connection::Connection;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::lock;
 use crate::observe::metrics::Metrics;
+use crate::shutdown::{Shutdown, ShutdownRequest};
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -60,8 +61,11 @@ pub enum Message {
     ExpireDue,
     /// Clients that were paused may go on.
     Unpaused,
-    /// Stop: send what can be sent and end the thread.
-    Stop,
+    /// Stop: end the thread, once clients have taken their replies or the time is over.
+    Stop {
+        /// How long clients may take.
+        patience: Duration,
+    },
 }
 
 /// How a worker is reached.
@@ -112,16 +116,58 @@ pub trait ClientVisitor {
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
 }
 
-/// Which commands CLIENT PAUSE holds back, and until when.
+/// Which commands CLIENT PAUSE holds back, and until when. Workers read it without a lock.
 #[derive(Default)]
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
-    pub until_ms: AtomicU64,
+    until_ms: AtomicU64,
     /// Whether reads wait too.
-    pub all: AtomicBool,
+    all: AtomicBool,
+    /// Held while either changes.
+    changing: Mutex<()>,
 }
 
 impl Pause {
+    /// When the pause ends, ms since the epoch; `None` when there is none.
+    #[inline]
+    pub fn end_ms(&self) -> Option<u64> {
+        match self.until_ms.load(Ordering::Acquire) {
+            0 => None,
+            until_ms => Some(until_ms),
+        }
+    }
+
+    /// Begins a pause. One under way is neither shortened nor made to hold back less.
+    pub fn begin(&self, now_ms: u64, until_ms: u64, all: bool) {
+        let _changing = lock(&self.changing);
+        let current_ms = self.until_ms.load(Ordering::Relaxed);
+        let keeps_all = now_ms < current_ms && self.all.load(Ordering::Relaxed);
+        self.all.store(all || keeps_all, Ordering::Relaxed);
+        self.until_ms.store(until_ms.max(current_ms), Ordering::Release);
+    }
+
+    /// Ends the pause if its time has come; whether it has.
+    pub fn end_if_due(&self, now_ms: u64) -> bool {
+        let _changing = lock(&self.changing);
+        let due = self.end_ms().is_some_and(|until_ms| now_ms >= until_ms);
+        if due {
+            self.until_ms.store(0, Ordering::Release);
+        }
+        due
+    }
+
+    /// Ends the pause; whether there was one.
+    pub fn end(&self) -> bool {
+        let _changing = lock(&self.changing);
+        self.until_ms.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
+    #[inline]
+    pub fn holds_writes(&self, now_ms: u64) -> bool {
+        self.holds(now_ms, true)
+    }
+
     /// Whether a command waits at `now_ms`.
     #[inline]
     pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
@@ -133,13 +179,11 @@ impl Pause {
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
-/// How the process shall end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// Finish replies, close, remove pid file and sockets.
-    Orderly,
-    /// The same without waiting for anything.
-    Now,
+/// What only the coordinator can do, for others.
+pub enum Order {
+    /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
+    /// worked.
+    Listen(mpsc::SyncSender<bool>),
 }
 
 /// What the whole process shares.
@@ -176,8 +220,10 @@ pub struct Server {
     pub started: Instant,
     /// The same, seconds since the epoch.
     pub started_unix_s: u64,
-    /// Asks the coordinator to end the process.
-    pub shutdown: OnceLock<Shutdown>,
+    /// A request to end the process.
+    pub shutdown: ShutdownRequest,
+    /// What the coordinator shall do.
+    pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
     /// Bytes allocated, sampled by the coordinator.
@@ -191,12 +237,63 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks for the end of the process; the first request counts.
-    pub fn request_shutdown(&self, how: Shutdown) {
-        if self.shutdown.set(how).is_ok()
-            && let Some(waker) = self.coordinator.get()
-        {
+    /// Asks for the end of the process; whether this request counts: the first one does.
+    pub fn request_shutdown(&self, how: Shutdown) -> bool {
+        let counts = self.shutdown.put(how);
+        if counts {
+            self.wake_coordinator();
+        }
+        counts
+    }
+
+    /// Calls off a request to end the process; whether there was one that had not been taken up.
+    pub fn abort_shutdown(&self) -> bool {
+        let called_off = self.shutdown.call_off();
+        if called_off {
+            crate::observe::log::notice!("Shutdown manually aborted.");
+        }
+        called_off
+    }
+
+    /// Gives the coordinator an order; whether there still is one.
+    pub fn order(&self, order: Order) -> bool {
+        let taken = self.orders.send(order).is_ok();
+        self.wake_coordinator();
+        taken
+    }
+
+    fn wake_coordinator(&self) {
+        if let Some(waker) = self.coordinator.get() {
             waker.wake();
+        }
+    }
+
+    /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
+    pub fn pause_clients(&self, now_ms: u64, until_ms: u64, all: bool) {
+        self.pause.begin(now_ms, until_ms, all);
+        // It sleeps until its next duty, which may now come sooner.
+        if let Some(waker) = self.coordinator.get() {
+            waker.wake();
+        }
+    }
+
+    /// Lets paused clients go on.
+    pub fn unpause_clients(&self) {
+        if self.pause.end() {
+            self.resume_clients();
+        }
+    }
+
+    /// Lets paused clients go on if the time of the pause has come.
+    pub fn end_due_pause(&self, now_ms: u64) {
+        if self.pause.end_if_due(now_ms) {
+            self.resume_clients();
+        }
+    }
+
+    fn resume_clients(&self) {
+        for worker in &self.workers {
+            worker.send(Message::Unpaused);
         }
     }
 

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Output, Reactor, Received, Registered, Sent, Socket};
+use weft_reactor::{AlternateStack, Event, Output, Reactor, Received, Registered, Sent, Socket};
 
 use crate::commands::context::{After, background_job};
-use crate::config::{ClientClass, id};
+use crate::config::id;
+use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
@@ -29,6 +30,10 @@ use crate::net::connection::{Connection, State};
 use crate::observe::metrics::Counter;
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
 
+/// What a client that has to log in first may leave unexecuted, bytes.
+const STRANGER_QUERY_BYTES: usize = 1 << 20;
+/// Output of one turn that the hard limit does not count, as it is about to be sent.
+const FREE_OUTPUT_BYTES: usize = 16 * 1024;
 /// Connections handled in one turn.
 const CONNECTIONS_A_TURN: usize = 128;
 /// Plans that run together; more would push each other out of the cache before they run.
@@ -115,8 +120,10 @@ pub struct Worker {
     events: Vec<Event>,
     mail: Vec<Message>,
     expiring: bool,
-    stopping: bool,
+    stopping: Option<Duration>,
     next_sweep_ms: u64,
+    /// Whether some connection may have more output in flight than the soft limit allows for long.
+    any_over_soft_limit: bool,
 }
 
 impl Worker {
@@ -147,20 +154,21 @@ impl Worker {
             events: Vec::new(),
             mail: Vec::new(),
             expiring: false,
-            stopping: false,
+            stopping: None,
             next_sweep_ms: 0,
+            any_over_soft_limit: false,
         })
     }
 
     /// Runs until [`Message::Stop`].
+    ///
+    /// # Panics
+    /// When the system does not let it wait: a worker that went away would take its clients with it.
     pub fn run(mut self) {
-        while !self.stopping {
-            let timeout = self.timeout();
-            self.events.clear();
-            if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
-                crate::observe::log::warning!("worker {}: waiting for events failed: {error}", self.id);
-                return;
-            }
+        // Without a stack of its own, a crash on this thread is reported without the backtrace.
+        let _stack = AlternateStack::install();
+        let patience = loop {
+            self.wait(self.timeout());
             let start = Instant::now();
             self.turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
@@ -168,10 +176,40 @@ impl Worker {
                 .server
                 .metrics
                 .add(self.thread.seat, Counter::BusyNs, busy_ns);
-        }
+            if let Some(patience) = self.stopping {
+                break patience;
+            }
+        };
+        self.finish_sending(Instant::now() + patience);
         let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
         for token in tokens {
             self.close(token);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.events.clear();
+        if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
+            panic!("worker {}: waiting for events failed: {error}", self.id);
+        }
+    }
+
+    /// Lets clients take the replies that are on their way, until `deadline`. Nothing more is read.
+    fn finish_sending(&mut self, deadline: Instant) {
+        loop {
+            let waiting = (0..self.clients.slots.len()).any(|token| self.reactor.in_flight(token) > 0);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !waiting || left.is_zero() {
+                return;
+            }
+            self.wait(Some(left));
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::Readable(token) => self.reactor.pause(token),
+                    Event::SendFailed(token) | Event::Closed(token) => self.close(token),
+                    Event::Writable(_) | Event::Accepted(..) | Event::AcceptFailed(..) => {}
+                }
+            }
         }
     }
 
@@ -181,14 +219,15 @@ impl Worker {
 
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.expiring {
+        let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
+        if !self.again.is_empty() || (self.expiring && !paused) {
             return Some(Duration::ZERO);
         }
         if !self.server().workers[self.id].mailbox.is_empty_hint() {
             return Some(Duration::ZERO);
         }
         let timed = self.clients.timed.iter().map(|timed| timed.at_ms).min();
-        let sweep = (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0).then_some(self.next_sweep_ms);
+        let sweep = self.sweeps().then_some(self.next_sweep_ms);
         let next_ms = [timed, sweep].into_iter().flatten().min()?;
         Some(Duration::from_millis(next_ms.saturating_sub(unix_ms()).clamp(1, 1000)))
     }
@@ -265,7 +304,7 @@ impl Worker {
             }
             Message::ExpireDue => self.expiring = true,
             Message::Unpaused => self.resume_paused(),
-            Message::Stop => self.stopping = true,
+            Message::Stop { patience } => self.stopping = Some(patience),
         }
     }
 
@@ -364,13 +403,19 @@ impl Worker {
         };
         connection.client.net_input_bytes += count as u64;
         connection.client.last_interaction_ms = self.thread.now_ms;
-        let over_limit = connection.pending() > self.thread.tunables.query_buffer_limit;
+        let pending = connection.pending();
+        let over_limit = pending > self.thread.tunables.query_buffer_limit
+            || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
         let metrics = &self.thread.server.metrics;
         metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
         metrics.add(self.thread.seat, Counter::Reads, 1);
         if over_limit {
             metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
-            crate::observe::log::warning!("Closing client that reached max query buffer length");
+            let line = connection.client.describe(self.thread.now_ms, connection.buffers(0));
+            crate::observe::log::warning!(
+                "Closing client that reached max query buffer length: {}",
+                String::from_utf8_lossy(&line)
+            );
             return self.close(token);
         }
         self.plan(token);
@@ -439,6 +484,11 @@ impl Worker {
         if self.thread.effects.expired.is_empty() {
             return;
         }
+        if self.server().pause.holds_writes(self.thread.now_ms) {
+            // Nothing changes in a pause. They are found again afterwards.
+            self.thread.effects.expired.clear();
+            return;
+        }
         let thread = &mut self.thread;
         expiry::delete_found(
             &thread.server.keyspace,
@@ -493,7 +543,15 @@ impl Worker {
             return self.close(token);
         }
         let length = connection.output.len();
+        let limit_bytes = self.thread.tunables.output_limit.hard_bytes;
+        // Spliced values cost no memory of their own.
+        let copied = connection.output.bytes.len();
+        if limit_bytes > 0 && (copied.saturating_sub(FREE_OUTPUT_BYTES)) as u64 > limit_bytes {
+            return self.close_for_output(token, length);
+        }
         if length > 0 {
+            connection.client.largest_output = connection.client.largest_output.max(length);
+            connection.client.last_interaction_ms = self.thread.now_ms;
             let sent = self.reactor.send(token, &mut connection.output);
             connection.client.net_output_bytes += length as u64;
             let buffer = std::mem::take(&mut connection.output.bytes);
@@ -502,22 +560,27 @@ impl Worker {
             metrics.add(self.thread.seat, Counter::Writes, 1);
             self.recycle(buffer);
             match sent {
-                Ok(Sent::Done) => {}
+                Ok(Sent::Done) => self.note_all_sent(token),
                 Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
                 Err(_) => return self.close(token),
             }
         }
-        if closing.has(Flags::CLOSE_AFTER_REPLY) && self.reactor.in_flight(token) == 0 {
+        let done = self.clients.connection(token).is_some_and(|connection| connection.closes_after_output());
+        if done && self.reactor.in_flight(token) == 0 {
             self.close(token);
+        }
+    }
+
+    fn note_all_sent(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            connection.over_soft_limit_since_ms = 0;
         }
     }
 
     /// An output that was left in flight has been sent.
     fn sent(&mut self, token: usize) {
-        let closing = self
-            .clients
-            .connection(token)
-            .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_AFTER_REPLY));
+        self.note_all_sent(token);
+        let closing = self.clients.connection(token).is_some_and(|connection| connection.closes_after_output());
         if closing {
             self.close(token);
         }
@@ -525,7 +588,7 @@ impl Worker {
 
     fn check_output_limit(&mut self, token: usize, in_flight: usize) {
         let now_ms = self.thread.now_ms;
-        let limits = self.server().config.output_buffer_limits()[ClientClass::Normal as usize];
+        let limits = self.thread.tunables.output_limit;
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -536,16 +599,38 @@ impl Worker {
         } else if connection.over_soft_limit_since_ms == 0 {
             connection.over_soft_limit_since_ms = now_ms;
         }
-        let soft = above_soft && now_ms - connection.over_soft_limit_since_ms > limits.soft_seconds.max(0) as u64 * 1000;
+        self.any_over_soft_limit |= above_soft;
+        let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
+        let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
         if hard || soft {
-            let line = connection.client.describe(now_ms, connection.buffers(in_flight));
+            self.close_for_output(token, in_flight);
+        }
+    }
+
+    fn close_for_output(&mut self, token: usize, in_flight: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            let line = connection.client.describe(self.thread.now_ms, connection.buffers(in_flight));
             crate::observe::log::warning!(
                 "Client {} closed for overcoming of output buffer limits.",
                 String::from_utf8_lossy(&line)
             );
-            let metrics = &self.thread.server.metrics;
-            metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
-            self.close(token);
+        }
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
+        self.close(token);
+    }
+
+    /// Looks again at those above the soft limit: they may stay there without a further reply.
+    fn check_soft_limits(&mut self) {
+        self.any_over_soft_limit = false;
+        for token in 0..self.clients.slots.len() {
+            let over = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.over_soft_limit_since_ms > 0);
+            if over {
+                self.check_output_limit(token, self.reactor.in_flight(token));
+            }
         }
     }
 
@@ -623,6 +708,7 @@ impl Worker {
         };
         connection.state = State::Ready;
         connection.client.flags.put(Flags::BLOCKED, false);
+        connection.client.commands += 1;
         let before = connection.output.mark();
         reply(&mut connection.output);
         connection.settle_reply(before);
@@ -651,6 +737,7 @@ impl Worker {
             };
             if connection.state == State::Paused {
                 connection.state = State::Ready;
+                connection.client.flags.put(Flags::BLOCKED, false);
                 self.wake(token);
             }
         }
@@ -673,13 +760,23 @@ impl Worker {
     // ---- the rest ---------------------------------------------------------------------------------
 
     fn housekeeping(&mut self) {
-        if self.expiring {
+        if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
             self.expire_slice();
         }
-        if self.thread.tunables.timeout_s > 0 && self.thread.now_ms >= self.next_sweep_ms {
+        if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = self.thread.now_ms + 1000;
-            self.close_idle();
+            if self.thread.tunables.timeout_s > 0 {
+                self.close_idle();
+            }
+            if self.any_over_soft_limit {
+                self.check_soft_limits();
+            }
         }
+    }
+
+    /// Whether connections are to be looked at now and then.
+    fn sweeps(&self) -> bool {
+        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
     }
 
     fn expire_slice(&mut self) {
@@ -702,7 +799,7 @@ impl Worker {
         let now_ms = self.thread.now_ms;
         for token in 0..self.clients.slots.len() {
             let idle = self.clients.connection(token).is_some_and(|connection| {
-                !matches!(connection.state, State::Parked(_))
+                !matches!(connection.state, State::Parked(_) | State::Paused)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });
             if idle {
@@ -765,6 +862,9 @@ impl ClientVisitor for Worker {
         };
         let timed = self.clients.timed.swap_remove(at);
         let bytes: &[u8] = if with_error {
+            let server = self.server();
+            server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+            server.errors.count(b"UNBLOCKED");
             b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
         } else {
             &timed.bytes

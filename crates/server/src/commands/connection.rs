@@ -1,16 +1,55 @@
-//! The connection commands.
+//! The connection commands: login, protocol, database, and the life of the connection itself.
 
+use std::hint::black_box;
+
+use sha2::{Digest, Sha256};
+use weft_resp::Protocol;
+use weft_resp::number::parse_i64;
+
+use super::client::attributes::check_name;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
+use crate::config::{COMPATIBLE_VERSION, Config, id};
+use crate::net::client::Flags;
+use crate::observe::metrics::Counter;
 
 /// The connection commands and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("ping", leased(ping)), ("echo", leased(echo))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("auth", leased(auth)),
+    ("echo", leased(echo)),
+    ("hello", leased(hello)),
+    ("ping", leased(ping)),
+    ("quit", leased(quit)),
+    ("reset", leased(reset)),
+    ("select", leased(select)),
+];
+
+/// The only user there is; `requirepass` is its password.
+pub const DEFAULT_USER: &[u8] = b"default";
+
+/// What clients that know Redis alone are told with `extended-redis-compatibility`.
+const REDIS_VERSION: &str = "7.2.4";
+
+const WRONG_PASSWORD: CommandError =
+    CommandError::constant("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD: CommandError = CommandError::constant(
+    "ERR AUTH <password> called without any password configured for the default user. \
+     Are you sure your configuration is correct?",
+);
+const HELLO_BEFORE_AUTH: CommandError = CommandError::constant(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+     <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
 
 fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.argc() {
         1 => ctx.reply.simple("PONG"),
         2 => ctx.reply.bulk(ctx.args.at(1)),
-        _ => return Err(CommandError::constant("ERR wrong number of arguments for 'ping' command")),
+        _ => {
+            return Err(CommandError::constant(
+                "ERR wrong number of arguments for 'ping' command",
+            ));
+        }
     }
     Ok(())
 }
@@ -19,3 +58,200 @@ fn echo(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.bulk(ctx.args.at(1));
     Ok(())
 }
+
+fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.ok();
+    ctx.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+    Ok(())
+}
+
+fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.client.reset(has_no_password(&ctx.server.config));
+    ctx.reply.protocol = ctx.client.protocol;
+    ctx.reply.simple("RESET");
+    Ok(())
+}
+
+fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let index = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let index = i32::try_from(index).map_err(|_| {
+        CommandError::constant(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        )
+    })?;
+    if index < 0 || i64::from(index) >= ctx.server.config.integer(id::DATABASES) {
+        return Err(CommandError::constant("ERR DB index is out of range"));
+    }
+    ctx.client.db = index as usize;
+    ctx.reply.ok();
+    Ok(())
+}
+
+// ---- login ------------------------------------------------------------------------------------------------
+
+/// Whether the default user may do without a password, so that connections begin logged in.
+pub fn has_no_password(config: &Config) -> bool {
+    config.text(id::REQUIREPASS).is_empty()
+}
+
+fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
+    match ctx.argc() {
+        2 if has_no_password(&ctx.server.config) => return Err(NO_PASSWORD),
+        2 => log_in(ctx, DEFAULT_USER, ctx.arg(1))?,
+        3 => log_in(ctx, ctx.arg(1), ctx.arg(2))?,
+        _ => return Err(CommandError::SYNTAX),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Logs the client in. A failure leaves it as it was: logged in, if it was that before.
+fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
+    let wanted = ctx.server.config.text(id::REQUIREPASS);
+    if user == DEFAULT_USER && (wanted.is_empty() || is_same_password(&wanted, password)) {
+        ctx.client.authenticated = true;
+        return Ok(());
+    }
+    let seat = ctx.keys.access.seat;
+    ctx.server.metrics.add(seat, Counter::DeniedAuth, 1);
+    Err(WRONG_PASSWORD)
+}
+
+/// Compares in a time that tells neither where two passwords differ nor how long the right one is.
+fn is_same_password(wanted: &[u8], given: &[u8]) -> bool {
+    let (wanted, given) = (Sha256::digest(wanted), Sha256::digest(given));
+    let difference = wanted
+        .iter()
+        .zip(&given)
+        .fold(0, |difference, (left, right)| {
+            black_box(difference | (left ^ right))
+        });
+    difference == 0
+}
+
+// ---- HELLO ------------------------------------------------------------------------------------------------
+
+/// The options of HELLO.
+#[derive(Default)]
+struct Hello<'a> {
+    protocol: Option<Protocol>,
+    login: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = parse_hello(ctx)?;
+    if let Some((user, password)) = options.login {
+        log_in(ctx, user, password)?;
+    }
+    if !ctx.client.authenticated {
+        return Err(HELLO_BEFORE_AUTH);
+    }
+    if let Some(name) = options.name {
+        ctx.client.name = name.to_vec();
+    }
+    if let Some(protocol) = options.protocol {
+        ctx.client.protocol = protocol;
+        ctx.reply.protocol = protocol;
+    }
+    describe_server(ctx);
+    Ok(())
+}
+
+fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
+    let mut options = Hello::default();
+    if ctx.argc() < 2 {
+        return Ok(options);
+    }
+    options.protocol = Some(match parse_i64(ctx.arg(1)) {
+        Some(2) => Protocol::Resp2,
+        Some(3) => Protocol::Resp3,
+        Some(_) => {
+            return Err(CommandError::constant(
+                "NOPROTO unsupported protocol version",
+            ));
+        }
+        None => {
+            return Err(CommandError::constant(
+                "ERR Protocol version is not an integer or out of range",
+            ));
+        }
+    });
+    let mut at = 2;
+    while at < ctx.argc() {
+        let option = ctx.arg(at);
+        let values = ctx.argc() - at - 1;
+        if option.eq_ignore_ascii_case(b"AUTH") && values >= 2 {
+            options.login = Some((ctx.arg(at + 1), ctx.arg(at + 2)));
+            at += 3;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && values >= 1 {
+            check_name(ctx.arg(at + 1))?;
+            options.name = Some(ctx.arg(at + 1));
+            at += 2;
+        } else {
+            let text = [b"ERR Syntax error in HELLO option '", option, b"'"].concat();
+            return Err(CommandError::bytes(text));
+        }
+    }
+    Ok(options)
+}
+
+fn describe_server(ctx: &mut Context<'_, '_>) {
+    let config = &ctx.server.config;
+    let zone = config.text(id::AVAILABILITY_ZONE);
+    let (name, version) = if config.boolean(id::EXTENDED_REDIS_COMPATIBILITY) {
+        ("redis", REDIS_VERSION)
+    } else {
+        ("valkey", COMPATIBLE_VERSION)
+    };
+    let protocol = match ctx.client.protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    let mode = if config.boolean(id::CLUSTER_ENABLED) {
+        "cluster"
+    } else {
+        "standalone"
+    };
+    let role = if config.primary().is_some() {
+        "replica"
+    } else {
+        "master"
+    };
+    let has_scripts = super::registry().by_original_name(b"eval").is_some();
+    let reply = &mut ctx.reply;
+    reply.map(if zone.is_empty() { 7 } else { 8 });
+    reply.bulk(b"server");
+    reply.bulk(name.as_bytes());
+    reply.bulk(b"version");
+    reply.bulk(version.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(protocol);
+    reply.bulk(b"id");
+    reply.integer(ctx.client.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(mode.as_bytes());
+    reply.bulk(b"role");
+    reply.bulk(role.as_bytes());
+    reply.bulk(b"modules");
+    reply.array(usize::from(has_scripts));
+    if has_scripts {
+        // Valkey loads its script engine as a module, and clients see it as one.
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(b"lua");
+        reply.bulk(b"ver");
+        reply.integer(1);
+        reply.bulk(b"path");
+        reply.bulk(b"lua");
+        reply.bulk(b"args");
+        reply.array(0);
+    }
+    if !zone.is_empty() {
+        reply.bulk(b"availability_zone");
+        reply.bulk(&zone);
+    }
+}
+
+#[cfg(test)]
+mod tests;

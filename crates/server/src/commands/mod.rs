@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 pub mod bitmap;
 pub mod command_info;
+pub mod client;
 pub mod context;
 pub mod database;
 pub mod dump;
@@ -31,6 +32,7 @@ static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 /// Every command that exists here, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
     bitmap::BINDINGS,
+    client::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,

@@ -5,7 +5,7 @@
 //! `--` too. Values are quoted, so blanks in them do not matter; `--option=value` does not exist.
 //!
 //! The program may be started under the names `valkey-server` and `redis-server`: names change nothing, except that
-//! those of Sentinel are refused.
+//! those of Sentinel and of the programs that check files are refused.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +49,7 @@ impl Action {
         let (program, arguments) = arguments
             .split_first()
             .map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
-        refuse_sentinel(program, arguments)?;
+        refuse_other_programs(program, arguments)?;
         match arguments.first().copied() {
             Some(b"-v" | b"--version") => Ok(Action::Show(version_line())),
             Some(b"-h" | b"--help") => Ok(Action::Show(USAGE.into())),
@@ -63,20 +63,29 @@ impl Action {
     }
 }
 
-fn refuse_sentinel(program: &[u8], arguments: &[&[u8]]) -> Result<(), StartError> {
+/// Other programs that Valkey's binary is when it is called so, and what we are not.
+const OTHER_PROGRAMS: [(&str, &str); 5] = [
+    ("-sentinel", "This server has no Sentinel mode."),
+    ("-check-rdb", "This server cannot check dumps."),
+    ("-check-aof", "This server cannot check append-only files."),
+    ("-cli", "This is a server, not a client."),
+    ("-benchmark", "This is a server, not a load generator."),
+];
+
+fn refuse_other_programs(program: &[u8], arguments: &[&[u8]]) -> Result<(), StartError> {
     let name = program
         .rsplit(|&byte| byte == b'/')
         .next()
         .unwrap_or(program);
-    let named_so = name
-        .windows(b"-sentinel".len())
-        .any(|part| part == b"-sentinel");
-    if named_so || arguments.contains(&&b"--sentinel"[..]) {
-        return Err(StartError::Other(
-            "This server has no Sentinel mode.".into(),
-        ));
+    let called = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
+    let sentinel = arguments.contains(&&b"--sentinel"[..]);
+    match OTHER_PROGRAMS
+        .iter()
+        .find(|(part, _)| called(part) || (sentinel && *part == "-sentinel"))
+    {
+        Some((_, reason)) => Err(StartError::Other((*reason).into())),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 impl CommandLine {

@@ -37,6 +37,7 @@ mod values;
 mod tests;
 
 pub use command_line::{Action, CommandLine};
+pub use directory::error_text;
 pub use file::{Directive, StartError};
 pub use parameters::{Effect, Flags, Named, Parameter, ParameterId, find, id};
 pub use set::{Applied, Permissions, SetError};

@@ -30,7 +30,7 @@ pub const DEFAULT_SAVE_POINTS: [SavePoint; 3] = [
 ];
 
 /// How much output may wait for a client of some class; 0 stands for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputBufferLimit {
     /// Bytes above which the client is disconnected at once.
     pub hard_bytes: u64,

@@ -145,6 +145,13 @@ impl Config {
         self.bump();
     }
 
+    /// Lowers `maxclients` to what the system allows.
+    pub fn lower_maxclients(&self, clients: u64) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store(id::MAXCLIENTS, Value::Number(clients as i64));
+        self.bump();
+    }
+
     /// `latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Arc<[f64]> {
         match self.value(id::LATENCY_TRACKING_INFO_PERCENTILES) {

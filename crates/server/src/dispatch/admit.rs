@@ -31,13 +31,12 @@ pub fn admit(
     server: &Arc<Server>,
     client: &Client,
     command: &'static Command<Binding>,
-    args: Args<'_>,
     tunables: &Tunables,
     now_ms: u64,
 ) -> Admission {
     let flags = command.spec.flags;
-    if !client.authenticated && !flags.contains(Flags::NO_AUTH) {
-        return Admission::Refused(CommandError::constant("NOAUTH Authentication required."));
+    if !flags.contains(Flags::NO_AUTH) && must_log_in(server, client) {
+        return Admission::Refused(NOT_LOGGED_IN);
     }
     if flags.contains(Flags::PROTECTED)
         && let Some(error) = protected(server, client, command)
@@ -53,14 +52,25 @@ pub fn admit(
         ));
     }
     let held_back = flags.contains(Flags::WRITE) || flags.contains(Flags::MAY_REPLICATE);
-    if server.pause.until_ms.load(Ordering::Relaxed) != 0
-        && server.pause.holds(now_ms, held_back)
-        && !is_unpause(command)
-    {
+    if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
     }
-    let _ = args;
     Admission::Run
+}
+
+/// Whether a client may only log in or leave. Once no password is asked for any more, everybody may go on.
+#[inline]
+pub fn must_log_in(server: &Server, client: &Client) -> bool {
+    !client.authenticated && !server.config.text(id::REQUIREPASS).is_empty()
+}
+
+/// The error of a request by a client that must log in first.
+pub const NOT_LOGGED_IN: CommandError = CommandError::constant("NOAUTH Authentication required.");
+
+/// Whether a request comes from a program that speaks HTTP: somebody makes it talk to this port on their behalf.
+pub fn is_http(args: Args<'_>) -> bool {
+    let name = args.at(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// The error of a request that names no command, or names one with a wrong number of arguments.
@@ -98,10 +108,6 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
             CommandError::bytes(text)
         }
     }
-}
-
-fn is_unpause(command: &Command<Binding>) -> bool {
-    matches!(command.full_name, "client|unpause" | "client|pause")
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {

@@ -10,7 +10,7 @@ use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::Counter;
 
-use super::admit::{Admission, admit, explain_unknown};
+use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::effects::count;
 use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
@@ -77,7 +77,7 @@ fn run_until_exclusive(
         if binding.mode == Mode::Exclusive {
             return index;
         }
-        if !admitted(thread, plan, &plans.ranges, connection) {
+        if !admitted(thread, plan, connection) {
             continue;
         }
         let request = Request {
@@ -111,7 +111,7 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
+    if !is_runnable(connection) || !admitted(thread, plan, connection) {
         return;
     }
     let request = Request {
@@ -138,7 +138,7 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
-fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+fn admitted(thread: &mut Thread, plan: &Plan, connection: &mut Connection) -> bool {
     let Kind::Command(command, _) = plan.kind else {
         return false;
     };
@@ -146,7 +146,6 @@ fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], co
         &thread.server,
         &connection.client,
         command,
-        args_of(plan, ranges, &connection.input),
         &thread.tunables,
         thread.now_ms,
     );
@@ -154,6 +153,8 @@ fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], co
         Admission::Run => true,
         Admission::Paused => {
             connection.state = State::Paused;
+            connection.client.flags.put(Flags::BLOCKED, true);
+            connection.client.last_command = command.full_name;
             false
         }
         Admission::Refused(error) => {
@@ -184,7 +185,19 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
         Kind::Unknown | Kind::Command(..) => {
             let commands = crate::commands::registry();
             let args = args_of(plan, ranges, &connection.input);
-            let error = explain_unknown(commands, args);
+            if is_http(args) {
+                crate::observe::log::warning!(
+                    "Closing a connection that sent a line of HTTP: {}",
+                    connection.client.address
+                );
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                return;
+            }
+            let error = if must_log_in(&thread.server, &connection.client) {
+                NOT_LOGGED_IN
+            } else {
+                explain_unknown(commands, args)
+            };
             if let crate::commands::registry::Lookup::Found(command) = commands.lookup(&args) {
                 thread.server.metrics.rejected(thread.seat, command.id as usize);
             }
@@ -217,7 +230,6 @@ fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<
         Outcome::After(after) => {
             connection.lease_failures = 0;
             connection.consumed = plan.end;
-            connection.client.commands += 1;
             Some(after)
         }
     }

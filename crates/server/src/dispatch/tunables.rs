@@ -1,6 +1,6 @@
 //! The parameters that the path of a command reads, copied out of the configuration when it changes.
 
-use crate::config::{Config, id};
+use crate::config::{ClientClass, Config, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
 
 /// One worker's copy.
@@ -14,6 +14,8 @@ pub struct Tunables {
     pub max_bulk_len: u64,
     /// `client-query-buffer-limit`, bytes.
     pub query_buffer_limit: usize,
+    /// `client-output-buffer-limit` of normal clients.
+    pub output_limit: OutputBufferLimit,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
     /// `timeout`, seconds; 0 for none.
@@ -56,6 +58,7 @@ impl Tunables {
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
             max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
+            output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
             max_memory: config.integer(id::MAXMEMORY).max(0) as u64,
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {

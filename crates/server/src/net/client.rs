@@ -1,6 +1,6 @@
 //! What the server knows of one client; owned by the worker that serves its connection.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use weft_resp::Protocol;
 
@@ -60,6 +60,37 @@ impl Flags {
     }
 }
 
+/// The part of a name that CLIENT LIST shows: what stands before the first zero byte.
+pub fn shown(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// The kinds of clients that `TYPE` tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientKind {
+    /// Neither of the others.
+    Normal,
+    /// A replica of this server.
+    Replica,
+    /// A subscriber of channels or patterns.
+    PubSub,
+    /// The server that this one follows.
+    Primary,
+}
+
+impl ClientKind {
+    /// The kind with that name, in any case; old names too.
+    pub fn named(name: &[u8]) -> Option<ClientKind> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Some(ClientKind::Normal),
+            b"replica" | b"slave" => Some(ClientKind::Replica),
+            b"pubsub" => Some(ClientKind::PubSub),
+            b"primary" | b"master" => Some(ClientKind::Primary),
+            _ => None,
+        }
+    }
+}
+
 /// One client.
 pub struct Client {
     /// Unique, ascending.
@@ -94,13 +125,15 @@ pub struct Client {
     pub net_input_bytes: u64,
     /// Bytes sent to it.
     pub net_output_bytes: u64,
-    /// Commands it sent.
+    /// Commands it sent and that ended.
     pub commands: u64,
+    /// Most output of one turn so far, bytes.
+    pub largest_output: usize,
     /// Index of the worker that owns it.
     pub worker: usize,
 }
 
-/// Buffer figures that only the connection knows, for CLIENT LIST.
+/// Figures that only the connection knows, for CLIENT LIST.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Buffers {
     /// Unprocessed input, bytes.
@@ -109,10 +142,16 @@ pub struct Buffers {
     pub input_free: usize,
     /// Arguments of the command under way, bytes.
     pub arguments: usize,
-    /// Output not yet taken by the kernel, bytes.
+    /// Replies that wait for the end of the turn, bytes.
     pub output: usize,
+    /// Allocation behind them, bytes.
+    pub output_capacity: usize,
+    /// Output that the kernel has not taken, bytes.
+    pub in_flight: usize,
     /// All of it, bytes.
     pub total: usize,
+    /// Whether the worker listens to the connection at the moment.
+    pub receiving: bool,
 }
 
 impl Client {
@@ -136,6 +175,7 @@ impl Client {
             net_input_bytes: 0,
             net_output_bytes: 0,
             commands: 0,
+            largest_output: 0,
             worker,
         }
     }
@@ -161,12 +201,45 @@ impl Client {
         self.protocol = Protocol::Resp2;
         self.authenticated = authenticated;
         self.name.clear();
-        let kept = [Flags::UNIX_SOCKET, Flags::CLOSE_AFTER_REPLY, Flags::CLOSE_ASAP];
+        // Capabilities and the library are those of the program behind the connection, not of its session.
+        let kept = [
+            Flags::UNIX_SOCKET,
+            Flags::CLOSE_AFTER_REPLY,
+            Flags::CLOSE_ASAP,
+            Flags::CAPA_REDIRECT,
+        ];
         let mut flags = Flags::default();
         for flag in kept {
             flags.put(flag, self.flags.has(flag));
         }
         self.flags = flags;
+    }
+
+    /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
+    pub fn kind(&self) -> ClientKind {
+        // Subscribers and replicas would show here; a connection can become neither.
+        ClientKind::Normal
+    }
+
+    /// Seconds since it connected, as CLIENT LIST shows them: both times are cut to seconds first.
+    pub fn age_s(&self, now_ms: u64) -> u64 {
+        (now_ms / 1000).saturating_sub(self.created_ms / 1000)
+    }
+
+    /// Seconds since it was last heard or answered, counted in the same way.
+    pub fn idle_s(&self, now_ms: u64) -> u64 {
+        (now_ms / 1000).saturating_sub(self.last_interaction_ms / 1000)
+    }
+
+    /// The peer's address without port and brackets; the path of a Unix socket.
+    pub fn ip(&self) -> &str {
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The letters of CLIENT LIST's `capa`.
+    pub fn capability_letters(&self) -> &'static str {
+        if self.flags.has(Flags::CAPA_REDIRECT) { "r" } else { "" }
     }
 
     /// The letters of CLIENT LIST's `flags`.
@@ -190,17 +263,53 @@ impl Client {
 
     /// The client's line of CLIENT LIST, without the newline.
     pub fn describe(&self, now_ms: u64, buffers: Buffers) -> Vec<u8> {
-        let mut line = String::with_capacity(400);
-        let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut out = Vec::with_capacity(500);
-        let _ = write!(
-            line,
+        // Writing to a vector cannot fail.
+        let _ = self.describe_identity(&mut out, now_ms);
+        let _ = self.describe_buffers(&mut out, buffers);
+        let _ = self.describe_program(&mut out);
+        out
+    }
+
+    fn describe_identity(&self, out: &mut Vec<u8>, now_ms: u64) -> std::io::Result<()> {
+        write!(
+            out,
             "id={} addr={} laddr={} fd={} name=",
             self.id, self.address, self.local_address, self.fd
-        );
-        out.extend_from_slice(line.as_bytes());
-        out.extend_from_slice(&self.name);
-        line.clear();
+        )?;
+        out.extend_from_slice(shown(&self.name));
+        write!(
+            out,
+            " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0",
+            self.age_s(now_ms),
+            self.idle_s(now_ms),
+            self.flag_letters(),
+            self.capability_letters(),
+            self.db
+        )
+    }
+
+    /// There is one output buffer (`obl` of `rbs` bytes are used), and what the kernel does not take at once is
+    /// counted as one list entry.
+    fn describe_buffers(&self, out: &mut Vec<u8>, buffers: Buffers) -> std::io::Result<()> {
+        write!(
+            out,
+            " qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events={}{}",
+            buffers.input,
+            buffers.input_free,
+            buffers.arguments,
+            buffers.output_capacity,
+            self.largest_output,
+            buffers.output,
+            usize::from(buffers.in_flight > 0),
+            buffers.in_flight,
+            buffers.total,
+            if buffers.receiving { "r" } else { "" },
+            if buffers.in_flight > 0 { "w" } else { "" },
+        )
+    }
+
+    fn describe_program(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         let command = if self.last_command.is_empty() {
             "NULL"
         } else {
@@ -210,36 +319,14 @@ impl Client {
             Protocol::Resp2 => 2,
             Protocol::Resp3 => 3,
         };
-        let _ = write!(
-            line,
-            " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf={} \
-             qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name=",
-            seconds(self.created_ms),
-            seconds(self.last_interaction_ms),
-            self.flag_letters(),
-            if self.flags.has(Flags::CAPA_REDIRECT) { "r" } else { "" },
-            self.db,
-            buffers.input,
-            buffers.input_free,
-            buffers.arguments,
-            buffers.output,
-            buffers.output,
-            buffers.total,
-            command,
-            resp,
-        );
-        out.extend_from_slice(line.as_bytes());
-        out.extend_from_slice(&self.lib_name);
+        write!(out, " cmd={command} user=default redir=-1 resp={resp} lib-name=")?;
+        out.extend_from_slice(shown(&self.lib_name));
         out.extend_from_slice(b" lib-ver=");
-        out.extend_from_slice(&self.lib_version);
-        line.clear();
-        let _ = write!(
-            line,
+        out.extend_from_slice(shown(&self.lib_version));
+        write!(
+            out,
             " tot-net-in={} tot-net-out={} tot-cmds={}",
             self.net_input_bytes, self.net_output_bytes, self.commands
-        );
-        out.extend_from_slice(line.as_bytes());
-        out
+        )
     }
 }

@@ -101,15 +101,23 @@ impl Connection {
         flags.put(Flags::REPLY_SKIP_NEXT, false);
     }
 
+    /// Whether it is to be closed as soon as its output is sent: not while a reply is still to come.
+    pub fn closes_after_output(&self) -> bool {
+        self.client.flags.has(Flags::CLOSE_AFTER_REPLY) && !matches!(self.state, State::Parked(_))
+    }
+
     /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
-        let output = self.output.len() + in_flight;
+        let output_capacity = self.output.bytes.capacity();
         Buffers {
             input: self.pending(),
             input_free: self.input.capacity() - self.input.len(),
             arguments: 0,
-            output,
-            total: self.input.capacity() + output + std::mem::size_of::<Connection>(),
+            output: self.output.len(),
+            output_capacity,
+            in_flight,
+            total: self.input.capacity() + output_capacity + in_flight + std::mem::size_of::<Connection>(),
+            receiving: !self.receive_paused,
         }
     }
 }

@@ -2,8 +2,10 @@
 
 pub mod errors;
 pub mod log;
+pub mod log_line;
 pub mod memory;
 pub mod metrics;
+pub mod syslog;
 
 /// Locks a mutex whose data stays valid whatever a panicking holder did.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

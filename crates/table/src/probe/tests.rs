@@ -19,14 +19,14 @@ fn a_hint_follows_the_arrays() {
     for number in 0..100_000 {
         insert(&mut table, number);
         table.publish(&hint);
-        let (array, extent) = match &table.directory {
+        let (array, extent) = match table.directory() {
             None => (
                 table.root.buckets().addr(),
-                table.root.bucket_count() as u64,
+                table.root.bucket_count() as u16,
             ),
             Some(directory) => (
                 directory.segments.as_ptr().addr(),
-                IS_DIRECTORY | u64::from(directory.depth),
+                IS_DIRECTORY | u16::from(directory.depth),
             ),
         };
         assert_eq!(hint.array.load(Relaxed).addr(), array);

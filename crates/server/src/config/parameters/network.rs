@@ -18,7 +18,7 @@ super::table! {
     UNIXSOCKETPERM "unixsocketperm" = octal(0, 0, 0o777).unsigned().immutable(),
         Live, "Permission bits of the Unix socket, in octal; 0 leaves them to the umask.";
     UNIXSOCKETGROUP "unixsocketgroup" = optional_text().immutable(),
-        NotYet, "Group that shall own the Unix socket.";
+        Live, "Group that shall own the Unix socket.";
     TCP_BACKLOG "tcp-backlog" = integer(511, 0, I32_MAX).immutable(),
         Live, "Connections the kernel may queue before they are accepted.";
     TCP_KEEPALIVE "tcp-keepalive" = integer(300, 0, I32_MAX),

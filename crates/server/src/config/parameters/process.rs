@@ -40,7 +40,7 @@ super::table! {
     ACTIVEREHASHING "activerehashing" = boolean(true),
         NotYet, "Spend idle time on growing and shrinking tables.";
     SET_PROC_TITLE "set-proc-title" = boolean(true).immutable(),
-        Live, "Show the state of the server in the process title.";
+        NotYet, "Show the state of the server in the process title.";
     PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate),
         NotYet, "What the process title shows.";
     LOCALE_COLLATE "locale-collate" = text(""),
@@ -62,9 +62,9 @@ super::table! {
     JEMALLOC_BG_THREAD "jemalloc-bg-thread" = boolean(true),
         NotYet, "Let the allocator return memory on a thread of its own.";
     SERVER_CPULIST "server-cpulist" = optional_text().alias("server_cpulist").immutable(),
-        NotYet, "CPUs the server threads may run on.";
+        Live, "CPUs the server threads may run on.";
     BIO_CPULIST "bio-cpulist" = optional_text().alias("bio_cpulist").immutable(),
-        NotYet, "CPUs the background threads may run on.";
+        Live, "CPUs the background threads may run on.";
     AOF_REWRITE_CPULIST "aof-rewrite-cpulist" = optional_text().alias("aof_rewrite_cpulist").immutable(),
         NotYet, "CPUs the rewriting of the append-only file may run on.";
     BGSAVE_CPULIST "bgsave-cpulist" = optional_text().alias("bgsave_cpulist").immutable(),

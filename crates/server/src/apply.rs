@@ -1,0 +1,81 @@
+//! What the server does when parameters change while it runs.
+//!
+//! Most parameters are read where they matter and need nothing. These act on something outside the
+//! configuration: the log, sockets, limits, the kernel.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::config::{Applied, Config, ParameterId, id};
+use crate::observe::log;
+use crate::process::{oom_score, open_files};
+use crate::state::{Order, Server};
+
+/// How long the coordinator may take for an order. It is never busy for long.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Acts on the new values of `changed`, which the configuration holds already. It can be called again with
+/// the old values, to undo.
+///
+/// # Errors
+/// The parameter at fault, and the reason for the client.
+pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
+    let is_changed = |ids: &[ParameterId]| changed.iter().copied().find(|id| ids.contains(id));
+    if is_changed(&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT]).is_some() {
+        shape_log(&server.config);
+    }
+    if is_changed(&[id::CRASH_LOG_ENABLED]).is_some() {
+        weft_reactor::set_crash_reports(server.config.boolean(id::CRASH_LOG_ENABLED));
+    }
+    if is_changed(&[id::MAXCLIENTS]).is_some() {
+        make_room_for_clients(server)?;
+    }
+    if let Some(at_fault) = is_changed(&[id::OOM_SCORE_ADJ, id::OOM_SCORE_ADJ_VALUES]) {
+        let is_replica = server.config.primary().is_some();
+        oom_score::adjust(&server.config, is_replica).map_err(|_| {
+            let reason = "Failed to set current oom_score_adj. Check server logs.";
+            (at_fault, reason.to_owned())
+        })?;
+    }
+    if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
+        listen(server, at_fault)?;
+    }
+    Ok(())
+}
+
+/// Gives the log the level and the shape that are configured.
+pub fn shape_log(config: &Config) {
+    log::set_threshold(config.integer(id::LOGLEVEL));
+    log::set_shape(
+        config.integer(id::LOG_FORMAT).into(),
+        config.integer(id::LOG_TIMESTAMP_FORMAT).into(),
+    );
+}
+
+fn make_room_for_clients(server: &Server) -> Applied {
+    let clients = server.config.unsigned(id::MAXCLIENTS);
+    let allowed = open_files::make_room(clients, server.workers.len());
+    if allowed >= clients {
+        return Ok(());
+    }
+    let reason =
+        format!("The operating system is not able to handle the specified number of clients, try with {allowed}");
+    Err((id::MAXCLIENTS, reason))
+}
+
+fn listen(server: &Server, at_fault: ParameterId) -> Applied {
+    let (answer, answered) = mpsc::sync_channel(1);
+    let ordered = server.order(Order::Listen(answer));
+    if ordered && answered.recv_timeout(ORDER_TIMEOUT).unwrap_or(false) {
+        return Ok(());
+    }
+    let reason = if at_fault == id::BIND {
+        "Failed to bind to specified addresses."
+    } else {
+        "Unable to listen on this port. Check server logs."
+    };
+    Err((at_fault, reason.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

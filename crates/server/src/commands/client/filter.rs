@@ -1,0 +1,323 @@
+//! The filters of CLIENT LIST and CLIENT KILL: which clients are meant.
+//!
+//! A filter is a row of conditions that must all hold. Most have a `NOT-` form. A condition given twice counts as
+//! given last, but for ids, which add up.
+
+use std::collections::HashSet;
+
+use weft_resp::Args;
+use weft_resp::number::parse_i64;
+
+use crate::commands::connection::DEFAULT_USER;
+use crate::commands::error::CommandError;
+use crate::net::client::{Client, ClientKind};
+
+/// The letters that CLIENT LIST may show as flags of a client.
+const FLAG_LETTERS: &[u8] = b"bcdeirtuxABEIMNOPRSTU";
+/// The letters that CLIENT LIST may show as capabilities of a client.
+const CAPABILITY_LETTERS: &[u8] = b"r";
+
+/// Which clients are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// `ID`: one of these.
+    ids: Option<HashSet<u64>>,
+    /// `NOT-ID`: none of these.
+    not_ids: Option<HashSet<u64>>,
+    /// `ADDR`, as CLIENT LIST shows it.
+    address: Option<Vec<u8>>,
+    /// `SKIPME`: not the caller.
+    skip_caller: bool,
+    /// `MAXAGE`: connected for at least so long.
+    min_age_s: Option<u64>,
+    /// `IDLE`: silent for at least so long.
+    min_idle_s: Option<u64>,
+    not_address: Option<Vec<u8>>,
+    local_address: Option<Vec<u8>>,
+    not_local_address: Option<Vec<u8>>,
+    ip: Option<Vec<u8>>,
+    not_ip: Option<Vec<u8>>,
+    kind: Option<ClientKind>,
+    not_kind: Option<ClientKind>,
+    user: Option<Vec<u8>>,
+    not_user: Option<Vec<u8>>,
+    name: Option<Vec<u8>>,
+    not_name: Option<Vec<u8>>,
+    lib_name: Option<Vec<u8>>,
+    not_lib_name: Option<Vec<u8>>,
+    lib_version: Option<Vec<u8>>,
+    not_lib_version: Option<Vec<u8>>,
+    flags: Option<Vec<u8>>,
+    not_flags: Option<Vec<u8>>,
+    capabilities: Option<Vec<u8>>,
+    not_capabilities: Option<Vec<u8>>,
+    db: Option<usize>,
+    not_db: Option<usize>,
+}
+
+impl Filter {
+    /// The client with that id.
+    pub fn id(id: u64) -> Filter {
+        Filter {
+            ids: Some(HashSet::from([id])),
+            ..Filter::default()
+        }
+    }
+
+    /// The clients with that peer address.
+    pub fn address(address: &[u8]) -> Filter {
+        Filter {
+            address: Some(address.to_vec()),
+            ..Filter::default()
+        }
+    }
+
+    /// Reads the filter that begins at the third argument. `skip_caller` holds unless SKIPME says otherwise.
+    ///
+    /// # Errors
+    /// For the first argument that is no filter, or whose value is none.
+    pub fn parse(
+        args: Args<'_>,
+        databases: i64,
+        skip_caller: bool,
+    ) -> Result<Filter, CommandError> {
+        let mut filter = Filter {
+            skip_caller,
+            ..Filter::default()
+        };
+        let mut at = 2;
+        while at < args.len() {
+            if at + 1 == args.len() {
+                return Err(CommandError::SYNTAX);
+            }
+            let option = args.at(at).to_ascii_uppercase();
+            at = match option.as_slice() {
+                b"ID" => read_ids(args, at + 1, &mut filter.ids)?,
+                b"NOT-ID" => read_ids(args, at + 1, &mut filter.not_ids)?,
+                option => {
+                    filter.read(option, args.at(at + 1), databases)?;
+                    at + 2
+                }
+            };
+        }
+        Ok(filter)
+    }
+
+    fn read(&mut self, option: &[u8], value: &[u8], databases: i64) -> Result<(), CommandError> {
+        let text = Some(value.to_vec());
+        match option {
+            b"ADDR" => self.address = text,
+            b"NOT-ADDR" => self.not_address = text,
+            b"LADDR" => self.local_address = text,
+            b"NOT-LADDR" => self.not_local_address = text,
+            b"IP" => self.ip = text,
+            b"NOT-IP" => self.not_ip = text,
+            b"NAME" => self.name = text,
+            b"NOT-NAME" => self.not_name = text,
+            b"LIB-NAME" => self.lib_name = text,
+            b"NOT-LIB-NAME" => self.not_lib_name = text,
+            b"LIB-VER" => self.lib_version = text,
+            b"NOT-LIB-VER" => self.not_lib_version = text,
+            b"TYPE" => self.kind = Some(read_kind(value)?),
+            b"NOT-TYPE" => self.not_kind = Some(read_kind(value)?),
+            b"USER" => self.user = Some(read_user(value)?),
+            b"NOT-USER" => self.not_user = Some(read_user(value)?),
+            b"FLAGS" => self.flags = Some(read_letters(value, FLAG_LETTERS, "flags", "provided")?),
+            b"NOT-FLAGS" => {
+                self.not_flags = Some(read_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?)
+            }
+            b"CAPA" => {
+                self.capabilities =
+                    Some(read_letters(value, CAPABILITY_LETTERS, "capa", "provided")?)
+            }
+            b"NOT-CAPA" => {
+                self.not_capabilities =
+                    Some(read_letters(value, CAPABILITY_LETTERS, "capa", "NOT-CAPA")?);
+            }
+            b"DB" => self.db = Some(read_database(value, "DB", databases)?),
+            b"NOT-DB" => self.not_db = Some(read_database(value, "NOT-DB", databases)?),
+            b"MAXAGE" => self.min_age_s = Some(read_seconds(value, "maxage")?),
+            b"IDLE" => self.min_idle_s = Some(read_seconds(value, "idle")?),
+            b"SKIPME" => self.skip_caller = read_yes_or_no(value)?,
+            _ => return Err(CommandError::SYNTAX),
+        }
+        Ok(())
+    }
+
+    /// Whether a client is meant; `caller` is the id of who asks.
+    pub fn passes(&self, client: &Client, caller: u64, now_ms: u64) -> bool {
+        !(self.skip_caller && client.id == caller)
+            && self.passes_numbers(client, now_ms)
+            && self.passes_addresses(client)
+            && self.passes_texts(client)
+            && self.passes_letters(client)
+    }
+
+    fn passes_numbers(&self, client: &Client, now_ms: u64) -> bool {
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
+            && self
+                .not_ids
+                .as_ref()
+                .is_none_or(|ids| !ids.contains(&client.id))
+            && self.db.is_none_or(|db| client.db == db)
+            && self.not_db.is_none_or(|db| client.db != db)
+            && self
+                .min_age_s
+                .is_none_or(|age_s| client.age_s(now_ms) >= age_s)
+            && self
+                .min_idle_s
+                .is_none_or(|idle_s| client.idle_s(now_ms) >= idle_s)
+    }
+
+    fn passes_addresses(&self, client: &Client) -> bool {
+        let (address, local) = (client.address.as_bytes(), client.local_address.as_bytes());
+        is_or_not(address, &self.address, &self.not_address)
+            && is_or_not(local, &self.local_address, &self.not_local_address)
+            && is_or_not(client.ip().as_bytes(), &self.ip, &self.not_ip)
+    }
+
+    fn passes_texts(&self, client: &Client) -> bool {
+        is_or_not_set(&client.name, &self.name, &self.not_name)
+            && is_or_not_set(&client.lib_name, &self.lib_name, &self.not_lib_name)
+            && is_or_not_set(
+                &client.lib_version,
+                &self.lib_version,
+                &self.not_lib_version,
+            )
+            && is_or_not(DEFAULT_USER, &self.user, &self.not_user)
+    }
+
+    fn passes_letters(&self, client: &Client) -> bool {
+        let has_all = |set: &str, letters: &[u8]| {
+            letters.iter().all(|letter| set.as_bytes().contains(letter))
+        };
+        let wants_flags = self.flags.is_some() || self.not_flags.is_some();
+        let flags = if wants_flags {
+            client.flag_letters()
+        } else {
+            String::new()
+        };
+        let capabilities = client.capability_letters();
+        self.kind.is_none_or(|kind| client.kind() == kind)
+            && self.not_kind.is_none_or(|kind| client.kind() != kind)
+            && self
+                .flags
+                .as_ref()
+                .is_none_or(|letters| has_all(&flags, letters))
+            && self
+                .not_flags
+                .as_ref()
+                .is_none_or(|letters| !has_all(&flags, letters))
+            && self
+                .capabilities
+                .as_ref()
+                .is_none_or(|letters| has_all(capabilities, letters))
+            && self
+                .not_capabilities
+                .as_ref()
+                .is_none_or(|letters| !has_all(capabilities, letters))
+    }
+}
+
+/// Whether a value is the wanted and not the unwanted one.
+fn is_or_not(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
+    wanted.as_ref().is_none_or(|wanted| value == wanted)
+        && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
+}
+
+/// The same for a value that is missing when it is empty: nothing is equal to it then.
+fn is_or_not_set(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
+    if value.is_empty() {
+        return wanted.is_none();
+    }
+    is_or_not(value, wanted, unwanted)
+}
+
+/// Adds the numbers from argument `at` on; returns where they end.
+fn read_ids(
+    args: Args<'_>,
+    mut at: usize,
+    ids: &mut Option<HashSet<u64>>,
+) -> Result<usize, CommandError> {
+    let ids = ids.get_or_insert_default();
+    while at < args.len()
+        && let Some(id) = parse_i64(args.at(at))
+    {
+        match u64::try_from(id) {
+            Ok(id) if id > 0 => ids.insert(id),
+            _ => {
+                return Err(CommandError::constant(
+                    "ERR client-id should be greater than 0",
+                ));
+            }
+        };
+        at += 1;
+    }
+    Ok(at)
+}
+
+fn read_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
+    ClientKind::named(value)
+        .ok_or_else(|| CommandError::bytes([b"ERR Unknown client type '", value, b"'"].concat()))
+}
+
+fn read_user(value: &[u8]) -> Result<Vec<u8>, CommandError> {
+    if value != DEFAULT_USER {
+        return Err(CommandError::bytes(
+            [b"ERR No such user '", value, b"'"].concat(),
+        ));
+    }
+    Ok(value.to_vec())
+}
+
+fn read_letters(
+    value: &[u8],
+    known: &[u8],
+    what: &str,
+    filter: &str,
+) -> Result<Vec<u8>, CommandError> {
+    if value.iter().all(|letter| known.contains(letter)) {
+        return Ok(value.to_vec());
+    }
+    let mut text = format!("ERR Unknown {what} found in the {filter} filter: ").into_bytes();
+    text.extend_from_slice(value);
+    Err(CommandError::bytes(text))
+}
+
+fn read_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {
+    let not_an_integer =
+        || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+    let number = parse_i64(value).ok_or_else(not_an_integer)?;
+    if !(0..databases).contains(&number) {
+        let highest = databases - 1;
+        return Err(CommandError::text(format!(
+            "ERR {option} number should be between 0 and {highest}"
+        )));
+    }
+    Ok(number as usize)
+}
+
+fn read_seconds(value: &[u8], option: &str) -> Result<u64, CommandError> {
+    let not_an_integer =
+        || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+    let seconds = parse_i64(value).ok_or_else(not_an_integer)?;
+    if seconds <= 0 {
+        return Err(CommandError::text(format!(
+            "ERR {option} should be greater than 0"
+        )));
+    }
+    Ok(seconds as u64)
+}
+
+fn read_yes_or_no(value: &[u8]) -> Result<bool, CommandError> {
+    if value.eq_ignore_ascii_case(b"yes") {
+        Ok(true)
+    } else if value.eq_ignore_ascii_case(b"no") {
+        Ok(false)
+    } else {
+        Err(CommandError::SYNTAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Tests of the filters: what they let pass, and what they refuse to read.
+
+use weft_resp::{ArgRange, Limits, Parsed, Parser};
+
+use super::*;
+use crate::net::client::Flags;
+
+/// Reads the filter of `CLIENT LIST <words>`.
+fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
+    let mut request =
+        format!("*{}\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n", words.len() + 2).into_bytes();
+    for word in words {
+        request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        request.extend_from_slice(word);
+        request.extend_from_slice(b"\r\n");
+    }
+    let mut ranges: Vec<ArgRange> = Vec::new();
+    let limits = Limits {
+        max_bulk_len: 1 << 20,
+        authenticated: true,
+    };
+    let parsed = Parser::default().parse(&request, &mut ranges, &limits);
+    assert!(matches!(parsed, Parsed::Request { .. }), "{parsed:?}");
+    Filter::parse(Args::new(&request, &ranges), 16, skip_caller)
+        .map_err(|error| String::from_utf8_lossy(&error.0).into_owned())
+}
+
+fn words(text: &str) -> Vec<&[u8]> {
+    text.split(' ').map(str::as_bytes).collect()
+}
+
+/// Three clients, the first of which asks, 100.9 s after it connected.
+fn clients() -> [Client; 3] {
+    let mut caller = Client::new(1, 1_000_900, 0);
+    caller.address = "127.0.0.1:50001".to_owned();
+    caller.local_address = "127.0.0.1:6379".to_owned();
+    caller.last_interaction_ms = 1_101_800;
+    let mut named = Client::new(2, 1_050_000, 1);
+    named.address = "[::1]:50002".to_owned();
+    named.local_address = "[::1]:6379".to_owned();
+    named.name = b"worker".to_vec();
+    named.lib_name = b"lib".to_vec();
+    named.lib_version = b"1.0".to_vec();
+    named.db = 3;
+    named.flags.put(Flags::NO_TOUCH.with(Flags::NO_EVICT), true);
+    let mut local = Client::new(7, 1_101_000, 0);
+    local.address = "/run/weft.sock:0".to_owned();
+    local.local_address = "/run/weft.sock:0".to_owned();
+    local
+        .flags
+        .put(Flags::UNIX_SOCKET.with(Flags::CAPA_REDIRECT), true);
+    [caller, named, local]
+}
+
+const NOW_MS: u64 = 1_101_800;
+
+fn passing(text: &str) -> Vec<u64> {
+    let filter = parse(&words(text), false).unwrap_or_else(|error| panic!("{text}: {error}"));
+    clients()
+        .iter()
+        .filter(|client| filter.passes(client, 1, NOW_MS))
+        .map(|client| client.id)
+        .collect()
+}
+
+#[test]
+fn a_filter_lets_pass_whom_it_describes() {
+    let cases: &[(&str, &[u64])] = &[
+        ("ID 1 7 9", &[1, 7]),
+        ("ID 1 ID 7", &[1, 7]),
+        ("id 2 NOT-ID 2", &[]),
+        ("NOT-ID 1 2", &[7]),
+        ("SKIPME yes", &[2, 7]),
+        ("SKIPME YES SKIPME no", &[1, 2, 7]),
+        ("MAXAGE 51", &[1, 2]),
+        ("MAXAGE 101", &[1]),
+        ("MAXAGE 102", &[]),
+        ("IDLE 1", &[2]),
+        ("IDLE 52", &[]),
+        ("ADDR 127.0.0.1:50001", &[1]),
+        ("NOT-ADDR 127.0.0.1:50001", &[2, 7]),
+        ("LADDR [::1]:6379", &[2]),
+        ("NOT-LADDR [::1]:6379", &[1, 7]),
+        ("IP ::1", &[2]),
+        ("IP 127.0.0.1", &[1]),
+        ("NOT-IP 127.0.0.1", &[2, 7]),
+        ("NAME worker", &[2]),
+        ("NAME WORKER", &[]),
+        ("NOT-NAME worker", &[1, 7]),
+        ("NAME a NAME worker", &[2]),
+        ("LIB-NAME lib LIB-VER 1.0", &[2]),
+        ("NOT-LIB-NAME lib", &[1, 7]),
+        ("NOT-LIB-VER 2", &[1, 2, 7]),
+        ("DB 3", &[2]),
+        ("NOT-DB 3", &[1, 7]),
+        ("USER default", &[1, 2, 7]),
+        ("NOT-USER default", &[]),
+        ("TYPE normal", &[1, 2, 7]),
+        ("TYPE master", &[]),
+        ("NOT-TYPE pubsub", &[1, 2, 7]),
+        ("NOT-TYPE NORMAL", &[]),
+        ("FLAGS N", &[1]),
+        ("FLAGS Te", &[2]),
+        ("FLAGS TU", &[]),
+        ("NOT-FLAGS T", &[1, 7]),
+        ("NOT-FLAGS TU", &[1, 2, 7]),
+        ("CAPA r", &[7]),
+        ("NOT-CAPA r", &[1, 2]),
+        ("DB 0 NOT-FLAGS U NOT-NAME worker", &[1]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(passing(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn a_missing_name_is_equal_to_no_name() {
+    for (option, expected) in [
+        ("NAME", 0),
+        ("NOT-NAME", 3),
+        ("LIB-VER", 0),
+        ("NOT-LIB-VER", 3),
+    ] {
+        let filter = parse(&[option.as_bytes(), b""], false).expect("an empty value is a value");
+        let count = clients()
+            .iter()
+            .filter(|client| filter.passes(client, 1, NOW_MS))
+            .count();
+        assert_eq!(count, expected, "{option}");
+    }
+}
+
+#[test]
+fn only_kill_leaves_the_caller_out_unasked() {
+    let filter = parse(&words("TYPE normal"), true).expect("a filter");
+    let passing: Vec<bool> = clients()
+        .iter()
+        .map(|client| filter.passes(client, 1, NOW_MS))
+        .collect();
+    assert_eq!(passing, [false, true, true]);
+}
+
+#[test]
+fn what_is_no_filter_is_refused_with_the_words_that_clients_know() {
+    let cases = [
+        ("ID", "ERR syntax error"),
+        ("ID x", "ERR syntax error"),
+        ("ID 1 x", "ERR syntax error"),
+        ("ID 0", "ERR client-id should be greater than 0"),
+        ("NOT-ID -3", "ERR client-id should be greater than 0"),
+        ("NAME", "ERR syntax error"),
+        ("WHAT ever", "ERR syntax error"),
+        ("NOT-SKIPME yes", "ERR syntax error"),
+        ("SKIPME maybe", "ERR syntax error"),
+        ("TYPE x", "ERR Unknown client type 'x'"),
+        ("NOT-USER x", "ERR No such user 'x'"),
+        ("MAXAGE x", "ERR maxage is not an integer or out of range"),
+        ("MAXAGE 0", "ERR maxage should be greater than 0"),
+        ("IDLE -1", "ERR idle should be greater than 0"),
+        ("DB 16", "ERR DB number should be between 0 and 15"),
+        ("NOT-DB x", "ERR NOT-DB is not an integer or out of range"),
+        (
+            "FLAGS NQ",
+            "ERR Unknown flags found in the provided filter: NQ",
+        ),
+        (
+            "NOT-FLAGS q",
+            "ERR Unknown flags found in the NOT-FLAGS filter: q",
+        ),
+        ("CAPA R", "ERR Unknown capa found in the provided filter: R"),
+        (
+            "NOT-CAPA x",
+            "ERR Unknown capa found in the NOT-CAPA filter: x",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(
+            parse(&words(text), false),
+            Err(expected.to_owned()),
+            "{text}"
+        );
+    }
+}

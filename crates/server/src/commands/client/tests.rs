@@ -1,0 +1,74 @@
+//! Tests of what workers' answers are put together to, and of the pause.
+
+use super::*;
+use crate::state::Pause;
+
+#[test]
+fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
+    let parts: Vec<Part> = vec![
+        b"id=10 addr=c\nid=2 addr=a\n".to_vec(),
+        Vec::new(),
+        b"id=9 addr=b\nid=10 addr=c\nid=101 addr=d\n".to_vec(),
+    ];
+    let lines = in_order_of_ids(&parts);
+    assert_eq!(
+        String::from_utf8_lossy(&lines),
+        "id=2 addr=a\nid=9 addr=b\nid=10 addr=c\nid=101 addr=d\n"
+    );
+}
+
+#[test]
+fn counts_of_all_workers_are_added() {
+    let parts: Vec<Part> = [1u64, 0, 41]
+        .iter()
+        .map(|count| count.to_le_bytes().to_vec())
+        .collect();
+    assert_eq!(total(&parts), 42);
+    assert_eq!(total(&[]), 0);
+}
+
+#[test]
+fn the_end_of_a_pause_is_a_time_that_exists() {
+    let cases: &[(&[u8], Result<u64, &[u8]>)] = &[
+        (b"0", Ok(1000)),
+        (b"250", Ok(1250)),
+        (b"-1", Err(b"ERR timeout is negative")),
+        (
+            b"1.5",
+            Err(b"ERR timeout is not an integer or out of range"),
+        ),
+        (b"9223372036854775807", Err(b"ERR timeout is out of range")),
+    ];
+    for (timeout, expected) in cases {
+        let end_ms = pause_end_ms(timeout, 1000).map_err(|error| error.0.into_owned());
+        assert_eq!(end_ms, expected.map_err(<[u8]>::to_vec), "{timeout:?}");
+    }
+}
+
+#[test]
+fn a_second_pause_never_weakens_the_first() {
+    let pause = Pause::default();
+    assert!(!pause.holds(100, true));
+    pause.begin(100, 500, true);
+    pause.begin(100, 300, false);
+    assert!(
+        pause.holds(400, false),
+        "the longer time and the stricter mode stay"
+    );
+    assert!(!pause.end_if_due(499));
+    assert!(pause.end_if_due(500));
+    assert!(!pause.holds(400, true));
+
+    pause.begin(600, 700, false);
+    assert!(
+        pause.holds(650, true) && !pause.holds(650, false),
+        "the first pause is forgotten"
+    );
+    pause.begin(650, 660, true);
+    assert!(
+        pause.holds(690, false),
+        "a stricter mode holds to the end of the longer pause"
+    );
+    assert!(pause.end());
+    assert!(!pause.end());
+}

@@ -1,0 +1,273 @@
+//! Listening sockets: which ones the configuration asks for, opening them, and opening others at run time.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use weft_reactor::{Listener, Reactor, Token};
+
+use crate::config::{Config, error_text, id};
+use crate::observe::log;
+
+/// The server cannot listen where it shall; the log has told why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotListen;
+
+/// What is listened on. The sockets are in a reactor.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    tcp: Vec<Open>,
+    unix: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+struct Open {
+    address: IpAddr,
+    port: u16,
+    token: Token,
+}
+
+/// One word of `bind`.
+struct Place<'config> {
+    /// As configured, without the sign.
+    name: &'config str,
+    /// It may be missing.
+    optional: bool,
+}
+
+impl Listeners {
+    /// Opens everything the configuration asks for.
+    ///
+    /// # Errors
+    /// When something cannot be opened, or there is nothing to open.
+    pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, CannotListen> {
+        let mut listeners = Listeners::default();
+        let port = config.integer(id::PORT);
+        listeners.listen_tcp(config, reactor).inspect_err(|_| {
+            log::warning!("Failed listening on port {port} (tcp), aborting.");
+        })?;
+        listeners.listen_unix(config, reactor)?;
+        if listeners.tcp.is_empty() && listeners.unix.is_none() {
+            log::warning!("Configured to not listen anywhere, exiting.");
+            return Err(CannotListen);
+        }
+        Ok(listeners)
+    }
+
+    /// Makes the TCP sockets those that the configuration asks for now: closes the others, then opens what
+    /// is missing. A socket that stays loses no connection.
+    ///
+    /// # Errors
+    /// When one cannot be opened; then none of the missing ones is.
+    pub fn listen_tcp(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
+        let port = config.integer(id::PORT) as u16;
+        let addresses = config.addresses(id::BIND);
+        let places: Vec<Place<'_>> = if port == 0 {
+            Vec::new()
+        } else {
+            addresses.iter().map(|word| Place::read(word)).collect()
+        };
+        let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
+        self.close_tcp(reactor, |open| open.port != port || !wanted.contains(&open.address));
+        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
+        let kept = self.tcp.len();
+        for place in places {
+            if let Err(error) = self.listen_at(&place, port, backlog, reactor) {
+                let name = place.name;
+                log::warning!(
+                    "Warning: Could not create server TCP listening socket {name}:{port}: {}",
+                    reason(&error)
+                );
+                if !place.forgives(&error) {
+                    let last = self.tcp.split_off(kept);
+                    last.iter()
+                        .for_each(|open| drop(reactor.deregister_listener(open.token)));
+                    return Err(CannotListen);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are TCP sockets, and whether there is a Unix socket.
+    pub fn kinds(&self) -> (bool, bool) {
+        (!self.tcp.is_empty(), self.unix.is_some())
+    }
+
+    /// Removes the file of the Unix socket.
+    pub fn remove_socket_file(self) {
+        if let Some(file) = self.unix {
+            log::notice!("Removing the unix socket file.");
+            drop(file);
+        }
+    }
+
+    fn close_tcp(&mut self, reactor: &mut Reactor, unwanted: impl Fn(&Open) -> bool) {
+        self.tcp.retain(|open| {
+            let closes = unwanted(open);
+            if closes {
+                drop(reactor.deregister_listener(open.token));
+            }
+            !closes
+        });
+    }
+
+    fn listen_at(&mut self, place: &Place<'_>, port: u16, backlog: u32, reactor: &mut Reactor) -> io::Result<()> {
+        let address = place.address()?;
+        if self.tcp.iter().any(|open| open.address == address && open.port == port) {
+            return Ok(());
+        }
+        let listener = Listener::tcp(address, port, backlog)?;
+        let token = self.register(listener, reactor)?;
+        self.tcp.push(Open { address, port, token });
+        Ok(())
+    }
+
+    fn listen_unix(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
+        let path = config.text(id::UNIXSOCKET);
+        if path.is_empty() {
+            return Ok(());
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+        let permissions = match config.unsigned(id::UNIXSOCKETPERM) as u32 {
+            0 => None,
+            mode => Some(mode),
+        };
+        let opened = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32).and_then(
+            |(file, listener)| {
+                file.give_to(&config.text(id::UNIXSOCKETGROUP))?;
+                self.register(listener, reactor)?;
+                Ok(file)
+            },
+        );
+        match opened {
+            Ok(file) => {
+                self.unix = Some(file);
+                Ok(())
+            }
+            Err(error) => {
+                log::warning!("Failed opening Unix socket: {}", reason(&error));
+                Err(CannotListen)
+            }
+        }
+    }
+
+    /// Tokens go up only so far: the reactor's table is dense, so a free one is used first.
+    fn register(&mut self, listener: Listener, reactor: &mut Reactor) -> io::Result<Token> {
+        let used = |token: Token| self.tcp.iter().any(|open| open.token == token);
+        let unix_token = 0;
+        let token = match listener {
+            Listener::Unix(_) => unix_token,
+            Listener::Tcp(_) => (unix_token + 1..).find(|token| !used(*token)).unwrap_or(unix_token),
+        };
+        reactor.register_listener(token, listener)?;
+        Ok(token)
+    }
+}
+
+impl<'config> Place<'config> {
+    fn read(word: &'config str) -> Place<'config> {
+        match word.strip_prefix('-') {
+            Some(name) => Place { name, optional: true },
+            None => Place {
+                name: word,
+                optional: false,
+            },
+        }
+    }
+
+    /// The address: a colon makes it IPv6, anything else is IPv4, as an address or as a name of this machine.
+    fn address(&self) -> io::Result<IpAddr> {
+        match self.name {
+            "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
+            "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
+            name => {
+                let is_ipv6 = name.contains(':');
+                (name, 0)
+                    .to_socket_addrs()?
+                    .map(|address| address.ip())
+                    .find(|address| address.is_ipv6() == is_ipv6)
+                    .ok_or_else(|| io::Error::other("Name or service not known"))
+            }
+        }
+    }
+
+    /// Whether the server listens without it: an optional address this machine does not have, or a protocol
+    /// the kernel does not speak.
+    fn forgives(&self, error: &io::Error) -> bool {
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EADDRNOTAVAIL) => self.optional,
+            Some(
+                Errno::ENOPROTOOPT
+                | Errno::EPROTONOSUPPORT
+                | Errno::ESOCKTNOSUPPORT
+                | Errno::EPFNOSUPPORT
+                | Errno::EAFNOSUPPORT,
+            ) => true,
+            _ => false,
+        }
+    }
+}
+
+/// An error with the step it comes from, where that is certain.
+fn reason(error: &io::Error) -> String {
+    let text = error_text(error);
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EADDRINUSE | Errno::EADDRNOTAVAIL | Errno::EACCES | Errno::ENOENT) => format!("bind: {text}"),
+        Some(Errno::EAFNOSUPPORT) => format!("socket: {text}"),
+        _ => text,
+    }
+}
+
+/// The file of a Unix socket; removed when dropped, unless somebody else has taken the path.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Listens at `path`. A socket that lies there already is a leftover, and makes room; any other file does
+    /// not.
+    fn bind(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Result<(SocketFile, Listener)> {
+        if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = Listener::unix(path, permissions, backlog)?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let file = SocketFile {
+            // The working directory may change before it is removed.
+            path: std::path::absolute(path)?,
+            identity: (metadata.dev(), metadata.ino()),
+        };
+        Ok((file, listener))
+    }
+
+    /// Makes a group the owner; an empty name leaves it.
+    fn give_to(&self, group: &[u8]) -> io::Result<()> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(group);
+        let group = nix::unistd::Group::from_name(&name)?
+            .ok_or_else(|| io::Error::other(format!("there is no group '{name}'")))?;
+        Ok(nix::unistd::chown(&self.path, None, Some(group.gid))?)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours =
+            std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        if is_ours && let Err(error) = std::fs::remove_file(&self.path) {
+            log::warning!("Error removing the unix socket file: {}", error_text(&error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! One line of the log as text, in each of the formats.
+
+use std::fmt::Write;
+
+use jiff::Zoned;
+
+use super::log::Level;
+
+/// `log-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Format {
+    /// `<pid>:<role> <time> <sign> <message>`
+    Legacy,
+    /// `key=value` pairs.
+    Logfmt,
+    /// One JSON object.
+    Json,
+}
+
+impl From<i64> for Format {
+    /// By the numbers of the parameter's choices.
+    fn from(number: i64) -> Format {
+        match number {
+            1 => Format::Logfmt,
+            2 => Format::Json,
+            _ => Format::Legacy,
+        }
+    }
+}
+
+/// `log-timestamp-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Timestamps {
+    /// `20 Nov 2026 22:15:45.062`
+    Legacy,
+    /// `2026-11-20T22:15:45.062+01:00`
+    Iso8601,
+    /// Milliseconds since the epoch.
+    Milliseconds,
+}
+
+impl From<i64> for Timestamps {
+    /// By the numbers of the parameter's choices.
+    fn from(number: i64) -> Timestamps {
+        match number {
+            1 => Timestamps::Iso8601,
+            2 => Timestamps::Milliseconds,
+            _ => Timestamps::Legacy,
+        }
+    }
+}
+
+/// What the process is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// It follows nobody.
+    Primary,
+    /// It follows a primary.
+    Replica,
+}
+
+impl From<u8> for Role {
+    fn from(number: u8) -> Role {
+        if number == Role::Replica as u8 {
+            Role::Replica
+        } else {
+            Role::Primary
+        }
+    }
+}
+
+/// A line and its head.
+pub struct Line<'text> {
+    /// Process id.
+    pub process: u32,
+    /// Shown as a letter or a word.
+    pub role: Role,
+    /// Shown as a sign or a word.
+    pub level: Level,
+    /// May have several lines itself.
+    pub message: &'text str,
+}
+
+impl Line<'_> {
+    /// The line with its newline.
+    pub fn render(&self, format: Format, timestamps: Timestamps, now: &Zoned) -> String {
+        let time = timestamp(timestamps, now);
+        match format {
+            Format::Legacy => self.legacy(&time),
+            Format::Logfmt => self.logfmt(&time),
+            Format::Json => self.json(&time),
+        }
+    }
+
+    fn legacy(&self, time: &str) -> String {
+        let sign = [".", "-", "*", "#"][self.level as usize];
+        let role = ["M", "S"][self.role as usize];
+        format!("{}:{role} {time} {sign} {}\n", self.process, self.message)
+    }
+
+    fn logfmt(&self, time: &str) -> String {
+        let message: String = self.message.chars().map(harmless).collect();
+        format!(
+            "pid={} role={} timestamp=\"{time}\" level={} message=\"{message}\"\n",
+            self.process,
+            self.role_word(),
+            self.level_word()
+        )
+    }
+
+    fn json(&self, time: &str) -> String {
+        format!(
+            "{{\"pid\":{},\"role\":\"{}\",\"timestamp\":\"{time}\",\"level\":\"{}\",\"message\":\"{}\"}}\n",
+            self.process,
+            self.role_word(),
+            self.level_word(),
+            json_escaped(self.message)
+        )
+    }
+
+    fn role_word(&self) -> &'static str {
+        ["primary", "replica"][self.role as usize]
+    }
+
+    fn level_word(&self) -> &'static str {
+        ["debug", "info", "notice", "warning"][self.level as usize]
+    }
+}
+
+fn timestamp(timestamps: Timestamps, now: &Zoned) -> String {
+    let milliseconds = now.millisecond();
+    match timestamps {
+        Timestamps::Legacy => format!("{}.{milliseconds:03}", now.strftime("%d %b %Y %H:%M:%S")),
+        Timestamps::Iso8601 => format!(
+            "{}.{milliseconds:03}{}",
+            now.strftime("%Y-%m-%dT%H:%M:%S"),
+            now.strftime("%:z")
+        ),
+        Timestamps::Milliseconds => now.timestamp().as_millisecond().to_string(),
+    }
+}
+
+/// Quotes and line ends would end a logfmt value.
+fn harmless(character: char) -> char {
+    match character {
+        '"' => '\'',
+        '\n' | '\r' => ' ',
+        other => other,
+    }
+}
+
+fn json_escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            control if control < ' ' => {
+                // Writing to a string cannot fail.
+                let _ = write!(escaped, "\\u{:04x}", control as u32);
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! The process and its place in the system: daemon, supervisor, files, limits, warnings, last words.
+
+pub mod banner;
+pub mod crash;
+pub mod cpus;
+pub mod daemon;
+pub mod kernel;
+pub mod oom_score;
+pub mod open_files;
+pub mod pid_file;
+pub mod supervisor;

@@ -1,0 +1,69 @@
+use super::{Save, Shutdown, ShutdownRequest};
+
+#[test]
+fn options_of_the_signals_become_a_shutdown() {
+    let plain = Shutdown::default();
+    let cases = [
+        (0, plain.clone()),
+        (
+            1,
+            Shutdown {
+                save: Save::Always,
+                ..plain.clone()
+            },
+        ),
+        (
+            2,
+            Shutdown {
+                save: Save::Never,
+                ..plain.clone()
+            },
+        ),
+        (
+            2 | 4 | 8,
+            Shutdown {
+                save: Save::Never,
+                now: true,
+                force: true,
+                ..plain.clone()
+            },
+        ),
+        (
+            16 | 32,
+            Shutdown {
+                safe: true,
+                failover: true,
+                ..plain
+            },
+        ),
+    ];
+    for (options, expected) in cases {
+        assert_eq!(Shutdown::from_options(options), expected, "{options}");
+    }
+}
+
+#[test]
+fn the_first_request_counts() {
+    let request = ShutdownRequest::default();
+    assert_eq!(request.take_up(), None);
+    assert!(request.put(Shutdown::from_options(4)));
+    assert!(!request.put(Shutdown::default()));
+    assert_eq!(request.take_up(), Some(Shutdown::from_options(4)));
+    assert_eq!(request.take_up(), None, "it is taken up once");
+    assert!(
+        !request.put(Shutdown::default()),
+        "while one is under way no other can start"
+    );
+}
+
+#[test]
+fn a_request_can_be_called_off_until_it_is_taken_up() {
+    let request = ShutdownRequest::default();
+    assert!(!request.call_off(), "nothing to call off");
+    assert!(request.put(Shutdown::default()));
+    assert!(request.call_off());
+    assert_eq!(request.take_up(), None);
+    assert!(request.put(Shutdown::default()));
+    assert!(request.take_up().is_some());
+    assert!(!request.call_off(), "too late");
+}
