@@ -18,6 +18,8 @@ use crate::worker::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;
+/// One window of the rates that INFO shows.
+const RATE_WINDOW: Duration = Duration::from_millis(100);
 /// A pause may end so late that an `Instant` could not hold it.
 const LONGEST_WAIT_MS: u64 = 1000;
 /// Between two lines of level debug about the state of the server.
@@ -34,6 +36,7 @@ pub struct Coordinator {
     next_cron: Instant,
     next_tuning: Instant,
     next_report: Instant,
+    next_rates: Instant,
 }
 
 impl Coordinator {
@@ -56,6 +59,7 @@ impl Coordinator {
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
             next_report: Instant::now(),
+            next_rates: Instant::now(),
         }
     }
 
@@ -194,7 +198,11 @@ impl Coordinator {
     }
 
     fn cron(&mut self) {
+        if self.server.observed.cron_paused.load(Ordering::Relaxed) {
+            return;
+        }
         self.sample_memory();
+        self.sample_rates();
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
@@ -219,8 +227,28 @@ impl Coordinator {
         log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
 
+    fn sample_rates(&mut self) {
+        let now = Instant::now();
+        if now < self.next_rates {
+            return;
+        }
+        self.next_rates = now + RATE_WINDOW;
+        let metrics = &self.server.metrics;
+        let totals = [
+            metrics.commands_processed(),
+            metrics.sum(Counter::NetInputBytes),
+            metrics.sum(Counter::NetOutputBytes),
+            metrics.sum(Counter::Batches),
+            metrics.sum(Counter::BusyNs),
+        ];
+        self.server.observed.rates.sample(now, totals);
+    }
+
     fn sample_memory(&self) {
         if let Some(bytes) = crate::observe::memory::allocated() {
+            // The first sample is taken before any client is served.
+            let startup = &self.server.observed.startup_memory;
+            let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
             self.server.used_memory.store(bytes, Ordering::Relaxed);
             self.server.peak_memory.fetch_max(bytes, Ordering::Relaxed);
         }

@@ -242,6 +242,7 @@ pub(crate) fn server(
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
+        observed: Default::default(),
         lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
         background,
         pause: Pause::default(),

@@ -15,7 +15,7 @@ use crate::keyspace::{Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::errors::ErrorCounts;
-use crate::observe::lock;
+use crate::observe::{Observations, lock};
 use crate::observe::metrics::Metrics;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 
@@ -198,6 +198,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Error replies by code.
     pub errors: ErrorCounts,
+    /// Command log, spikes, rates.
+    pub observed: Observations,
     /// Frees in the background.
     pub lazyfree: LazyFree,
     /// Takes long commands.

@@ -782,6 +782,7 @@ impl Worker {
     fn expire_slice(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
+        let start = Instant::now();
         self.expiring = expiry::run_slice(
             &server.keyspace,
             &mut self.seat,
@@ -792,6 +793,14 @@ impl Worker {
         );
         release(&mut thread.effects, &server);
         crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
+        let elapsed = start.elapsed();
+        server
+            .metrics
+            .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
+        if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
+            let spike_ms = elapsed.as_millis() as u64;
+            server.observed.latency.add("expire-cycle", thread.now_ms / 1000, spike_ms);
+        }
     }
 
     fn close_idle(&mut self) {

@@ -92,7 +92,9 @@ fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
 fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
     match held {
         Held::Everything(all) => all,
-        Held::Nothing | Held::One(_) | Held::Many(_) => unreachable!("this command is bound as an exclusive one"),
+        Held::Nothing | Held::One(_) | Held::Many(_) => {
+            unreachable!("this command is bound as an exclusive one")
+        }
     }
 }
 

@@ -45,19 +45,33 @@ impl Conditions {
                 ("GT", &mut conditions.later),
                 ("LT", &mut conditions.earlier),
             ];
-            match named.into_iter().find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes())) {
+            match named
+                .into_iter()
+                .find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes()))
+            {
                 Some((_, condition)) => *condition = true,
-                None => return Err(CommandError::bytes([b"ERR Unsupported option ", option].concat())),
+                None => {
+                    return Err(CommandError::bytes(
+                        [b"ERR Unsupported option ", option].concat(),
+                    ));
+                }
             }
         }
-        let Conditions { unset, set, later, earlier } = conditions;
+        let Conditions {
+            unset,
+            set,
+            later,
+            earlier,
+        } = conditions;
         if unset && (set || later || earlier) {
             return Err(CommandError::constant(
                 "ERR NX and XX, GT or LT options at the same time are not compatible",
             ));
         }
         if later && earlier {
-            return Err(CommandError::constant("ERR GT and LT options at the same time are not compatible"));
+            return Err(CommandError::constant(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
         }
         Ok(conditions)
     }
@@ -102,7 +116,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let delete = is_already_expired(ctx, at_ms);
     let mut key = ctx.keys.write(0);
     let allowed = key
-        .entry()
+        .use_entry()
         .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
     if !allowed {
         key.unchanged();
@@ -119,7 +133,9 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let expires = key.entry().is_some_and(|entry| entry.expire_at_ms().is_some());
+    let expires = key
+        .use_entry()
+        .is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
         key.changed(Event::generic("persist"));
@@ -148,9 +164,9 @@ fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_with_expiry(ctx, |at_ms| at_ms)
 }
 
-/// Rounds milliseconds to seconds; the last half second of all time wraps around, as in Valkey.
+/// Rounds milliseconds to seconds.
 fn in_seconds(ms: i64) -> i64 {
-    ms.wrapping_add(500) / 1000
+    ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 
 /// Replies with what `show` makes of the key's expiry, -1 without one, -2 without the key.

@@ -6,6 +6,7 @@ use weft_values::Value;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::database::database_index;
 use super::error::CommandError;
+use super::object::encoding_of_new;
 use crate::keyspace::access::{Expiry, Touch};
 use crate::keyspace::event::Event;
 
@@ -22,7 +23,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("unlink", leased(del)),
 ];
 
-const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
+const SAME_OBJECT: CommandError =
+    CommandError::constant("ERR source and destination objects are the same");
 
 /// The name of a value's type, as TYPE and SCAN know it.
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
@@ -38,7 +40,7 @@ fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
         ValueRef::Int(number) => OwnedValue::Int(number),
         ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
         ValueRef::Blob(blob) => OwnedValue::Blob(blob.clone()),
-        ValueRef::Object(object) => OwnedValue::Object(object.clone()),
+        ValueRef::Object(object) => match *object {},
     }
 }
 
@@ -129,7 +131,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Whether a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
     let key = ctx.keys.write_in(index, db);
-    let exists = key.exists();
+    let exists = key.use_entry().is_some();
     key.unchanged();
     exists
 }
@@ -137,9 +139,10 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
 /// A key of the plan in a database.
 type Place = (usize, usize);
 
-/// Moves an entry, with its value, expiry and access clock, to another key; one change, whose events come in the order
+/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events come in the order
 /// in which Valkey publishes them: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
+    let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
     let removed = source.remove();
     source.unchanged();
@@ -148,11 +151,16 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
     };
     let mut target = ctx.keys.write_in(to.0, to.1);
     target.put(removed);
+    if let Some(entry) = target.entry() {
+        entry.set_clock(clock.of_new_entry());
+    }
     target.unchanged();
     let mut source = ctx.keys.write_in(from.0, from.1);
     source.note(Event::generic(events[0]));
     source.unchanged();
-    ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
+    ctx.keys
+        .write_in(to.0, to.1)
+        .changed(Event::generic(events[1]));
 }
 
 /// The options of COPY: the database of the copy, and whether it may replace a key.
@@ -185,7 +193,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let copy = duplicate(source.value());
     let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
-    let modified_in_place = source.is_raw() && matches!(source.value(), ValueRef::Bytes(_));
+    let stays_raw = source.is_raw() && encoding_of_new(source) != "raw";
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
         target.unchanged();
@@ -200,7 +208,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);
-    if modified_in_place && let Some(mut entry) = target.entry_mut() {
+    if stays_raw && let Some(mut entry) = target.entry_mut() {
         // A copy has the encoding of its source.
         entry.bytes_mut(0);
     }

@@ -17,6 +17,7 @@ pub mod lcs;
 pub mod object;
 pub mod randomkey;
 pub mod scan;
+pub mod server;
 pub mod wait;
 pub mod registry;
 pub mod spec;
@@ -42,6 +43,16 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     object::BINDINGS,
     randomkey::BINDINGS,
     scan::BINDINGS,
+    server::command::BINDINGS,
+    server::commandlog::BINDINGS,
+    server::config::BINDINGS,
+    server::debug::BINDINGS,
+    server::info::BINDINGS,
+    server::latency::BINDINGS,
+    server::lolwut::BINDINGS,
+    server::memory::BINDINGS,
+    server::shutdown::BINDINGS,
+    server::time::BINDINGS,
     string::BINDINGS,
     wait::BINDINGS,
 ];

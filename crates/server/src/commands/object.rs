@@ -26,13 +26,22 @@ const LONG_KEY_OVERHEAD_BYTES: usize = 2;
 
 /// The name under which OBJECT ENCODING reports how an entry's value is stored.
 pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
+    if entry.is_raw() {
+        "raw"
+    } else {
+        encoding_of_new(entry)
+    }
+}
+
+/// The name that the value would have if it had not been modified in place.
+pub fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
     let length = match entry.value() {
         ValueRef::Int(_) => return "int",
         ValueRef::Bytes(bytes) => bytes.len(),
         ValueRef::Blob(blob) => blob.len(),
         ValueRef::Object(object) => match *object {},
     };
-    if !entry.is_raw() && is_embedded(entry.key().len(), length) {
+    if is_embedded(entry.key().len(), length) {
         "embstr"
     } else {
         "raw"
@@ -41,7 +50,11 @@ pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
 
 /// Whether Valkey would store a string of `length` bytes in one allocation with its key.
 fn is_embedded(key_length: usize, length: usize) -> bool {
-    let more = if key_length > SHORT_KEY_BYTES { LONG_KEY_OVERHEAD_BYTES } else { 0 };
+    let more = if key_length > SHORT_KEY_BYTES {
+        LONG_KEY_OVERHEAD_BYTES
+    } else {
+        0
+    };
     key_length + length + EMBEDDED_OVERHEAD_BYTES + more <= EMBEDDED_BYTES
 }
 

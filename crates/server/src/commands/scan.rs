@@ -46,7 +46,10 @@ enum Verdict {
 
 impl<P: AsRef<[u8]>> Filter<P> {
     fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
-        if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
+        if self
+            .type_name
+            .is_some_and(|wanted| type_name(entry.value()) != wanted)
+        {
             return Verdict::Unwanted;
         }
         if let Some(pattern) = &self.pattern
@@ -137,10 +140,14 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
             Some(next) if is("MATCH") => filter.pattern = Filter::of_pattern(ctx, next).pattern,
             Some(next) if is("TYPE") => filter.type_name = Some(type_of_name(next)?),
             _ if is("NOVALUES") => {
-                return Err(CommandError::constant("ERR NOVALUES option can only be used in HSCAN"));
+                return Err(CommandError::constant(
+                    "ERR NOVALUES option can only be used in HSCAN",
+                ));
             }
             _ if is("NOSCORES") => {
-                return Err(CommandError::constant("ERR NOSCORES option can only be used in ZSCAN"));
+                return Err(CommandError::constant(
+                    "ERR NOSCORES option can only be used in ZSCAN",
+                ));
             }
             _ => return Err(CommandError::SYNTAX),
         }
@@ -161,7 +168,10 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (count, filter) = scan_options(ctx)?;
     let from = Cursor::of_number(from);
     let exclusive = matches!(ctx.keys.held, Held::Everything(_));
-    if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
+    if count > IN_PLACE_KEYS
+        && !exclusive
+        && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
+    {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
         scan_in_place(ctx, from, count, &filter);
@@ -174,20 +184,29 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
     let reach = Reach::of(&ctx.keys.held, ctx.pass);
-    let stop = walk(&reach, db, from, count, &mut |slot, entry| match filter.judge(entry) {
-        Verdict::Unwanted => {}
-        Verdict::Wanted => found.add(entry.key()),
-        Verdict::Expired => {
-            let key = PlannedKey {
-                hash: hasher.hash(entry.key()),
-                argument: 0,
-                slot,
-                write: false,
-                lease: 0,
-            };
-            effects.queue_expired(db, &key, entry.key());
-        }
-    });
+    // A database that one call can show is shown to its end, so that nobody comes back for nothing.
+    let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
+    let at_least = count.saturating_add(usize::from(small));
+    let stop = walk(
+        &reach,
+        db,
+        from,
+        at_least,
+        &mut |slot, entry| match filter.judge(entry) {
+            Verdict::Unwanted => {}
+            Verdict::Wanted => found.add(entry.key()),
+            Verdict::Expired => {
+                let key = PlannedKey {
+                    hash: hasher.hash(entry.key()),
+                    argument: 0,
+                    slot,
+                    write: false,
+                    lease: 0,
+                };
+                effects.queue_expired(db, &key, entry.key());
+            }
+        },
+    );
     if stop == Stop::Contended(from) {
         // Nothing was reached at all.
         ctx.after = After::Defer;
@@ -196,7 +215,12 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     }
 }
 
-fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
+fn scan_in_background(
+    ctx: &mut Context<'_, '_>,
+    from: Cursor,
+    count: usize,
+    filter: Filter<Vec<u8>>,
+) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.in_background(move |_, seat| {
         let mut found = Found::new(protocol);
@@ -223,11 +247,17 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
     let mut found = Found::new(ctx.reply.protocol);
     let reach = Reach::of(&ctx.keys.held, ctx.pass);
-    let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
-        if filter.judge(entry) == Verdict::Wanted {
-            found.add(entry.key());
-        }
-    });
+    let stop = walk(
+        &reach,
+        ctx.keys.db,
+        Cursor::START,
+        usize::MAX,
+        &mut |_, entry| {
+            if filter.judge(entry) == Verdict::Wanted {
+                found.add(entry.key());
+            }
+        },
+    );
     let complete = stop == Stop::End;
     if complete {
         found.reply(&mut ctx.reply);

@@ -111,10 +111,9 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let local = client.address.starts_with("127.") || client.address.starts_with("[::1]") || client.address.starts_with('/');
     let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
         "yes" => true,
-        "local" => local,
+        "local" => client.is_local(),
         _ => false,
     };
     (!allowed).then(|| {

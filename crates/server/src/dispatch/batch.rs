@@ -35,7 +35,6 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
             next += 1;
         }
     }
-    let executed = plans.list.len() as u64;
     count(&mut thread.effects, &thread.server, thread.seat);
     let metrics = &thread.server.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
@@ -43,7 +42,6 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
         metrics.add(thread.seat, Counter::PrefetchBatches, 1);
         metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);
     }
-    metrics.add(thread.seat, Counter::Commands, executed);
 }
 
 /// Runs plans behind one passage of the gate; returns the index of the first that needs exclusive mode.

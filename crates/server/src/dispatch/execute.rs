@@ -19,6 +19,7 @@ use crate::state::Server;
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
 use super::plan::Plan;
+use super::record::{self, Ending, Thresholds};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
@@ -189,8 +190,7 @@ pub fn run_leased<'p>(
             }
         }
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
-            connection.client.last_command = request.command.full_name;
-            return Outcome::After(After::Detached(Detached::new(request, keys, connection)));
+            return detach(thread, request, keys, connection);
         }
         _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
             Some(()) => Held::Many(many),
@@ -236,6 +236,7 @@ fn run<'p>(
     client.last_command = command.full_name;
     let protocol = client.protocol;
     let before = output.mark();
+    let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
     let (bytes, shared) = output.parts_mut();
     let mut context = Context {
@@ -278,27 +279,50 @@ fn run<'p>(
         output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
-    match after {
-        After::Nothing => {
-            finish_command(thread, command, failed);
-            connection.settle_reply(before);
-            Outcome::Done
-        }
+    let request_bytes = request.plan.end - request.plan.start;
+    let after = match after {
+        After::Nothing => After::Nothing,
         After::Defer => {
             output.truncate(before);
-            Outcome::Contended
+            return Outcome::Contended;
         }
         After::Leave => {
             output.truncate(before);
             // The run that produces the reply is the one that counts.
             (thread.effects.hits, thread.effects.misses) = lookups;
-            Outcome::After(After::Detached(Detached::new(request, keys, connection)))
+            return detach(thread, request, keys, connection);
         }
-        other => {
-            finish_command(thread, command, failed);
-            Outcome::After(other)
+        After::Background(work) => {
+            thread.ticks = thread.timer.raw();
+            let work = record::counted(command, &thread.tunables, args, client, request_bytes, work);
+            return Outcome::After(After::Background(work));
         }
+        other => other,
+    };
+    let ending = Ending {
+        nanoseconds: finish_command(thread, command, failed),
+        request_bytes,
+        reply_bytes: output.len() - length_before,
+    };
+    let thresholds = Thresholds::of(&thread.tunables);
+    record::remember(&thread.server, command, thresholds, &ending, || {
+        record::subject_of(command, args, client)
+    });
+    match after {
+        After::Nothing => {
+            connection.settle_reply(before);
+            Outcome::Done
+        }
+        other => Outcome::After(other),
     }
+}
+
+/// Has a background thread run the command instead.
+#[cold]
+fn detach(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+    connection.client.last_command = request.command.full_name;
+    thread.ticks = thread.timer.raw();
+    Outcome::After(After::Detached(Detached::new(request, keys, connection)))
 }
 
 /// Appends an error reply and counts it.
@@ -308,8 +332,9 @@ pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
     thread.server.errors.count(error.code());
 }
 
+/// Adds a command to its counters; returns how long it took, ns.
 #[inline]
-fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) {
+fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
@@ -318,4 +343,5 @@ fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, faile
     if thread.tunables.latency_tracking {
         metrics.latency(thread.seat, command.id as usize, nanoseconds);
     }
+    nanoseconds
 }

@@ -14,4 +14,5 @@ pub mod effects;
 pub mod execute;
 pub mod plan;
 pub mod prefetch;
+pub mod record;
 pub mod tunables;

@@ -339,6 +339,16 @@ impl KeyWrite<'_> {
         self.table.find(self.hash, self.name)
     }
 
+    /// The entry as it stands; looking at it counts as a use.
+    #[inline]
+    pub fn use_entry(&self) -> Option<EntryRef<'_, Value>> {
+        let entry = self.entry()?;
+        if self.access.touch {
+            self.access.clock.touch(entry);
+        }
+        Some(entry)
+    }
+
     /// The entry, to be changed in place; its access clock advances.
     #[inline]
     pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {

@@ -330,3 +330,11 @@ impl Client {
         )
     }
 }
+
+impl Client {
+    /// Whether the peer is on this machine.
+    pub fn is_local(&self) -> bool {
+        let address = &self.address;
+        self.flags.has(Flags::UNIX_SOCKET) || address.starts_with("127.") || address.starts_with("[::1]")
+    }
+}

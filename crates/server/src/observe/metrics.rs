@@ -13,8 +13,6 @@ pub enum Counter {
     ConnectionsReceived,
     /// `rejected_connections`
     ConnectionsRejected,
-    /// `total_commands_processed`
-    Commands,
     /// `total_net_input_bytes`
     NetInputBytes,
     /// `total_net_output_bytes`
@@ -53,6 +51,8 @@ pub enum Counter {
     Exclusives,
     /// Commands that left the worker.
     BackgroundCommands,
+    /// Nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
+    ExpiryNs,
     /// Nanoseconds in which the thread was not waiting.
     BusyNs,
 }
@@ -112,9 +112,11 @@ impl Metrics {
         self.rows.sum(counter as usize).max(0) as u64
     }
 
-    /// Sets a counter back to zero.
-    pub fn reset(&self, counter: Counter) {
-        self.rows.reset(counter as usize);
+    /// Sets all counters but `kept` back to zero.
+    pub fn reset_all_but(&self, kept: &[Counter]) {
+        for index in (0..COUNTERS).filter(|index| kept.iter().all(|counter| *counter as usize != *index)) {
+            self.rows.reset(index);
+        }
     }
 
     /// A counter of one thread.
@@ -159,6 +161,20 @@ impl Metrics {
             rejected: sum(2),
             failed: sum(3),
         }
+    }
+
+    /// Executions of all commands (`total_commands_processed`).
+    pub fn commands_processed(&self) -> u64 {
+        (0..self.command_count)
+            .map(|command| self.commands.sum(command * PER_COMMAND).max(0) as u64)
+            .sum()
+    }
+
+    /// Time in the handlers of all commands, ns.
+    pub fn command_nanoseconds(&self) -> u64 {
+        (0..self.command_count)
+            .map(|command| self.commands.sum(command * PER_COMMAND + 1).max(0) as u64)
+            .sum()
     }
 
     /// The latency histogram of one command over all threads; `None` when it never ran.
@@ -222,16 +238,19 @@ impl Histogram {
     }
 
     /// Cumulative counts at doubling limits in µs: (limit, samples at or below it), as LATENCY HISTOGRAM shows.
+    ///
+    /// The limits are powers of two of nanoseconds, from 1024 on, cut to microseconds. As there, a limit includes
+    /// what a histogram of two significant digits cannot tell from it.
     pub fn doublings_us(&self) -> Vec<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             seen += count;
-            let us = upper_edge_ns(bucket).div_ceil(1000).max(1);
-            let limit = us.next_power_of_two();
+            let power = upper_edge_ns(bucket).max(1 << 10).next_power_of_two();
+            let limit_us = (power + power / 128 - 1) / 1000;
             match rows.last_mut() {
-                Some(last) if last.0 == limit => last.1 = seen,
-                _ => rows.push((limit, seen)),
+                Some(last) if last.0 == limit_us => last.1 = seen,
+                _ => rows.push((limit_us, seen)),
             }
         }
         rows
@@ -280,7 +299,7 @@ mod tests {
         assert_eq!(histogram.total, 101);
         assert!(histogram.percentile_ns(50.0) < 1000);
         assert!(histogram.percentile_ns(100.0) >= 900_000);
-        assert_eq!(histogram.doublings_us(), vec![(1, 100), (1024, 101)]);
+        assert_eq!(histogram.doublings_us(), vec![(1, 100), (1056, 101)]);
         assert!(metrics.histogram(0).is_none());
     }
 }

@@ -1,13 +1,53 @@
 //! What the server tells about itself: the log, counters, latencies.
 
+pub mod commandlog;
 pub mod errors;
+pub mod latency;
 pub mod log;
 pub mod log_line;
 pub mod memory;
 pub mod metrics;
+pub mod process;
+pub mod rates;
 pub mod syslog;
 
 /// Locks a mutex whose data stays valid whatever a panicking holder did.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What is remembered of the past beside counters.
+#[derive(Default)]
+pub struct Observations {
+    /// Slow and large commands.
+    pub commandlog: commandlog::CommandLog,
+    /// Spikes.
+    pub latency: latency::LatencyMonitor,
+    /// Rates per second.
+    pub rates: rates::Rates,
+    /// Bytes allocated when the server was ready, before it had any client.
+    pub startup_memory: std::sync::atomic::AtomicU64,
+    replication_id: std::sync::Mutex<String>,
+    /// `DEBUG PAUSE-CRON`.
+    pub cron_paused: std::sync::atomic::AtomicBool,
+}
+
+impl Observations {
+    /// Identifies the history of the data: 40 hexadecimal digits.
+    pub fn replication_id(&self) -> String {
+        let mut id = lock(&self.replication_id);
+        if id.is_empty() {
+            *id = random_id();
+        }
+        id.clone()
+    }
+
+    /// Begins a new history.
+    pub fn change_replication_id(&self) {
+        *lock(&self.replication_id) = random_id();
+    }
+}
+
+fn random_id() -> String {
+    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16))).take(40).collect()
 }

@@ -53,7 +53,7 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     };
     let (body, checksum) = payload.split_at(at + FOOTER_BYTES - CHECKSUM_BYTES);
     let version = u16::from_le_bytes([body[at], body[at + 1]]);
-    let known = version >= 1 && version <= VERSION && !FOREIGN_VERSIONS.contains(&version);
+    let known = (1..=VERSION).contains(&version) && !FOREIGN_VERSIONS.contains(&version);
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
@@ -69,7 +69,10 @@ pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
 
 impl Loaded<'_> {
     /// The string on its way into the keyspace; `stored` says how bytes are stored.
-    pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
+    pub fn as_new<'b>(
+        &'b self,
+        stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>,
+    ) -> NewValue<'b, Value> {
         match self {
             Loaded::Int(number) => NewValue::Int(*number),
             Loaded::Bytes(bytes) => stored(bytes),

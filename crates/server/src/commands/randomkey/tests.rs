@@ -1,0 +1,95 @@
+use std::collections::HashMap;
+
+use weft_table::NewValue;
+
+use super::*;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::{Keyspace, publish};
+
+/// A keyspace with keys `0`, `1`, …; those below `expired` expired long ago.
+fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
+    let keyspace = Keyspace::new(1, 2);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    let pass = seat.enter();
+    for index in 0..keys {
+        let name = index.to_string();
+        let hash = keyspace.hasher.hash(name.as_bytes());
+        let mut lease = pass
+            .try_write(KeyHasher::slot(hash))
+            .expect("nobody else is here");
+        let (header, slot) = lease.parts_mut();
+        let expiry = (index < expired).then_some(1000);
+        drop(
+            slot.table_mut(0)
+                .insert(hash, name.as_bytes(), NewValue::Int(1), expiry, 0),
+        );
+        publish(header, slot);
+    }
+    drop(pass);
+    drop(seat);
+    keyspace
+}
+
+fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize> {
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    let pass = seat.enter();
+    let search = Search {
+        reach: Reach::Pass(&pass),
+        db: 0,
+        keys: keys as u64,
+        alive_at_ms: Some(2000),
+    };
+    let mut drawn = HashMap::new();
+    for _ in 0..count {
+        if let Some(name) = search.run() {
+            let name = String::from_utf8_lossy(&name)
+                .parse()
+                .expect("keys are numbers");
+            *drawn.entry(name).or_default() += 1;
+        }
+    }
+    drawn
+}
+
+#[test]
+fn every_key_comes_up_about_equally_often() {
+    for keys in [2, 30, 2000] {
+        let keyspace = keyspace_of(keys, 0);
+        let mean = 200;
+        let drawn = draws(&keyspace, keys, mean * keys);
+        assert_eq!(drawn.len(), keys, "all of {keys} keys come up");
+        let (least, most) = (drawn.values().min(), drawn.values().max());
+        assert!(
+            least > Some(&(mean / 3)) && most < Some(&(mean * 2)),
+            "{keys} keys: from {least:?} to {most:?} times instead of {mean}"
+        );
+    }
+}
+
+#[test]
+fn an_expired_key_never_comes_up() {
+    for (keys, expired) in [(10, 9), (3000, 1500), (900, 899)] {
+        let keyspace = keyspace_of(keys, expired);
+        let drawn = draws(&keyspace, keys, 300);
+        assert!(
+            !drawn.is_empty(),
+            "{} of {keys} keys are alive",
+            keys - expired
+        );
+        assert!(
+            drawn.keys().all(|name| *name >= expired),
+            "{keys} keys, {expired} expired"
+        );
+    }
+}
+
+#[test]
+fn nothing_comes_of_nothing() {
+    assert!(draws(&keyspace_of(0, 0), 0, 10).is_empty());
+    assert!(
+        draws(&keyspace_of(0, 0), 100_000, 10).is_empty(),
+        "the count may be out of date"
+    );
+    assert!(draws(&keyspace_of(50, 50), 50, 10).is_empty());
+    assert!(draws(&keyspace_of(5000, 5000), 5000, 3).is_empty());
+}

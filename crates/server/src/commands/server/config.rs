@@ -1,0 +1,117 @@
+//! CONFIG.
+
+use crate::apply::apply;
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::config::{Permissions, SetError, id};
+use crate::observe::metrics::Counter;
+use crate::state::Server;
+
+/// The subcommands.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("config|get", leased(get)),
+    ("config|help", leased(help)),
+    ("config|resetstat", leased(reset_statistics)),
+    ("config|rewrite", leased(rewrite)),
+    ("config|set", leased(set)),
+];
+
+fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let patterns: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
+    let found = ctx.server.config.matching(&patterns);
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(&name);
+        ctx.reply.bulk(&value);
+    }
+    Ok(())
+}
+
+/// Parameters change one command at a time, and to act on them may mean to open ports and files: not on a worker.
+fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'config|set' command",
+        ));
+    }
+    let words: Vec<Vec<u8>> = ctx.args.iter().skip(2).map(<[u8]>::to_vec).collect();
+    let permissions = Permissions {
+        protected: match ctx.server.config.choice(id::ENABLE_PROTECTED_CONFIGS) {
+            "yes" => true,
+            "local" => ctx.client.is_local(),
+            _ => false,
+        },
+        loading: false,
+    };
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |server, _| {
+        let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
+        let result = server
+            .config
+            .set(&pairs, permissions, &mut |changed| apply(server, changed));
+        reply_bytes(protocol, |reply| match result {
+            Ok(_) => reply.ok(),
+            Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
+            Err(SetError::Refused(text)) => reply.error(&format!("ERR {text}")),
+        })
+    });
+    Ok(())
+}
+
+fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.file().is_none() {
+        return Err(CommandError::constant("ERR The server is running without a config file"));
+    }
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |server, _| {
+        let result = rewrite_file(server);
+        reply_bytes(protocol, |reply| match result {
+            Ok(()) => reply.ok(),
+            Err(text) => reply.error(&format!("ERR {text}")),
+        })
+    });
+    Ok(())
+}
+
+fn rewrite_file(server: &Server) -> Result<(), String> {
+    // Users are what the file said at start: nothing can change them yet.
+    let users: Vec<Vec<u8>> = server
+        .config
+        .users()
+        .iter()
+        .map(|directive| directive.arguments.join(&b' '))
+        .collect();
+    let result = server.config.rewrite(&users);
+    match &result {
+        Ok(()) => crate::observe::log::notice!("CONFIG REWRITE executed with success."),
+        Err(text) => crate::observe::log::warning!("CONFIG REWRITE failed: {text}"),
+    }
+    result
+}
+
+/// Counters that CONFIG RESETSTAT leaves alone: they tell a state, or since when the data changed.
+const KEPT: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
+
+fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let server = ctx.server;
+    server.metrics.reset_all_but(KEPT);
+    server.metrics.reset_commands();
+    server.errors.reset();
+    server.lazyfree.reset();
+    server.observed.rates.reset();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::help(
+        ctx,
+        "CONFIG",
+        &[
+            ("GET <pattern>", "Show parameters whose names match the glob-style <pattern>, with their values."),
+            ("SET <directive> <value>", "Give the parameter <directive> the value <value>."),
+            ("RESETSTAT", "Set the statistics that INFO reports back to zero."),
+            ("REWRITE", "Bring the configuration file up to date."),
+        ],
+    )
+}

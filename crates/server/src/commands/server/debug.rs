@@ -1,0 +1,438 @@
+//! DEBUG: what tests and developers need and nobody else should use; behind `enable-debug-command`.
+//!
+//! Subcommands that steer internals which Weft does not have (the resizing of one big table, list nodes, reply
+//! buffers) are accepted when their arguments are right: what they would switch is switched off here anyway.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use weft_resp::number::{parse_f64, parse_i64, parse_memory};
+use weft_resp::{Protocol, Reply};
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
+
+use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::commands::object::encoding_name;
+use crate::keyspace::access::is_expired;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::{SLOTS, Seat};
+use crate::observe::log;
+use crate::persist::payload;
+use crate::state::Server;
+
+use super::{digest, populate};
+
+/// DEBUG.
+pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug))];
+
+fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(1).to_ascii_lowercase();
+    match (name.as_slice(), ctx.argc()) {
+        (b"help", 2) => help(ctx),
+        (b"sleep", 3) => sleep(ctx),
+        (b"set-active-expire", 3) => {
+            let on = is_on(ctx.arg(2));
+            ctx.server.active_expire.store(on, Ordering::Relaxed);
+            done(ctx)
+        }
+        (b"pause-cron", 3) => {
+            let paused = is_on(ctx.arg(2));
+            ctx.server.observed.cron_paused.store(paused, Ordering::Relaxed);
+            done(ctx)
+        }
+        (b"change-repl-id", 2) => {
+            ctx.server.observed.change_replication_id();
+            done(ctx)
+        }
+        (b"log", 3) => {
+            log::warning!("DEBUG LOG: {}", String::from_utf8_lossy(ctx.arg(2)));
+            done(ctx)
+        }
+        (b"error", 3) => {
+            ctx.reply.error_bytes(ctx.arg(2));
+            Ok(())
+        }
+        (b"protocol", 3) => protocol(ctx),
+        (b"object", 3 | 4) => object(ctx),
+        (b"sdslen", 3) => string_lengths(ctx),
+        (b"digest", 2) => whole_digest(ctx),
+        (b"digest-value", 2..) => value_digests(ctx),
+        (b"htstats", 3 | 4) => table_statistics(ctx),
+        (b"htstats-key", 3 | 4) => with_entry(ctx, 2, |_, _| {
+            Err(CommandError::constant(
+                "ERR The value stored at the specified key is not represented using an hash table",
+            ))
+        }),
+        (b"listpack", 3) => with_entry(ctx, 2, |_, _| {
+            Err(CommandError::constant("ERR Not a listpack encoded object."))
+        }),
+        (b"quicklist", 3 | 4) => with_entry(ctx, 2, |_, _| {
+            Err(CommandError::constant("ERR Not a quicklist encoded object."))
+        }),
+        (b"populate", 3..=5) => populate::populate(ctx),
+        (b"leak", 3) => {
+            // What is leaked on purpose is never freed.
+            std::mem::forget(ctx.arg(2).to_vec());
+            done(ctx)
+        }
+        (b"reload", 2..) => reload(ctx),
+        (b"loadaof", 2) => Err(CommandError::constant("ERR There is no append-only file to load")),
+        (b"client-eviction", 2) => Err(CommandError::constant("ERR maxmemory-clients is disabled.")),
+        (b"stringmatch-test", 2) => match_patterns(ctx),
+        (b"quicklist-packed-threshold", 3) => packed_threshold(ctx),
+        (b"replybuffer", 4) => reply_buffer(ctx),
+        (
+            b"dict-resizing"
+            | b"hashtable-can-abort-shrink"
+            | b"client-enforce-reply-list"
+            | b"set-disable-deny-scripts"
+            | b"set-skip-checksum-validation"
+            | b"pause-after-fork"
+            | b"delay-rdb-client-free-second"
+            | b"aof-flush-sleep",
+            3,
+        ) => done(ctx),
+        (b"panic", 2) => crash("Panic requested by DEBUG PANIC"),
+        (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
+        (b"oom", 2) => crash("Out of memory, as DEBUG OOM requested"),
+        (b"segfault", 2) => {
+            // If the signal is not delivered, there is no crash to be had.
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSEGV);
+            crash("Segmentation fault requested by DEBUG SEGFAULT")
+        }
+        _ => Err(unknown(ctx)),
+    }
+}
+
+/// The error of a subcommand that does not exist with these arguments.
+fn unknown(ctx: &Context<'_, '_>) -> CommandError {
+    let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
+    text.extend(ctx.arg(1).iter().take(128));
+    text.extend_from_slice(b"'. Try DEBUG HELP.");
+    CommandError::bytes(text)
+}
+
+fn done(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// A switch, read as the number it starts with: anything but zero is on.
+fn is_on(word: &[u8]) -> bool {
+    parse_i64(word).is_some_and(|number| number != 0)
+}
+
+fn crash(why: &str) -> ! {
+    log::warning!("{why}");
+    std::process::abort();
+}
+
+/// Stops everybody, as the only thread of Valkey does: all commands of all clients wait.
+fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
+    let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    ctx.in_background(move |_, seat| {
+        let everything = seat.exclusive();
+        std::thread::sleep(duration);
+        drop(everything);
+        b"+OK\r\n".to_vec()
+    });
+    Ok(())
+}
+
+fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let resp3 = ctx.client.protocol == Protocol::Resp3;
+    let reply = &mut ctx.reply;
+    match ctx.args.at(2).to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12345),
+        b"double" => reply.double(3.141),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"map" => {
+            reply.map(3);
+            for number in 0..3 {
+                reply.integer(number);
+                reply.boolean(number == 1);
+            }
+        }
+        b"attrib" => {
+            if resp3 {
+                reply.attribute(1);
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" => {
+            if !resp3 {
+                return Err(CommandError::constant("ERR RESP2 is not supported by this command"));
+            }
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        _ => {
+            return Err(CommandError::constant(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Shows the entry of the key that is the n-th argument. The key is in no plan: DEBUG's metadata names none.
+fn with_entry(
+    ctx: &mut Context<'_, '_>,
+    argument: usize,
+    show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
+) -> CommandResult {
+    let Some(pass) = ctx.pass else {
+        return Err(CommandError::constant("ERR DEBUG is not allowed here"));
+    };
+    let key = ctx.arg(argument);
+    let hash = ctx.server.keyspace.hasher.hash(key);
+    let Some(lease) = pass.read_spinning(KeyHasher::slot(hash)) else {
+        ctx.after = After::Defer;
+        return Ok(());
+    };
+    let entry = lease
+        .table(ctx.client.db)
+        .and_then(|table| table.find(hash, key))
+        .filter(|entry| !is_expired(entry.expire_at_ms(), ctx.now_ms));
+    match entry {
+        Some(entry) => show(ctx, entry),
+        None => Err(CommandError::NO_SUCH_KEY),
+    }
+}
+
+fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let fast = ctx.argc() == 4 && ctx.arg(3).eq_ignore_ascii_case(b"fast");
+    let now_s = ctx.now_ms / 1000;
+    with_entry(ctx, 2, |ctx, entry| {
+        /// Type, version and checksum of a dumped value are no part of its length.
+        const FRAME_BYTES: usize = 11;
+        let length = match fast {
+            true => String::new(),
+            false => format!(" serializedlength:{}", payload::dump(entry.value(), true).len() - FRAME_BYTES),
+        };
+        let idle_s = (now_s as u32).wrapping_sub(entry.clock()) & ((1 << 24) - 1);
+        ctx.reply.simple(&format!(
+            "Value at:{:p} refcount:1 encoding:{}{length} lru:{} lru_seconds_idle:{idle_s}",
+            entry.key().as_ptr(),
+            encoding_name(entry),
+            entry.clock(),
+        ));
+        Ok(())
+    })
+}
+
+fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
+    with_entry(ctx, 2, |ctx, entry| {
+        let length = match entry.value() {
+            ValueRef::Bytes(bytes) => bytes.len(),
+            ValueRef::Blob(blob) => blob.len(),
+            ValueRef::Int(_) | ValueRef::Object(_) => {
+                return Err(CommandError::constant("ERR Not an sds encoded string."));
+            }
+        };
+        // Key and value are stored without room to grow, or in one allocation.
+        ctx.reply.simple(&format!(
+            "key_sds_len:{} key_sds_avail:0 obj_alloc:{} val_sds_len:{length} val_sds_avail:0 val_alloc:0",
+            entry.key().len(),
+            entry.allocated_bytes(),
+        ));
+        Ok(())
+    })
+}
+
+fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
+    ctx.in_background(move |server, seat| {
+        let text = digest::of_everything(server, seat, now_ms).text();
+        reply_bytes(protocol, |reply| reply.simple(&text))
+    });
+    Ok(())
+}
+
+fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.array(ctx.argc() - 2);
+    for argument in 2..ctx.argc() {
+        let shown = with_entry(ctx, argument, |ctx, entry| {
+            ctx.reply.simple(&digest::of_value(entry).text());
+            Ok(())
+        });
+        if matches!(ctx.after, After::Defer) {
+            return Ok(());
+        }
+        if shown.is_err() {
+            ctx.reply.simple(&digest::Fingerprint::default().text());
+        }
+    }
+    Ok(())
+}
+
+fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let number = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let databases = ctx.server.keyspace.counts.databases();
+    let Some(db) = usize::try_from(number).ok().filter(|db| *db < databases) else {
+        return Err(CommandError::constant("ERR Out of range database"));
+    };
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |server, seat| {
+        let text = describe_tables(server, seat, db);
+        reply_bytes(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
+    });
+    Ok(())
+}
+
+/// The tables of one database, one a slot, summed up in the words that Valkey has for its one.
+fn describe_tables(server: &Server, seat: &mut Seat, db: usize) -> String {
+    /// Entries that fit into a bucket, and its size in bytes.
+    const BUCKET: (usize, usize) = (7, 64);
+    let (mut bytes, mut slots, mut longest) = (0, 0, 0);
+    let mut slot = 0;
+    while slot < SLOTS {
+        let pass = seat.enter();
+        while slot < SLOTS && !pass.gate_is_closing() {
+            if pass.domain().header(slot).may_hold(db) {
+                let Some(lease) = pass.read_spinning(slot) else {
+                    break;
+                };
+                if let Some(table) = lease.table(db) {
+                    bytes += table.memory_bytes();
+                    slots += usize::from(!table.is_empty());
+                    longest = longest.max(table.len());
+                }
+            }
+            slot += 1;
+        }
+        drop(pass);
+        std::thread::yield_now();
+    }
+    let mut text = "[Dictionary HT]\n".to_owned();
+    if slots > 0 {
+        text += &format!(
+            "Hash table 0 stats (main hash table):\n table size: {}\n number of entries: {}\n \
+             slots in use: {slots}\n largest slot: {longest}\n",
+            bytes / BUCKET.1 * BUCKET.0,
+            server.keyspace.counts.keys(db),
+        );
+    }
+    text += "[Expires HT]\n";
+    let expiring = server.keyspace.counts.with_expiry(db);
+    if expiring > 0 {
+        text += &format!(" number of entries: {expiring}\n");
+    }
+    text
+}
+
+/// Data is nowhere but in memory, so it cannot be written and read again.
+fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
+    const OPTIONS: [&[u8]; 3] = [b"merge", b"noflush", b"nosave"];
+    let known = |word: &[u8]| OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option));
+    Err(if ctx.args.iter().skip(2).all(known) {
+        CommandError::constant("ERR DEBUG RELOAD needs dumps, which this server does not write yet")
+    } else {
+        CommandError::constant("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
+    })
+}
+
+/// Random patterns against random strings: none may crash, and a string without wildcards matches itself.
+fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
+    const ROUNDS: usize = 200_000;
+    const LENGTH: usize = 32;
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |_, _| {
+        for _ in 0..ROUNDS {
+            let mut random = || -> Vec<u8> {
+                let length = fastrand::usize(..LENGTH);
+                std::iter::repeat_with(|| fastrand::u8(..128)).take(length).collect()
+            };
+            let (pattern, string) = (random(), random());
+            let matched = weft_resp::glob::matches(&pattern, &string, false);
+            let plain = !pattern.iter().any(|byte| b"*?[\\".contains(byte));
+            assert!(!plain || matched == (pattern == string), "{pattern:?} against {string:?}");
+        }
+        reply_bytes(protocol, |reply: &mut Reply<'_>| {
+            reply.simple("Apparently Weft did not crash: test passed");
+        })
+    });
+    Ok(())
+}
+
+fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
+    match parse_memory(ctx.arg(2)) {
+        Some(bytes) if bytes < 4 << 30 => done(ctx),
+        _ => Err(CommandError::constant(
+            "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+        )),
+    }
+}
+
+fn reply_buffer(ctx: &mut Context<'_, '_>) -> CommandResult {
+    match ctx.arg(2).to_ascii_lowercase().as_slice() {
+        b"resizing" => done(ctx),
+        b"peak-reset-time" => {
+            let word = ctx.arg(3);
+            let known = word.eq_ignore_ascii_case(b"never") || word.eq_ignore_ascii_case(b"reset");
+            if !known && parse_i64(word).is_none() {
+                return Err(CommandError::NOT_AN_INTEGER);
+            }
+            done(ctx)
+        }
+        _ => Err(unknown(ctx)),
+    }
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::help(
+        ctx,
+        "DEBUG",
+        &[
+            ("ASSERT", "Crash as a broken assertion does."),
+            ("CHANGE-REPL-ID", "Begin a new history of the data, under a new id."),
+            ("DIGEST", "Show a fingerprint of all data."),
+            ("DIGEST-VALUE <key> [<key> ...]", "Show fingerprints of the values of some keys."),
+            ("ERROR <string>", "Reply with the error <string>."),
+            ("HTSTATS <dbid> [full]", "Describe the tables of a database."),
+            ("HTSTATS-KEY <key> [full]", "Describe the table that is a key's value."),
+            ("LEAK <string>", "Lose the memory of <string>."),
+            ("LOG <message>", "Write <message> to the log."),
+            ("OBJECT <key> [fast]", "Show how a value is stored; with fast, without what takes time."),
+            ("OOM", "Crash as if memory was exhausted."),
+            ("PANIC", "Crash."),
+            ("PAUSE-CRON <0|1>", "Stop what happens by itself in the background."),
+            (
+                "POPULATE <count> [<prefix>] [<size>]",
+                "Make the keys <prefix>:0, <prefix>:1, ... (key:0 unless told) with values of <size> bytes.",
+            ),
+            (
+                "PROTOCOL <type>",
+                "Reply with a value of a type: string, integer, double, bignum, null, array, set, map,\n\
+                 attrib, push, verbatim, true or false.",
+            ),
+            ("SDSLEN <key>", "Show the lengths of a key and its string."),
+            ("SEGFAULT", "Crash by an access to memory that is not there."),
+            ("SET-ACTIVE-EXPIRE <0|1>", "Whether expired keys are deleted before anybody asks for them."),
+            ("SLEEP <seconds>", "Let all clients wait."),
+            ("STRINGMATCH-TEST", "Try random patterns on random strings."),
+        ],
+    )
+}

@@ -1,0 +1,104 @@
+//! DEBUG DIGEST and DIGEST-VALUE: a fingerprint of data that does not depend on its order in memory.
+//!
+//! The fingerprint of a key is a chain: each part is hashed into what came before it. The fingerprint of a
+//! database is the exclusive or over its keys. Both are those of Valkey, so that data can be compared across.
+
+use sha1::{Digest as _, Sha1};
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
+
+use crate::keyspace::access::is_expired;
+use crate::keyspace::walk::{Cursor, walk_patiently};
+use crate::keyspace::Seat;
+use crate::state::Server;
+
+/// Marks a key that expires; when it does is left out, as it differs between copies.
+const EXPIRES: &[u8] = b"!!expire!!";
+/// Valkey's number of the type string.
+const TYPE_STRING: u32 = 0;
+
+/// A fingerprint under way.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Fingerprint([u8; 20]);
+
+impl Fingerprint {
+    /// Adds a part whose place does not matter.
+    fn add(&mut self, part: &[u8]) {
+        let hash = Sha1::digest(part);
+        self.0.iter_mut().zip(hash).for_each(|(byte, other)| *byte ^= other);
+    }
+
+    /// Adds a part at this place.
+    fn chain(&mut self, part: &[u8]) {
+        self.add(part);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    fn add_value(&mut self, entry: EntryRef<'_, Value>) {
+        self.chain(&TYPE_STRING.to_be_bytes());
+        match entry.value() {
+            ValueRef::Int(number) => self.chain(number.to_string().as_bytes()),
+            ValueRef::Bytes(bytes) => self.chain(bytes),
+            ValueRef::Blob(blob) => self.chain(blob),
+            ValueRef::Object(object) => match *object {},
+        }
+        if entry.expire_at_ms().is_some() {
+            self.add(EXPIRES);
+        }
+    }
+
+    /// 40 hexadecimal digits.
+    pub fn text(&self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+/// The fingerprint of a value with its expiry.
+pub fn of_value(entry: EntryRef<'_, Value>) -> Fingerprint {
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.add_value(entry);
+    fingerprint
+}
+
+/// The fingerprint of all databases; others may change them meanwhile.
+pub fn of_everything(server: &Server, seat: &mut Seat, now_ms: u64) -> Fingerprint {
+    let counts = &server.keyspace.counts;
+    let mut all = Fingerprint::default();
+    for db in 0..counts.databases() {
+        if counts.keys(db) == 0 {
+            continue;
+        }
+        all.chain(&(db as u32).to_be_bytes());
+        walk_patiently(seat, db, Cursor::of_slot(0), usize::MAX, &mut |_, entry| {
+            if !is_expired(entry.expire_at_ms(), now_ms) {
+                let mut key = Fingerprint::default();
+                key.chain(entry.key());
+                key.add_value(entry);
+                all.add(&key.0);
+            }
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_depend_on_order_and_sums_do_not() {
+        let build = |parts: &[&str], chain: bool| {
+            let mut fingerprint = Fingerprint::default();
+            for part in parts {
+                match chain {
+                    true => fingerprint.chain(part.as_bytes()),
+                    false => fingerprint.add(part.as_bytes()),
+                }
+            }
+            fingerprint
+        };
+        assert_ne!(build(&["a", "b"], true), build(&["b", "a"], true));
+        assert_eq!(build(&["a", "b"], false), build(&["b", "a"], false));
+        assert_eq!(build(&["a", "a"], false).text(), "0".repeat(40));
+    }
+}

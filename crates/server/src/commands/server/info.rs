@@ -1,0 +1,133 @@
+//! INFO: which sections a client wants, and the question to the workers that some of them need.
+
+use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::keyspace::{Pass, SLOTS};
+use crate::net::client::Flags;
+use crate::state::{ClientVisitor, Part, Question, Server};
+
+use super::sections::{self, ClientFigures, Section};
+
+#[cfg(test)]
+mod tests;
+
+/// INFO.
+pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info))];
+
+fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let wanted = wanted(ctx.args.iter().skip(1));
+    let server = ctx.server.clone();
+    let ttls_ms = match wanted.contains(&Section::Keyspace) {
+        true => mean_ttls_ms(ctx),
+        false => Vec::new(),
+    };
+    let protocol = ctx.client.protocol;
+    let render = move |server: &Server, clients: ClientFigures| {
+        let text = sections::render(server, &wanted, &clients, &ttls_ms);
+        reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
+    };
+    ctx.after = After::Ask(Box::new(move |asker| Question {
+        ask: Box::new(|clients| figures(clients)),
+        combine: Box::new(move |parts| render(&server, total(&parts))),
+        parts: Default::default(),
+        missing: Default::default(),
+        asker,
+    }));
+    Ok(())
+}
+
+/// The sections that the words name, in the order in which they are shown.
+fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
+    let mut named = Vec::new();
+    let mut any = false;
+    for word in words {
+        any = true;
+        let word = word.to_ascii_lowercase();
+        match word.as_slice() {
+            b"default" => named.extend(Section::DEFAULT),
+            b"all" | b"everything" => named.extend(Section::ALL),
+            name => named.extend(Section::ALL.iter().filter(|section| section.name().as_bytes() == name)),
+        }
+    }
+    if !any {
+        named.extend(Section::DEFAULT);
+    }
+    named.sort_unstable();
+    named.dedup();
+    named
+}
+
+/// One worker's part: its clients' figures, eight bytes each.
+fn figures(clients: &mut dyn ClientVisitor) -> Part {
+    let mut figures = ClientFigures::default();
+    clients.each(&mut |client, buffers| {
+        figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
+        figures.memory_bytes += buffers.total as u64;
+        figures.max_input_bytes = figures.max_input_bytes.max((buffers.input + buffers.input_free) as u64);
+        figures.max_output_bytes = figures.max_output_bytes.max(buffers.output as u64);
+    });
+    [
+        figures.blocked,
+        figures.memory_bytes,
+        figures.max_input_bytes,
+        figures.max_output_bytes,
+    ]
+    .into_iter()
+    .flat_map(u64::to_le_bytes)
+    .collect()
+}
+
+fn total(parts: &[Part]) -> ClientFigures {
+    let mut total = ClientFigures::default();
+    for part in parts {
+        let mut numbers = part
+            .chunks_exact(8)
+            .map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        let mut next = || numbers.next().unwrap_or(0);
+        total.blocked += next();
+        total.memory_bytes += next();
+        total.max_input_bytes = total.max_input_bytes.max(next());
+        total.max_output_bytes = total.max_output_bytes.max(next());
+    }
+    total
+}
+
+/// Slots whose keys are looked at to estimate a mean, and keys of each.
+const SAMPLED: (usize, usize) = (16, 32);
+
+/// An estimate of the mean time to live of the keys with an expiry, by database.
+fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
+    let counts = &ctx.server.keyspace.counts;
+    (0..counts.databases())
+        .map(|db| match ctx.pass {
+            Some(pass) if counts.with_expiry(db) > 0 => mean_ttl_ms(pass, db, ctx.now_ms),
+            _ => 0,
+        })
+        .collect()
+}
+
+/// Looks at keys of a few slots from a random one on. A slot that is being written is left out.
+fn mean_ttl_ms(pass: &Pass<'_>, db: usize, now_ms: u64) -> u64 {
+    let first = fastrand::usize(..SLOTS);
+    let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);
+    for slot in (first..SLOTS).chain(0..first) {
+        if !pass.domain().header(slot).may_hold(db) {
+            continue;
+        }
+        let Some(lease) = pass.try_read(slot) else {
+            continue;
+        };
+        let Some(table) = lease.table(db).filter(|table| table.with_expiry() > 0) else {
+            continue;
+        };
+        for at_ms in table.iter().take(SAMPLED.1).filter_map(|entry| entry.expire_at_ms()) {
+            keys += 1;
+            sum_ms += at_ms.saturating_sub(now_ms);
+        }
+        slots += 1;
+        if slots == SAMPLED.0 {
+            break;
+        }
+    }
+    sum_ms / u64::max(keys, 1)
+}
+

@@ -1,0 +1,246 @@
+//! LATENCY: spikes of the latency monitor, and histograms of commands.
+
+use std::fmt::Write as _;
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::commands::registry;
+use crate::config::{Config, id};
+use crate::observe::latency::{Sample, Series};
+use crate::observe::metrics::Metrics;
+
+#[cfg(test)]
+mod tests;
+
+/// The subcommands.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("latency|doctor", leased(doctor)),
+    ("latency|graph", leased(graph)),
+    ("latency|help", leased(help)),
+    ("latency|histogram", leased(histogram)),
+    ("latency|history", leased(history)),
+    ("latency|latest", leased(latest)),
+    ("latency|reset", leased(reset)),
+];
+
+fn latest(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let events = ctx.server.observed.latency.all();
+    ctx.reply.array(events.len());
+    for (name, series) in events {
+        let last = series.samples.last().copied().unwrap_or(Sample { unix_s: 0, ms: 0 });
+        ctx.reply.array(6);
+        ctx.reply.bulk(name.as_bytes());
+        for number in [last.unix_s, last.ms, series.max_ms, series.sum_ms, series.count] {
+            ctx.reply.integer(number as i64);
+        }
+    }
+    Ok(())
+}
+
+fn history(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let samples = ctx
+        .server
+        .observed
+        .latency
+        .series(ctx.arg(2))
+        .map_or_else(Vec::new, |(_, series)| series.samples);
+    ctx.reply.array(samples.len());
+    for sample in samples {
+        ctx.reply.array(2);
+        ctx.reply.integer(sample.unix_s as i64);
+        ctx.reply.integer(sample.ms as i64);
+    }
+    Ok(())
+}
+
+fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let monitor = &ctx.server.observed.latency;
+    let forgotten = match ctx.argc() {
+        2 => monitor.reset_all(),
+        _ => ctx.args.iter().skip(2).filter(|event| monitor.reset(event)).count(),
+    };
+    ctx.reply.integer(forgotten as i64);
+    Ok(())
+}
+
+fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let metrics = &ctx.server.metrics;
+    let names: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
+    let commands = registry();
+    // A container stands for its subcommands.
+    let asked = commands.commands().iter().filter(|command| {
+        names.is_empty()
+            || names.iter().any(|name| {
+                commands
+                    .by_full_name(name)
+                    .is_some_and(|named| named.id == command.id || named.subcommand_ids.contains(&command.id))
+            })
+    });
+    let begun = ctx.reply.begin_map();
+    let mut shown = 0;
+    for command in asked {
+        shown += usize::from(reply_histogram(ctx, metrics, command.full_name, command.id));
+    }
+    ctx.reply.end_map(begun, shown);
+    Ok(())
+}
+
+/// Writes a command's name and histogram if it has one.
+fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str, id: u16) -> bool {
+    let Some(histogram) = metrics.histogram(id as usize) else {
+        return false;
+    };
+    let rows = histogram.doublings_us();
+    let reply = &mut ctx.reply;
+    reply.bulk(full_name.as_bytes());
+    reply.map(2);
+    reply.bulk(b"calls");
+    reply.integer(histogram.total as i64);
+    reply.bulk(b"histogram_usec");
+    reply.map(rows.len());
+    for (limit_us, count) in rows {
+        reply.integer(limit_us as i64);
+        reply.integer(count as i64);
+    }
+    true
+}
+
+/// Width and height of a graph, characters.
+const GRAPH: (usize, u64) = (80, 4);
+
+fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some((name, series)) = ctx.server.observed.latency.series(ctx.arg(2)) else {
+        let mut text = b"ERR No samples available for event '".to_vec();
+        text.extend_from_slice(ctx.arg(2));
+        text.push(b'\'');
+        return Err(CommandError::bytes(text));
+    };
+    let text = draw(name, &series, ctx.now_ms / 1000);
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// Columns of one sample each, as high as it was long, with its age written downwards below it.
+fn draw(name: &str, series: &Series, now_s: u64) -> String {
+    let shown = &series.samples[series.samples.len().saturating_sub(GRAPH.0)..];
+    let high = shown.iter().map(|sample| sample.ms).max().unwrap_or(0);
+    let low = shown.iter().map(|sample| sample.ms).min().unwrap_or(0);
+    let mut text = format!("{name} - high {high} ms, low {low} ms (all time high {} ms)\n", series.max_ms);
+    text.push_str(&"-".repeat(GRAPH.0));
+    text.push('\n');
+    let range = (high - low).max(1);
+    // Each row has three strengths of ink.
+    let inks = GRAPH.1 * 3;
+    let heights: Vec<u64> = shown.iter().map(|sample| (sample.ms - low) * (inks - 1) / range).collect();
+    for row in (0..GRAPH.1).rev() {
+        let line: String = heights
+            .iter()
+            .map(|height| match height.checked_sub(row * 3) {
+                None => ' ',
+                Some(0) => '_',
+                Some(1) => 'o',
+                Some(2) => '#',
+                Some(_) => '|',
+            })
+            .collect();
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text.push('\n');
+    let ages: Vec<String> = shown.iter().map(|sample| age(now_s.saturating_sub(sample.unix_s))).collect();
+    for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {
+        let line: String = ages
+            .iter()
+            .map(|age| age.as_bytes().get(row).map_or(' ', |byte| char::from(*byte)))
+            .collect();
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// An age in its largest unit.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let events = ctx.server.observed.latency.all();
+    let text = diagnosis(&events, &ctx.server.config, ctx.now_ms / 1000);
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn diagnosis(events: &[(&'static str, Series)], config: &Config, now_s: u64) -> String {
+    let threshold_ms = config.integer(id::LATENCY_MONITOR_THRESHOLD);
+    if threshold_ms == 0 {
+        return "The latency monitor is off, so there is nothing to look at. \
+                Switch it on with \"CONFIG SET latency-monitor-threshold <milliseconds>\".\n"
+            .to_owned();
+    }
+    if events.is_empty() {
+        return "No latency spike was seen: nothing took longer than the threshold.\n".to_owned();
+    }
+    let mut text = "Latency spikes were seen:\n\n".to_owned();
+    for (index, (name, series)) in events.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{}. {name}: {} latency spikes (average {:.0}ms, mean deviation {:.0}ms, period {:.2} sec). \
+             Worst all time event {}ms.",
+            index + 1,
+            series.samples.len(),
+            series.mean_ms(),
+            series.mean_deviation_ms(),
+            series.period_s(now_s),
+            series.max_ms,
+        );
+    }
+    let has = |event: &str| events.iter().any(|(name, _)| *name == event);
+    text.push_str("\nWhat may help:\n\n");
+    if has("command") || has("fast-command") {
+        let slower_than_us = config.integer(id::COMMANDLOG_EXECUTION_SLOWER_THAN);
+        if slower_than_us < 0 || slower_than_us > threshold_ms.saturating_mul(1000) {
+            let _ = writeln!(
+                text,
+                "- The command log misses some of these commands. Let it see them with \
+                 'CONFIG SET commandlog-execution-slower-than {}'.",
+                threshold_ms.saturating_mul(1000)
+            );
+        }
+        text.push_str("- Look at 'COMMANDLOG GET 10 slow' for commands that are slow by nature.\n");
+    }
+    if has("fast-command") {
+        text.push_str(
+            "- Fast commands took long: look for a machine with too few free CPUs, for swapping, or for \
+             commands that hold the whole keyspace.\n",
+        );
+    }
+    if has("expire-cycle") {
+        text.push_str("- Many keys expire at the same moment: spread their times.\n");
+    }
+    text
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::help(
+        ctx,
+        "LATENCY",
+        &[
+            ("DOCTOR", "Explain the latency spikes that were seen."),
+            ("GRAPH <event>", "Draw the latency spikes of <event>."),
+            ("HISTORY <event>", "List time and milliseconds of the latency spikes of <event>."),
+            ("LATEST", "List the latest latency spike of every event."),
+            ("RESET [<event> ...]", "Forget the latency spikes of some events, or of all."),
+            (
+                "HISTOGRAM [COMMAND ...]",
+                "Show how the latencies of some commands, or of all, are distributed.",
+            ),
+        ],
+    )
+}

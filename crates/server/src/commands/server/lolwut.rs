@@ -1,0 +1,78 @@
+//! LOLWUT: a piece of woven cloth, and the version.
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::config::COMPATIBLE_VERSION;
+
+/// LOLWUT.
+pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];
+
+/// Columns and rows, when none are asked for, and the most there can be.
+const SIZE: (usize, usize) = (66, 20);
+const LARGEST: (usize, usize) = (160, 64);
+
+/// `LOLWUT [VERSION n] [columns rows]`: the version chooses the weave, further numbers add to its seed.
+fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let has_version = ctx.argc() > 2 && ctx.arg(1).eq_ignore_ascii_case(b"version");
+    let first = if has_version { 3 } else { 1 };
+    let version = match has_version {
+        true => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
+        false => 0,
+    };
+    let numbers: Vec<i64> = (first..ctx.argc())
+        .map(|index| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER))
+        .collect::<Result<_, _>>()?;
+    let size = |index: usize, usual: usize, largest: usize| {
+        numbers.get(index).map_or(usual, |number| (*number).clamp(1, largest as i64) as usize)
+    };
+    let columns = size(0, SIZE.0, LARGEST.0);
+    let rows = size(1, SIZE.1, LARGEST.1);
+    let seed = numbers.iter().skip(2).fold(version as u64, |seed, number| {
+        seed.wrapping_mul(31).wrapping_add(*number as u64)
+    });
+    let text = weave(seed, columns, rows)
+        + &format!("\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n", env!("CARGO_PKG_VERSION"));
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// Warp threads hang down, the weft passes over one and under the next; where it lies on top and how far it
+/// floats follows a twill that drifts with the seed.
+fn weave(seed: u64, columns: usize, rows: usize) -> String {
+    const OVER: [char; 3] = ['─', '═', '╌'];
+    const UNDER: [char; 3] = ['│', '║', '╎'];
+    let float = 2 + seed % 4;
+    let drift = 1 + (seed / 4) % 3;
+    let mut text = String::with_capacity(rows * (columns * 3 + 1));
+    for row in 0..rows as u64 {
+        for column in 0..columns as u64 {
+            // Diamonds: the diagonal turns round every float squared rows.
+            let turn = float * float;
+            let slope = if (row / turn).is_multiple_of(2) { row } else { turn - row % turn };
+            let over = (column + slope * drift) % (float + 1) < float.div_ceil(2);
+            let stripe = ((column / (4 * float) + row / (2 * float)) % 3) as usize;
+            text.push(if over { OVER[stripe] } else { UNDER[stripe] });
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cloth_has_its_size_and_both_kinds_of_threads() {
+        for seed in 0..40 {
+            let text = weave(seed, 30, 12);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 12);
+            assert!(lines.iter().all(|line| line.chars().count() == 30));
+            assert!(text.contains('─') && text.contains('│'), "seed {seed}:\n{text}");
+        }
+        assert_ne!(weave(0, 30, 12), weave(1, 30, 12));
+    }
+}

@@ -1,0 +1,292 @@
+//! MEMORY: what memory is used for.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use weft_resp::Reply;
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::keyspace::access::Touch;
+use crate::keyspace::{SLOTS, Seat};
+use crate::observe::memory;
+use crate::state::Server;
+
+use super::sections::{MemoryFigures, human, ratio};
+
+/// The subcommands.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("memory|doctor", leased(doctor)),
+    ("memory|help", leased(help)),
+    ("memory|malloc-stats", leased(allocator_statistics)),
+    ("memory|purge", leased(purge)),
+    ("memory|stats", leased(statistics)),
+    ("memory|usage", leased(usage)),
+];
+
+fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut index = 3;
+    while index < ctx.argc() {
+        // Elements are sampled by types that have some; a string is measured whole.
+        if !ctx.arg(index).eq_ignore_ascii_case(b"samples") || index + 1 == ctx.argc() {
+            return Err(CommandError::SYNTAX);
+        }
+        let samples = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+        if samples < 0 {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 2;
+    }
+    let db = ctx.keys.db;
+    match ctx.keys.read_with(0, db, Touch::No) {
+        Some(entry) => ctx.reply.integer(entry.allocated_bytes() as i64),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn purge(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |_, _| {
+        let purged = memory::purge();
+        reply_bytes(protocol, |reply| match purged {
+            Ok(()) => reply.ok(),
+            Err(reason) => reply.error(&format!("ERR Error purging dirty pages: {reason}")),
+        })
+    });
+    Ok(())
+}
+
+fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |_, _| {
+        let text = memory::report();
+        reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
+    });
+    Ok(())
+}
+
+/// Bytes of the tables of each database that has keys; walks over all slots, letting others through.
+fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
+    let counts = &server.keyspace.counts;
+    let mut bytes = vec![0u64; counts.databases()];
+    let mut slot = 0;
+    while slot < SLOTS {
+        let pass = seat.enter();
+        while slot < SLOTS && !pass.gate_is_closing() {
+            if pass.domain().header(slot).may_hold_any() {
+                let Some(lease) = pass.read_spinning(slot) else {
+                    break;
+                };
+                for db in 0..lease.databases() {
+                    if let Some(table) = lease.table(db) {
+                        bytes[db] += table.memory_bytes() as u64;
+                    }
+                }
+            }
+            slot += 1;
+        }
+        drop(pass);
+        std::thread::yield_now();
+    }
+    (0..counts.databases())
+        .filter(|db| counts.keys(*db) > 0)
+        .map(|db| (db, bytes[db]))
+        .collect()
+}
+
+fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |server, seat| {
+        let tables = table_bytes(server, seat);
+        let connections = server.connections.load(Ordering::Relaxed) as u64;
+        let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
+        let figures = MemoryFigures::now(server, client_bytes);
+        reply_bytes(protocol, |reply| write_statistics(reply, &figures, client_bytes, &tables))
+    });
+    Ok(())
+}
+
+/// A number of MEMORY STATS.
+enum Figure {
+    Count(u64),
+    Difference(i64),
+    Share(f64),
+}
+
+fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes: u64, tables: &[(usize, u64)]) {
+    use Figure::{Count, Difference, Share};
+    let allocator = figures.allocator;
+    let resident = figures.resident_bytes;
+    let difference = |one: u64, other: u64| Difference(one as i64 - other as i64);
+    let before: &[(&str, Figure)] = &[
+        ("peak.allocated", Count(figures.peak_bytes)),
+        ("total.allocated", Count(allocator.allocated)),
+        ("startup.allocated", Count(figures.startup_bytes)),
+        ("replication.backlog", Count(0)),
+        ("replicas.repl.buffer", Count(0)),
+        ("clients.slaves", Count(0)),
+        ("clients.normal", Count(client_bytes)),
+        ("cluster.links", Count(0)),
+        ("cluster.slot_import", Count(0)),
+        ("cluster.slot_export", Count(0)),
+        ("aof.buffer", Count(0)),
+        ("lua.caches", Count(0)),
+        ("functions.caches", Count(0)),
+    ];
+    let after: &[(&str, Figure)] = &[
+        ("overhead.db.hashtable.lut", Count(tables.iter().map(|(_, bytes)| bytes).sum())),
+        ("overhead.db.hashtable.rehashing", Count(0)),
+        ("overhead.total", Count(figures.overhead_bytes)),
+        ("db.dict.rehashing.count", Count(0)),
+        ("keys.count", Count(figures.keys)),
+        ("keys.bytes-per-key", Count(bytes_per_key(figures))),
+        ("dataset.bytes", Count(figures.dataset_bytes)),
+        ("dataset.percentage", Share(figures.dataset_percentage())),
+        ("peak.percentage", Share(figures.peak_percentage())),
+        ("allocator.allocated", Count(allocator.allocated)),
+        ("allocator.active", Count(allocator.active)),
+        ("allocator.resident", Count(allocator.resident)),
+        ("allocator.muzzy", Count(0)),
+        ("allocator-fragmentation.ratio", Share(ratio(allocator.active, allocator.allocated))),
+        ("allocator-fragmentation.bytes", difference(allocator.active, allocator.allocated)),
+        ("allocator-rss.ratio", Share(ratio(allocator.resident, allocator.active))),
+        ("allocator-rss.bytes", difference(allocator.resident, allocator.active)),
+        ("rss-overhead.ratio", Share(ratio(resident, allocator.resident))),
+        ("rss-overhead.bytes", difference(resident, allocator.resident)),
+        ("fragmentation", Share(ratio(resident, allocator.allocated))),
+        ("fragmentation.bytes", difference(resident, allocator.allocated)),
+    ];
+    reply.map(before.len() + tables.len() + after.len());
+    write_figures(reply, before);
+    for (db, bytes) in tables {
+        reply.bulk(format!("db.{db}").as_bytes());
+        reply.map(2);
+        // Expiries lie in the entries, and their index in the buckets.
+        write_figures(
+            reply,
+            &[("overhead.hashtable.main", Count(*bytes)), ("overhead.hashtable.expires", Count(0))],
+        );
+    }
+    write_figures(reply, after);
+}
+
+fn write_figures(reply: &mut Reply<'_>, figures: &[(&str, Figure)]) {
+    for (name, figure) in figures {
+        reply.bulk(name.as_bytes());
+        match figure {
+            Figure::Count(number) => reply.integer(*number as i64),
+            Figure::Difference(number) => reply.integer(*number),
+            Figure::Share(share) => reply.double(*share),
+        }
+    }
+}
+
+fn bytes_per_key(figures: &MemoryFigures) -> u64 {
+    let grown = figures.allocator.allocated.saturating_sub(figures.startup_bytes);
+    grown.checked_div(figures.keys).unwrap_or(0)
+}
+
+/// Below this, ratios say nothing.
+const TOO_LITTLE_BYTES: u64 = 5 << 20;
+
+fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let text = diagnosis(&MemoryFigures::now(ctx.server, 0));
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn diagnosis(figures: &MemoryFigures) -> String {
+    let allocator = figures.allocator;
+    let grown = allocator.allocated.saturating_sub(figures.startup_bytes);
+    if grown < TOO_LITTLE_BYTES {
+        return "There is too little data in memory to say anything about it.\n".to_owned();
+    }
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if figures.peak_bytes > allocator.allocated * 3 / 2 {
+        let _ = writeln!(
+            text,
+            "- Peak: {} were in use once, now it is {}. The allocator may keep pages of that time; MEMORY PURGE \
+             gives them back.",
+            human(figures.peak_bytes),
+            human(allocator.allocated)
+        );
+    }
+    if ratio(allocator.active, allocator.allocated) > 1.1 && allocator.active - allocator.allocated > 10 << 20 {
+        let _ = writeln!(
+            text,
+            "- Fragmentation: pages in use are {:.2} times what is stored in them, as values of other sizes were \
+             there before.",
+            ratio(allocator.active, allocator.allocated)
+        );
+    }
+    if ratio(allocator.resident, allocator.active) > 1.1 && allocator.resident - allocator.active > 10 << 20 {
+        let _ = writeln!(
+            text,
+            "- Kept pages: {} belong to the process without being used; the allocator returns them in time, or at \
+             once with MEMORY PURGE.",
+            human(allocator.resident - allocator.active)
+        );
+    }
+    if ratio(figures.resident_bytes, allocator.resident) > 1.1
+        && figures.resident_bytes - allocator.resident > 10 << 20
+    {
+        let _ = writeln!(
+            text,
+            "- Overhead: {} of the process are outside the allocator.",
+            human(figures.resident_bytes - allocator.resident)
+        );
+    }
+    match text.is_empty() {
+        true => "No problem with memory was found.\n".to_owned(),
+        false => format!("What was found about memory:\n\n{text}"),
+    }
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::help(
+        ctx,
+        "MEMORY",
+        &[
+            ("DOCTOR", "Explain what is unusual about the memory in use."),
+            ("MALLOC-STATS", "Show the allocator's figures."),
+            ("PURGE", "Give pages that the allocator keeps back to the operating system."),
+            ("STATS", "Show what memory is used for."),
+            (
+                "USAGE <key> [SAMPLES <count>]",
+                "Tell how many bytes a key and its value take. Of nested values <count> are\n\
+                 measured (5 unless told, 0 for all).",
+            ),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doctor_names_what_is_out_of_proportion() {
+        let mut figures = MemoryFigures::default();
+        assert!(diagnosis(&figures).contains("too little"));
+        figures.allocator = memory::Figures {
+            allocated: 100 << 20,
+            active: 101 << 20,
+            resident: 102 << 20,
+            retained: 0,
+        };
+        figures.resident_bytes = 103 << 20;
+        figures.peak_bytes = 100 << 20;
+        assert!(diagnosis(&figures).starts_with("No problem"));
+        figures.allocator.active = 150 << 20;
+        figures.allocator.resident = 200 << 20;
+        figures.resident_bytes = 300 << 20;
+        figures.peak_bytes = 400 << 20;
+        let text = diagnosis(&figures);
+        for word in ["- Peak: 400.00M", "- Fragmentation: ", "1.50 times", "- Kept pages: 50.00M", "- Overhead: 100.00M"] {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The server commands: one file per topic.
+
+pub mod command;
+pub mod commandlog;
+pub mod config;
+pub mod debug;
+mod digest;
+pub mod info;
+pub mod latency;
+pub mod lolwut;
+pub mod memory;
+mod populate;
+mod sections;
+pub mod shutdown;
+pub mod time;
+
+use super::context::{CommandResult, Context};
+
+/// Replies with a container's HELP: its usage line, then pairs of a usage and what it does.
+pub fn help(ctx: &mut Context<'_, '_>, container: &str, topics: &[(&str, &str)]) -> CommandResult {
+    let lines = topics.iter().map(|(_, text)| 1 + text.lines().count()).sum::<usize>();
+    ctx.reply.array(lines + 3);
+    ctx.reply
+        .simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for (usage, text) in topics {
+        ctx.reply.simple(usage);
+        for line in text.lines() {
+            ctx.reply.simple(&format!("    {line}"));
+        }
+    }
+    ctx.reply.simple("HELP");
+    ctx.reply.simple("    Print this help.");
+    Ok(())
+}

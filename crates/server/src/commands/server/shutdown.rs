@@ -1,0 +1,76 @@
+//! SHUTDOWN.
+
+use crate::commands::context::{After, Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::observe::log;
+use crate::shutdown::{Save, Shutdown};
+
+/// SHUTDOWN.
+pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
+
+#[derive(Default)]
+struct Options {
+    save: bool,
+    no_save: bool,
+    now: bool,
+    force: bool,
+    safe: bool,
+    failover: bool,
+    abort: bool,
+}
+
+impl Options {
+    fn parse<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Options, CommandError> {
+        let mut options = Options::default();
+        let mut count = 0;
+        for word in words {
+            count += 1;
+            let option = match word.to_ascii_lowercase().as_slice() {
+                b"save" => &mut options.save,
+                b"nosave" => &mut options.no_save,
+                b"now" => &mut options.now,
+                b"force" => &mut options.force,
+                b"safe" => &mut options.safe,
+                b"failover" => &mut options.failover,
+                b"abort" => &mut options.abort,
+                _ => return Err(CommandError::SYNTAX),
+            };
+            *option = true;
+        }
+        match (options.save && options.no_save) || (options.abort && count > 1) {
+            true => Err(CommandError::SYNTAX),
+            false => Ok(options),
+        }
+    }
+}
+
+fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = Options::parse(ctx.args.iter().skip(1))?;
+    if options.abort {
+        if !ctx.server.abort_shutdown() {
+            return Err(CommandError::constant("ERR No shutdown in progress."));
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if options.save && !options.force {
+        log::warning!("There are no dumps yet, so SHUTDOWN SAVE cannot save the data");
+        return Err(CommandError::constant("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    let description = ctx.client.describe(ctx.now_ms, Default::default());
+    ctx.server.request_shutdown(Shutdown {
+        save: match (options.save, options.no_save) {
+            (true, _) => Save::Always,
+            (false, true) => Save::Never,
+            (false, false) => Save::IfConfigured,
+        },
+        now: options.now,
+        force: options.force,
+        safe: options.safe,
+        failover: options.failover,
+        requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
+    });
+    // There is no reply: the connection ends with the process.
+    ctx.after = After::ReplyAt(u64::MAX, Vec::new());
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! What is recorded when a command ends: its figures, the command log, latency spikes.
+//!
+//! The path of an ordinary command adds to its counters and compares three numbers with thresholds; arguments
+//! are looked at and copied only by what exceeds one of them.
+
+use std::time::Instant;
+
+use weft_resp::Args;
+
+use crate::commands::context::{BackgroundReply, Binding};
+use crate::commands::registry::Command;
+use crate::commands::spec::Flags;
+use crate::config::{self, id};
+use crate::net::client::Client;
+use crate::observe::commandlog::{Kind, Subject, shown};
+use crate::observe::metrics::Counter;
+use crate::state::Server;
+use crate::worker::unix_ms;
+
+use super::tunables::Tunables;
+
+#[cfg(test)]
+mod tests;
+
+/// Thresholds beyond which a command is remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct Thresholds {
+    slow_ns: u64,
+    spike_ns: u64,
+    request_bytes: usize,
+    reply_bytes: usize,
+}
+
+impl Thresholds {
+    /// The thresholds that a worker knows.
+    #[inline]
+    pub fn of(tunables: &Tunables) -> Self {
+        Thresholds {
+            slow_ns: tunables.slow_ns,
+            spike_ns: tunables.latency_event_ns,
+            request_bytes: tunables.large_request,
+            reply_bytes: tunables.large_reply,
+        }
+    }
+
+    /// Whether none of them can be exceeded.
+    fn are_off(&self) -> bool {
+        self.slow_ns == u64::MAX
+            && self.spike_ns == u64::MAX
+            && self.request_bytes == usize::MAX
+            && self.reply_bytes == usize::MAX
+    }
+
+    #[inline]
+    fn exceeded_by(&self, ending: &Ending) -> bool {
+        ending.nanoseconds >= self.slow_ns.min(self.spike_ns)
+            || ending.request_bytes >= self.request_bytes
+            || ending.reply_bytes >= self.reply_bytes
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// How long it took.
+    pub nanoseconds: u64,
+    /// Size of its request.
+    pub request_bytes: usize,
+    /// Size of its reply.
+    pub reply_bytes: usize,
+}
+
+/// Remembers a command if it exceeds a threshold.
+#[inline]
+pub fn remember(
+    server: &Server,
+    command: &Command<Binding>,
+    thresholds: Thresholds,
+    ending: &Ending,
+    subject: impl FnOnce() -> Subject,
+) {
+    if thresholds.exceeded_by(ending) {
+        remember_excess(server, command, thresholds, ending, subject());
+    }
+}
+
+#[cold]
+fn remember_excess(
+    server: &Server,
+    command: &Command<Binding>,
+    thresholds: Thresholds,
+    ending: &Ending,
+    subject: Subject,
+) {
+    let flags = command.spec.flags;
+    let unix_s = unix_ms() / 1000;
+    if ending.nanoseconds >= thresholds.spike_ns {
+        let event = if flags.contains(Flags::FAST) { "fast-command" } else { "command" };
+        server.observed.latency.add(event, unix_s, ending.nanoseconds / 1_000_000);
+    }
+    if flags.contains(Flags::SKIP_COMMANDLOG) {
+        return;
+    }
+    let excesses = [
+        (Kind::Slow, ending.nanoseconds >= thresholds.slow_ns, ending.nanoseconds / 1000),
+        (
+            Kind::LargeRequest,
+            ending.request_bytes >= thresholds.request_bytes,
+            ending.request_bytes as u64,
+        ),
+        (
+            Kind::LargeReply,
+            ending.reply_bytes >= thresholds.reply_bytes,
+            ending.reply_bytes as u64,
+        ),
+    ];
+    for (kind, exceeded, size) in excesses {
+        if exceeded {
+            let max_len = server.config.unsigned(max_len_of(kind)) as usize;
+            server.observed.commandlog.push(kind, max_len, unix_s, size, subject.clone());
+        }
+    }
+}
+
+fn max_len_of(kind: Kind) -> config::ParameterId {
+    match kind {
+        Kind::Slow => id::COMMANDLOG_SLOW_EXECUTION_MAX_LEN,
+        Kind::LargeRequest => id::COMMANDLOG_LARGE_REQUEST_MAX_LEN,
+        Kind::LargeReply => id::COMMANDLOG_LARGE_REPLY_MAX_LEN,
+    }
+}
+
+/// The command and its client as the log shows them.
+pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -> Subject {
+    Subject {
+        arguments: shown(args.iter(), |index| is_secret(command.full_name, args, index)),
+        address: client.address.clone(),
+        name: client.name.clone(),
+    }
+}
+
+/// Whether an argument must not be shown to others.
+pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
+    let word = |back: usize, word: &str| {
+        index >= back + 1 && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
+    };
+    match full_name {
+        "auth" => index >= 1,
+        "hello" => (index > 2 && word(1, "auth")) || (index > 3 && word(2, "auth")),
+        "migrate" => index > 5 && (word(1, "auth") || word(1, "auth2") || word(2, "auth2")),
+        "acl|setuser" | "acl|getuser" | "acl|deluser" => index >= 2,
+        "config|set" => {
+            index >= 3
+                && index % 2 == 1
+                && config::find(args.at(index - 1))
+                    .is_some_and(|named| named.id.parameter().flags.contains(config::Flags::SENSITIVE))
+        }
+        _ => false,
+    }
+}
+
+/// Makes background work of a command count as the command: its time, its error, its place in the logs.
+pub fn counted(
+    command: &'static Command<Binding>,
+    tunables: &Tunables,
+    args: Args<'_>,
+    client: &Client,
+    request_bytes: usize,
+    work: BackgroundReply,
+) -> BackgroundReply {
+    let thresholds = Thresholds::of(tunables);
+    let tracked = tunables.latency_tracking;
+    let subject = match thresholds.are_off() {
+        true => Subject::default(),
+        false => subject_of(command, args, client),
+    };
+    Box::new(move |server, seat| {
+        let start = Instant::now();
+        let bytes = work(server, seat);
+        let nanoseconds = start.elapsed().as_nanos() as u64;
+        let failed = bytes.first() == Some(&b'-');
+        let row = seat.index();
+        server.metrics.executed(row, command.id as usize, nanoseconds, failed);
+        if tracked {
+            server.metrics.latency(row, command.id as usize, nanoseconds);
+        }
+        if failed {
+            let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();
+            server.metrics.add(row, Counter::ErrorReplies, 1);
+            server.errors.count(code.unwrap_or_default());
+        }
+        let ending = Ending {
+            nanoseconds,
+            request_bytes,
+            reply_bytes: bytes.len(),
+        };
+        remember(server, command, thresholds, &ending, || subject);
+        bytes
+    })
+}
