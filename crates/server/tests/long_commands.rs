@@ -141,6 +141,16 @@ fn replies_keep_the_order_of_the_requests_around_a_long_one() {
             assert_eq!(client.answer(), [wanted.as_bytes()], "round {round}");
         }
     }
+    // A request that has arrived in part keeps its place behind one that waits.
+    client.send(&[b"SET", b"number", b"41"]);
+    assert_eq!(client.answer(), [b"+OK"]);
+    let long: &[u8] = b"*2\r\n$8\r\nBITCOUNT\r\n$4\r\nbits\r\n";
+    let behind: &[u8] = b"*2\r\n$4\r\nINCR\r\n$6\r\nnumber\r\n*3\r\n$6\r\nAPPEND\r\n$6\r\nnum";
+    client.0.get_mut().write_all(&[long, behind].concat()).expect("sends");
+    assert_eq!(client.answer(), [b":1"]);
+    assert_eq!(client.answer(), [b":42"]);
+    client.0.get_mut().write_all(b"ber\r\n$1\r\n0\r\n").expect("sends");
+    assert_eq!(client.answer(), [b":3"]);
     // Errors come from the background as well.
     let keys = many_keys();
     let mut words = on_keys(b"MSET", &keys);

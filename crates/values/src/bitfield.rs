@@ -36,11 +36,19 @@ impl Form {
     }
 
     fn smallest(self) -> i128 {
-        if self.signed { -(1 << (self.bits - 1)) } else { 0 }
+        if self.signed {
+            -(1 << (self.bits - 1))
+        } else {
+            0
+        }
     }
 
     fn largest(self) -> i128 {
-        let value_bits = if self.signed { self.bits - 1 } else { self.bits };
+        let value_bits = if self.signed {
+            self.bits - 1
+        } else {
+            self.bits
+        };
         (1 << value_bits) - 1
     }
 
@@ -82,7 +90,11 @@ impl Form {
     /// What is stored when a client sets `value`; `None` when it does not fit and that is a failure.
     pub fn assign(self, value: i64, overflow: Overflow) -> Option<i64> {
         // An unsigned field takes a negative value for the large number with the same bits.
-        let wide = if self.signed { i128::from(value) } else { i128::from(value as u64) };
+        let wide = if self.signed {
+            i128::from(value)
+        } else {
+            i128::from(value as u64)
+        };
         if self.signed && self.bits < 64 && overflow == Overflow::Saturate {
             // Valkey measures the room above a value in 64 bits. Values so far below the range that
             // the measure overflows count as above it.

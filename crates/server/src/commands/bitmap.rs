@@ -1,14 +1,13 @@
 //! The bitmap commands: strings as arrays of bits and of integers of any width.
 
 use weft_resp::number::parse_i64;
-use weft_table::{Blob, EntryRef, NewValue, ValueRef};
-use weft_values::Value;
+use weft_table::{Blob, NewValue};
 use weft_values::bitfield::{Form, Overflow};
 use weft_values::bits::{self, Operation};
 
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
-use super::string::{HeldString, growth_ns, with_bytes};
+use super::string::{HeldString, before_change, with_bytes};
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;
@@ -57,24 +56,6 @@ fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&m
     key.entry_mut().map(|mut entry| change(entry.bytes_mut(length)))
 }
 
-/// The length of a string about to be changed up to byte `end`, and what changing it costs.
-struct Before {
-    length: usize,
-    cost_ns: u64,
-}
-
-fn before_change(entry: Option<EntryRef<'_, Value>>, end: usize) -> Result<Before, CommandError> {
-    let value = entry.map(|entry| entry.value());
-    let length = match value {
-        Some(value) => with_bytes(value, <[u8]>::len)?,
-        None => 0,
-    };
-    Ok(Before {
-        length,
-        cost_ns: growth_ns(value, end),
-    })
-}
-
 fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
     let offset = bit_offset(ctx, ctx.arg(2), None)?;
     let on = match parse_i64(ctx.arg(3)) {
@@ -85,7 +66,7 @@ fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
     let end = (offset >> 3) as usize + 1;
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match before_change(key.entry(), end) {
+    let before = match before_change(key.entry(), |_| end) {
         Ok(before) => before,
         Err(error) => {
             key.unchanged();
@@ -433,7 +414,7 @@ fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> Co
     let end = ends.max().unwrap_or(0) as usize + 1;
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match before_change(key.entry(), end) {
+    let before = match before_change(key.entry(), |_| end) {
         Ok(before) => before,
         Err(error) => {
             key.unchanged();

@@ -1,13 +1,13 @@
 //! The string commands.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use weft_resp::LongDouble;
 use weft_resp::number::parse_i64;
-use weft_table::{Blob, NewValue, ValueRef};
+use weft_table::{Blob, EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 
-use super::context::{Binding, CommandResult, Context, bulk_of, leased};
+use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, bulk_of, leased};
 use super::error::CommandError;
 use super::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::config::id;
@@ -112,14 +112,40 @@ impl Deref for HeldString {
 /// Bytes that are copied or cleared in a nanosecond, fresh memory included.
 const GROWTH_BYTES_PER_NS: u64 = 2;
 
-/// An estimate of what it takes to change a string in place up to byte `end`, ns.
-pub fn growth_ns(value: Option<ValueRef<'_, Value>>, end: usize) -> u64 {
+/// A string that is about to be changed in place.
+pub struct Before {
+    /// Its length in bytes; 0 when the key is missing.
+    pub length: usize,
+    /// An estimate of what the change takes, ns.
+    pub cost_ns: u64,
+}
+
+/// Looks at a string before it is changed up to byte `end`, which may depend on its length.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is not a string.
+#[inline]
+pub fn before_change(
+    entry: Option<EntryRef<'_, Value>>,
+    end: impl FnOnce(usize) -> usize,
+) -> Result<Before, CommandError> {
+    let Some(value) = entry.map(|entry| entry.value()) else {
+        return Ok(Before {
+            length: 0,
+            cost_ns: end(0) as u64 / GROWTH_BYTES_PER_NS,
+        });
+    };
+    let length = string_len(value)?;
+    let end = end(length);
     let moved = match value {
-        Some(ValueRef::Blob(blob)) if blob.is_unique() && end <= blob.capacity() => end.saturating_sub(blob.len()),
-        Some(ValueRef::Blob(blob)) => end.max(blob.len()),
+        ValueRef::Blob(blob) if blob.is_unique() && end <= blob.capacity() => end.saturating_sub(length),
+        ValueRef::Blob(_) => end.max(length),
         _ => end,
     };
-    moved as u64 / GROWTH_BYTES_PER_NS
+    Ok(Before {
+        length,
+        cost_ns: moved as u64 / GROWTH_BYTES_PER_NS,
+    })
 }
 
 /// Length of a string value in bytes.
@@ -430,14 +456,29 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     let start = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let end = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let reply = &mut ctx.reply;
-    match ctx.keys.read(0) {
-        None => reply.bulk(b""),
-        Some(entry) => with_bytes(entry.value(), |bytes| {
-            let range = clamp_range(start, end, bytes.len());
-            reply.bulk(range.map_or(&[][..], |(from, to)| &bytes[from..=to]));
-        })?,
+    let Some(entry) = ctx.keys.read(0) else {
+        reply.bulk(b"");
+        return Ok(());
+    };
+    with_bytes(entry.value(), |bytes| match (clamp_range(start, end, bytes.len()), entry.value()) {
+        (None, _) => reply.bulk(b""),
+        (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
+            let part = BlobPart(blob.clone(), from..to + 1);
+            reply.bulk_header(part.1.len());
+            ctx.shared.push(reply.out.len(), Box::new(part));
+            reply.crlf();
+        }
+        (Some((from, to)), _) => reply.bulk(&bytes[from..=to]),
+    })
+}
+
+/// A part of a string that is sent from where it lies.
+struct BlobPart(Blob, Range<usize>);
+
+impl AsRef<[u8]> for BlobPart {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[self.1.clone()]
     }
-    Ok(())
 }
 
 /// Resolves a range whose ends may be negative (counted from the end); `None` when it is empty.
@@ -463,28 +504,28 @@ pub fn check_length(ctx: &Context<'_, '_>, length: u64, added: u64) -> CommandRe
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = ctx.arg(2);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
+    let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match key.entry() {
-        Some(entry) => string_len(entry.value()),
-        None => {
-            key.set(stored(added), Expiry::Never);
-            key.changed(Event::string("append"));
-            ctx.reply.integer(added.len() as i64);
-            return Ok(());
-        }
-    };
-    let before = match before {
-        Ok(before) if before.saturating_add(added.len()) <= limit => before,
+    let before = match before_change(key.entry(), |length| length.saturating_add(added.len())) {
+        Ok(before) if before.length == 0 || before.length.saturating_add(added.len()) <= limit => before,
         other => {
             key.unchanged();
             return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
         }
     };
-    if let Some(mut entry) = key.entry_mut() {
-        entry.append(added);
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    match key.entry_mut() {
+        Some(mut entry) => {
+            entry.append(added);
+        }
+        None => key.set(stored(added), Expiry::Never),
     }
     key.changed(Event::string("append"));
-    ctx.reply.integer((before + added.len()) as i64);
+    ctx.reply.integer((before.length + added.len()) as i64);
     Ok(())
 }
 
@@ -495,29 +536,34 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let value = ctx.arg(3);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let length = match key.entry().map(|entry| string_len(entry.value())) {
-        None => 0,
-        Some(Ok(length)) => length,
-        Some(Err(error)) => {
+    let end = offset as u64 + value.len() as u64;
+    let before = match before_change(key.entry(), |_| end as usize) {
+        Ok(before) => before,
+        Err(error) => {
             key.unchanged();
             return Err(error);
         }
     };
     if value.is_empty() {
         key.unchanged();
-        ctx.reply.integer(length as i64);
+        ctx.reply.integer(before.length as i64);
         return Ok(());
     }
-    let end = offset as u64 + value.len() as u64;
     if end > limit {
         key.unchanged();
         return Err(CommandError::STRING_TOO_LONG);
     }
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
     if !key.exists() {
         key.set(NewValue::Bytes(b""), Expiry::Never);
     }
-    let mut total = length;
+    let mut total = before.length;
     if let Some(mut entry) = key.entry_mut() {
         let bytes = entry.bytes_mut(end as usize);
         bytes[offset..end as usize].copy_from_slice(value);

@@ -17,7 +17,11 @@ fn model_read(form: Form, bytes: &[u8], offset: u64) -> i64 {
     };
     let raw = (0..u64::from(form.bits)).fold(0, |raw, index| raw << 1 | bit(offset + index));
     let negative = form.signed && raw >> (form.bits - 1) & 1 == 1;
-    let filling = if negative && form.bits < 64 { u64::MAX << form.bits } else { 0 };
+    let filling = if negative && form.bits < 64 {
+        u64::MAX << form.bits
+    } else {
+        0
+    };
     (raw | filling) as i64
 }
 
@@ -57,7 +61,11 @@ fn reading_and_writing_agree_with_the_model() {
         let is_signed = random.bool();
         let form = Form::new(is_signed, random.i64(1..=if is_signed { 64 } else { 63 })).unwrap();
         let offset = random.u64(0..200);
-        assert_eq!(form.read(&bytes, offset), model_read(form, &bytes, offset), "{form:?} at {offset} of {bytes:?}");
+        assert_eq!(
+            form.read(&bytes, offset),
+            model_read(form, &bytes, offset),
+            "{form:?} at {offset} of {bytes:?}"
+        );
         let number = random.i64(..);
         let mut wanted = bytes.clone();
         model_write(form, &mut wanted, offset, number);
@@ -94,9 +102,21 @@ fn results_that_do_not_fit_wrap_saturate_or_fail() {
         (signed(64), i64::MAX, i64::MAX, -2, i64::MAX),
     ];
     for (form, value, increment, wrapped, saturated) in overflows {
-        assert_eq!(form.add(value, increment, Wrap), Some(wrapped), "{form:?} {value} + {increment}");
-        assert_eq!(form.add(value, increment, Saturate), Some(saturated), "{form:?} {value} + {increment}");
-        assert_eq!(form.add(value, increment, Fail), None, "{form:?} {value} + {increment}");
+        assert_eq!(
+            form.add(value, increment, Wrap),
+            Some(wrapped),
+            "{form:?} {value} + {increment}"
+        );
+        assert_eq!(
+            form.add(value, increment, Saturate),
+            Some(saturated),
+            "{form:?} {value} + {increment}"
+        );
+        assert_eq!(
+            form.add(value, increment, Fail),
+            None,
+            "{form:?} {value} + {increment}"
+        );
     }
     for overflow in [Wrap, Saturate, Fail] {
         assert_eq!(unsigned(8).add(254, 1, overflow), Some(255));
@@ -122,7 +142,11 @@ fn values_that_are_set_overflow_as_in_valkey() {
     ];
     for (form, value, wrapped, saturated) in overflows {
         assert_eq!(form.assign(value, Wrap), Some(wrapped), "{form:?} {value}");
-        assert_eq!(form.assign(value, Saturate), Some(saturated), "{form:?} {value}");
+        assert_eq!(
+            form.assign(value, Saturate),
+            Some(saturated),
+            "{form:?} {value}"
+        );
         assert_eq!(form.assign(value, Fail), None, "{form:?} {value}");
     }
     assert_eq!(signed(64).assign(i64::MIN, Saturate), Some(i64::MIN));

@@ -13,7 +13,9 @@ fn sample(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes: Vec<u8> = match random.u32(0..4) {
         0 => vec![0; length],
         1 => vec![0xff; length],
-        _ => std::iter::repeat_with(|| random.u8(..)).take(length).collect(),
+        _ => std::iter::repeat_with(|| random.u8(..))
+            .take(length)
+            .collect(),
     };
     for _ in 0..random.usize(0..3) {
         if let Some(byte) = random.choice(&mut bytes) {
@@ -24,7 +26,9 @@ fn sample(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 fn bits_of(bytes: &[u8]) -> impl Iterator<Item = bool> + '_ {
-    bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> (7 - bit) & 1 == 1))
+    bytes
+        .iter()
+        .flat_map(|byte| (0..8).map(move |bit| byte >> (7 - bit) & 1 == 1))
 }
 
 fn with_random_samples(check: impl Fn(&mut fastrand::Rng, &[u8])) {
@@ -50,14 +54,25 @@ fn single_bits_are_numbered_from_the_most_significant_one() {
 #[test]
 fn counting_agrees_with_the_model() {
     with_random_samples(|random, bytes| {
-        assert_eq!(count_ones(bytes), bits_of(bytes).filter(|bit| *bit).count() as u64);
+        assert_eq!(
+            count_ones(bytes),
+            bits_of(bytes).filter(|bit| *bit).count() as u64
+        );
         if bytes.is_empty() {
             return;
         }
         let last = random.u64(0..bytes.len() as u64 * 8);
         let first = random.u64(0..=last);
-        let wanted = bits_of(bytes).take(last as usize + 1).skip(first as usize).filter(|bit| *bit).count();
-        assert_eq!(count_ones_between(bytes, first, last), wanted as u64, "{first}..={last}");
+        let wanted = bits_of(bytes)
+            .take(last as usize + 1)
+            .skip(first as usize)
+            .filter(|bit| *bit)
+            .count();
+        assert_eq!(
+            count_ones_between(bytes, first, last),
+            wanted as u64,
+            "{first}..={last}"
+        );
     });
 }
 
@@ -87,7 +102,11 @@ fn finding_agrees_with_the_model() {
                 .skip(first as usize)
                 .position(|other| other == bit)
                 .map(|at| at as u64 + first);
-            assert_eq!(find_bit_between(bytes, bit, first, last), wanted, "{bit} in {first}..={last}");
+            assert_eq!(
+                find_bit_between(bytes, bit, first, last),
+                wanted,
+                "{bit} in {first}..={last}"
+            );
         }
     });
 }
@@ -101,7 +120,13 @@ fn combining_agrees_with_the_model() {
         let length = sources.iter().map(|source| source.len()).max().unwrap();
         let at = |source: &[u8], index: usize| source.get(index).copied().unwrap_or(0);
         let model = |fold: fn(u8, u8) -> u8| -> Vec<u8> {
-            let byte = |index| sources[1..].iter().fold(at(sources[0], index), |sum, source| fold(sum, at(source, index)));
+            let byte = |index| {
+                sources[1..]
+                    .iter()
+                    .fold(at(sources[0], index), |sum, source| {
+                        fold(sum, at(source, index))
+                    })
+            };
             (0..length).map(byte).collect()
         };
         assert!(combine(Operation::And, &sources) == model(|one, other| one & other));
