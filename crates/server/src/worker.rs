@@ -441,6 +441,12 @@ impl Worker {
             commands: crate::commands::registry(),
         };
         let rest = planner.plan(token, connection, &mut self.plans);
+        if connection.in_batch
+            && connection.output.bytes.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            connection.output.bytes = buffer;
+        }
         connection.has_more = rest == Rest::More;
         connection.wanted = match rest {
             Rest::Partial(wanted) => wanted,

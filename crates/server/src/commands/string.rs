@@ -345,6 +345,11 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
         }
         return;
     }
+    put(key, value, expiry);
+}
+
+/// Sets a key to what a client sent.
+fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry) {
     key.set(stored(value), expiry);
     if let Expiry::At(_) = expiry {
         key.note(Event::string("set"));
@@ -736,11 +741,11 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
     for index in 0..pairs {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(3 + index * 2);
-        store(ctx.keys.write(index), value, expiry, now_ms);
+        // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
+        put(ctx.keys.write(index), value, expiry);
     }
     ctx.reply.integer(1);
     Ok(())

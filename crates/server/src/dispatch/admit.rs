@@ -73,6 +73,11 @@ pub fn is_http(args: Args<'_>) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
+/// What an error shows of a word: it ends at the first zero byte, as in Valkey.
+fn shown(word: &[u8], at_most: usize) -> impl Iterator<Item = &u8> {
+    word.iter().take_while(|byte| **byte != 0).take(at_most)
+}
+
 /// The error of a request that names no command, or names one with a wrong number of arguments.
 pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
     match commands.lookup(&args) {
@@ -84,7 +89,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownSubcommand { parent } => {
             let mut text = b"ERR unknown subcommand '".to_vec();
-            text.extend(args.at(1).iter().take(128));
+            text.extend(shown(args.at(1), 128));
             text.extend_from_slice(b"'. Try ");
             text.extend_from_slice(parent.full_name.to_uppercase().as_bytes());
             text.extend_from_slice(b" HELP.");
@@ -92,19 +97,19 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownCommand => {
             let mut text = b"ERR unknown command '".to_vec();
-            text.extend(args.at(0).iter().take(128));
+            text.extend(shown(args.at(0), 128));
             text.extend_from_slice(b"', with args beginning with: ");
-            let mut shown: Vec<u8> = Vec::new();
+            let mut words: Vec<u8> = Vec::new();
             for index in 1..args.len() {
-                if shown.len() >= 128 {
+                if words.len() >= 128 {
                     break;
                 }
-                let room = 128 - shown.len();
-                shown.push(b'\'');
-                shown.extend(args.at(index).iter().take(room));
-                shown.extend_from_slice(b"' ");
+                let room = 128 - words.len();
+                words.push(b'\'');
+                words.extend(shown(args.at(index), room));
+                words.extend_from_slice(b"' ");
             }
-            text.extend_from_slice(&shown);
+            text.extend_from_slice(&words);
             CommandError::bytes(text)
         }
     }

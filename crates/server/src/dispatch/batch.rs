@@ -26,7 +26,6 @@ pub trait Connections {
 
 /// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
 pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn Connections) {
-    thread.ticks = thread.timer.raw();
     let mut next = 0;
     while next < plans.list.len() {
         next = run_until_exclusive(thread, seat, plans, connections, next);
@@ -53,6 +52,8 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     let pass = seat.enter();
+    // Waiting at the gate is no command's time.
+    thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
     let mut prefetcher = Prefetcher::default();
     let depth = thread.tunables.prefetch_depth;
@@ -120,6 +121,7 @@ fn run_one_exclusive(
     };
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     let mut all = seat.exclusive();
+    thread.ticks = thread.timer.raw();
     let outcome = run_exclusive(thread, &mut all, &request, keys, connection);
     drop(all);
     if let Some(after) = settle(plan, connection, outcome) {

@@ -294,7 +294,7 @@ fn run<'p>(
         }
         After::Background(work) => {
             thread.ticks = thread.timer.raw();
-            let work = record::counted(command, &thread.tunables, args, client, request_bytes, work);
+            let work = record::counted(command, args, client, request_bytes, work);
             return Outcome::After(After::Background(work));
         }
         other => other,

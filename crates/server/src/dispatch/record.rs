@@ -43,14 +43,6 @@ impl Thresholds {
         }
     }
 
-    /// Whether none of them can be exceeded.
-    fn are_off(&self) -> bool {
-        self.slow_ns == u64::MAX
-            && self.spike_ns == u64::MAX
-            && self.request_bytes == usize::MAX
-            && self.reply_bytes == usize::MAX
-    }
-
     #[inline]
     fn exceeded_by(&self, ending: &Ending) -> bool {
         ending.nanoseconds >= self.slow_ns.min(self.spike_ns)
@@ -142,7 +134,7 @@ pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -
 /// Whether an argument must not be shown to others.
 pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
     let word = |back: usize, word: &str| {
-        index >= back + 1 && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
+        index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
     };
     match full_name {
         "auth" => index >= 1,
@@ -162,26 +154,22 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
 /// Makes background work of a command count as the command: its time, its error, its place in the logs.
 pub fn counted(
     command: &'static Command<Binding>,
-    tunables: &Tunables,
     args: Args<'_>,
     client: &Client,
     request_bytes: usize,
     work: BackgroundReply,
 ) -> BackgroundReply {
-    let thresholds = Thresholds::of(tunables);
-    let tracked = tunables.latency_tracking;
-    let subject = match thresholds.are_off() {
-        true => Subject::default(),
-        false => subject_of(command, args, client),
-    };
+    let subject = subject_of(command, args, client);
     Box::new(move |server, seat| {
         let start = Instant::now();
         let bytes = work(server, seat);
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
+        // Read now: a CONFIG SET of a threshold is measured by the new one.
+        let tunables = Tunables::read(&server.config);
         server.metrics.executed(row, command.id as usize, nanoseconds, failed);
-        if tracked {
+        if tunables.latency_tracking {
             server.metrics.latency(row, command.id as usize, nanoseconds);
         }
         if failed {
@@ -194,7 +182,7 @@ pub fn counted(
             request_bytes,
             reply_bytes: bytes.len(),
         };
-        remember(server, command, thresholds, &ending, || subject);
+        remember(server, command, Thresholds::of(&tunables), &ending, || subject);
         bytes
     })
 }

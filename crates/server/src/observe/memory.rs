@@ -17,8 +17,6 @@ pub struct Figures {
     pub active: u64,
     /// Mapped and in memory.
     pub resident: u64,
-    /// Kept back from the operating system.
-    pub retained: u64,
 }
 
 /// All figures at once.
@@ -28,7 +26,6 @@ pub fn figures() -> Option<Figures> {
         allocated: stats::allocated::read().ok()? as u64,
         active: stats::active::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
-        retained: stats::retained::read().ok()? as u64,
     })
 }
 

@@ -37,8 +37,6 @@ pub enum Counter {
     QueryBufferDisconnections,
     /// `client_output_buffer_limit_disconnections`
     OutputBufferDisconnections,
-    /// `lazyfreed_objects`
-    LazyFreed,
     /// Batches that ran.
     Batches,
     /// `io_threaded_total_prefetch_batches`

@@ -43,6 +43,12 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn slow_get(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() > 3 {
+        let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
+        text.extend(ctx.arg(1).iter().take(128));
+        text.extend_from_slice(b"'. Try SLOWLOG HELP.");
+        return Err(CommandError::bytes(text));
+    }
     let count = if ctx.argc() > 2 { wanted(ctx)? } else { SHOWN };
     reply_entries(ctx, Kind::Slow, count)
 }

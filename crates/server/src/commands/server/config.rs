@@ -30,9 +30,7 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Parameters change one command at a time, and to act on them may mean to open ports and files: not on a worker.
 fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.argc().is_multiple_of(2) {
-        return Err(CommandError::constant(
-            "ERR wrong number of arguments for 'config|set' command",
-        ));
+        return Err(CommandError::SYNTAX);
     }
     let words: Vec<Vec<u8>> = ctx.args.iter().skip(2).map(<[u8]>::to_vec).collect();
     let permissions = Permissions {

@@ -105,6 +105,10 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
 }
 
+/// The double that DEBUG PROTOCOL shows, in as many digits as clients' tests expect.
+#[expect(clippy::approx_constant, reason = "the value is that of Valkey, not the circle's")]
+const PROTOCOL_DOUBLE: f64 = 3.141;
+
 /// The error of a subcommand that does not exist with these arguments.
 fn unknown(ctx: &Context<'_, '_>) -> CommandError {
     let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
@@ -147,7 +151,7 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.args.at(2).to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
-        b"double" => reply.double(3.141),
+        b"double" => reply.double(PROTOCOL_DOUBLE),
         b"null" => reply.null(),
         b"array" => {
             reply.array(3);
@@ -178,10 +182,11 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
             if !resp3 {
                 return Err(CommandError::constant("ERR RESP2 is not supported by this command"));
             }
+            // Messages come behind the reply of the command that caused them.
+            reply.bulk(b"Some real reply following the push reply");
             reply.push(2);
             reply.bulk(b"server-cpu-usage");
             reply.integer(42);
-            reply.bulk(b"Some real reply following the push reply");
         }
         b"true" => reply.boolean(true),
         b"false" => reply.boolean(false),
@@ -361,7 +366,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     ctx.in_background(move |_, _| {
         for _ in 0..ROUNDS {
-            let mut random = || -> Vec<u8> {
+            let random = || -> Vec<u8> {
                 let length = fastrand::usize(..LENGTH);
                 std::iter::repeat_with(|| fastrand::u8(..128)).take(length).collect()
             };

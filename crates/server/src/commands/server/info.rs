@@ -15,24 +15,53 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info))];
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
-    let server = ctx.server.clone();
     let ttls_ms = match wanted.contains(&Section::Keyspace) {
         true => mean_ttls_ms(ctx),
         false => Vec::new(),
     };
+    // Now, and not when the answers are in: a command's own figures leave it out.
+    let texts: Vec<Text> = wanted
+        .iter()
+        .map(|section| match section {
+            Section::Clients | Section::Memory => Text::Asked(*section),
+            _ => Text::Ready(sections::render(ctx.server, *section, &ttls_ms)),
+        })
+        .collect();
+    if texts.iter().all(|text| matches!(text, Text::Ready(_))) {
+        let text = join(ctx.server, &texts, &ClientFigures::default());
+        ctx.reply.verbatim("txt", &text);
+        return Ok(());
+    }
+    let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    let render = move |server: &Server, clients: ClientFigures| {
-        let text = sections::render(server, &wanted, &clients, &ttls_ms);
-        reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
-    };
     ctx.after = After::Ask(Box::new(move |asker| Question {
         ask: Box::new(|clients| figures(clients)),
-        combine: Box::new(move |parts| render(&server, total(&parts))),
+        combine: Box::new(move |parts| {
+            let text = join(&server, &texts, &total(&parts));
+            reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
+        }),
         parts: Default::default(),
         missing: Default::default(),
         asker,
     }));
     Ok(())
+}
+
+/// The text of a section, or what needs the workers' answers first.
+enum Text {
+    Ready(Vec<u8>),
+    Asked(Section),
+}
+
+fn join(server: &Server, texts: &[Text], clients: &ClientFigures) -> Vec<u8> {
+    let texts: Vec<Vec<u8>> = texts
+        .iter()
+        .map(|text| match text {
+            Text::Ready(text) => text.clone(),
+            Text::Asked(section) => sections::render_asked(server, *section, clients),
+        })
+        .collect();
+    texts.join(&b"\r\n"[..])
 }
 
 /// The sections that the words name, in the order in which they are shown.

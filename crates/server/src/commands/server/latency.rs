@@ -146,6 +146,7 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
         text.push_str(&line);
         text.push('\n');
     }
+    text.push_str(&" ".repeat(shown.len()));
     text.push('\n');
     let ages: Vec<String> = shown.iter().map(|sample| age(now_s.saturating_sub(sample.unix_s))).collect();
     for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {

@@ -79,10 +79,8 @@ fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
                 let Some(lease) = pass.read_spinning(slot) else {
                     break;
                 };
-                for db in 0..lease.databases() {
-                    if let Some(table) = lease.table(db) {
-                        bytes[db] += table.memory_bytes() as u64;
-                    }
+                for (db, sum) in bytes.iter_mut().enumerate().take(lease.databases()) {
+                    *sum += lease.table(db).map_or(0, |table| table.memory_bytes() as u64);
                 }
             }
             slot += 1;
@@ -275,7 +273,6 @@ mod tests {
             allocated: 100 << 20,
             active: 101 << 20,
             resident: 102 << 20,
-            retained: 0,
         };
         figures.resident_bytes = 103 << 20;
         figures.peak_bytes = 100 << 20;

@@ -46,6 +46,8 @@ pub enum Section {
     LatencyStats,
     /// Cluster mode.
     Cluster,
+    /// The cluster's state; empty outside cluster mode.
+    ClusterInfo,
     /// Engines that run scripts.
     ScriptingEngines,
     /// What only Weft has: workers and how they share the work.
@@ -70,6 +72,7 @@ impl Section {
         Section::ErrorStats,
         Section::LatencyStats,
         Section::Cluster,
+        Section::ClusterInfo,
         Section::ScriptingEngines,
         Section::Weft,
         Section::Keyspace,
@@ -106,6 +109,7 @@ impl Section {
             Section::ErrorStats => "errorstats",
             Section::LatencyStats => "latencystats",
             Section::Cluster => "cluster",
+            Section::ClusterInfo => "cluster_info",
             Section::ScriptingEngines => "scriptingengines",
             Section::Weft => "weft",
             Section::Keyspace => "keyspace",
@@ -127,6 +131,7 @@ impl Section {
             Section::ErrorStats => "Errorstats",
             Section::LatencyStats => "Latencystats",
             Section::Cluster => "Cluster",
+            Section::ClusterInfo => "Cluster Info",
             Section::ScriptingEngines => "Scripting Engines",
             Section::Weft => "Weft",
             Section::Keyspace => "Keyspace",
@@ -148,10 +153,13 @@ pub struct ClientFigures {
 }
 
 /// Lines of `name:value`.
-#[derive(Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
+    fn titled(section: Section) -> Self {
+        Lines(format!("# {}\r\n", section.title()).into_bytes())
+    }
+
     fn put(&mut self, name: &str, value: impl Display) {
         let mut line = String::new();
         // Writing to a string cannot fail.
@@ -179,36 +187,39 @@ impl Lines {
     }
 }
 
-/// The text of the sections. `ttls_ms` are estimated mean times to live by database.
-pub fn render(server: &Server, wanted: &[Section], clients: &ClientFigures, ttls_ms: &[u64]) -> Vec<u8> {
-    let mut lines = Lines::default();
-    for (index, section) in wanted.iter().enumerate() {
-        if index > 0 {
-            lines.0.extend_from_slice(b"\r\n");
-        }
-        lines.0.extend_from_slice(format!("# {}\r\n", section.title()).as_bytes());
-        match section {
-            Section::Server => server_lines(server, &mut lines),
-            Section::Tls => tls_lines(&mut lines),
-            Section::Clients => client_lines(server, clients, &mut lines),
-            Section::Memory => memory_lines(server, clients, &mut lines),
-            Section::Persistence => persistence_lines(server, &mut lines),
-            Section::Stats => stats_lines(server, &mut lines),
-            Section::Replication => replication_lines(server, &mut lines),
-            Section::Cpu => cpu_lines(server, &mut lines),
-            Section::Modules => {}
-            Section::CommandStats => command_lines(server, &mut lines),
-            Section::ErrorStats => error_lines(server, &mut lines),
-            Section::LatencyStats => latency_lines(server, &mut lines),
-            Section::Cluster => lines.put("cluster_enabled", 0),
-            Section::ScriptingEngines => lines.zeroes(&[
-                "engines_count",
-                "engines_total_used_memory",
-                "engines_total_memory_overhead",
-            ]),
-            Section::Weft => weft_lines(server, &mut lines),
-            Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
-        }
+/// The text of a section. `ttls_ms` are estimated mean times to live by database.
+pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
+    let mut lines = Lines::titled(section);
+    match section {
+        Section::Server => server_lines(server, &mut lines),
+        Section::Tls => tls_lines(&mut lines),
+        Section::Clients | Section::Memory => return render_asked(server, section, &ClientFigures::default()),
+        Section::Persistence => persistence_lines(server, &mut lines),
+        Section::Stats => stats_lines(server, &mut lines),
+        Section::Replication => replication_lines(server, &mut lines),
+        Section::Cpu => cpu_lines(server, &mut lines),
+        Section::Modules | Section::ClusterInfo => {}
+        Section::CommandStats => command_lines(server, &mut lines),
+        Section::ErrorStats => error_lines(server, &mut lines),
+        Section::LatencyStats => latency_lines(server, &mut lines),
+        Section::Cluster => lines.put("cluster_enabled", 0),
+        Section::ScriptingEngines => lines.zeroes(&[
+            "engines_count",
+            "engines_total_used_memory",
+            "engines_total_memory_overhead",
+        ]),
+        Section::Weft => weft_lines(server, &mut lines),
+        Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
+    }
+    lines.0
+}
+
+/// The text of a section that needs what only the workers know.
+pub fn render_asked(server: &Server, section: Section, clients: &ClientFigures) -> Vec<u8> {
+    let mut lines = Lines::titled(section);
+    match section {
+        Section::Clients => client_lines(server, clients, &mut lines),
+        _ => memory_lines(server, clients, &mut lines),
     }
     lines.0
 }

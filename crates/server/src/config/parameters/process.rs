@@ -53,7 +53,7 @@ super::table! {
         Live, "Options of the shutdown that SIGINT starts.";
     SHUTDOWN_ON_SIGTERM "shutdown-on-sigterm" = choice(SHUTDOWN_OPTIONS, "default").conflicting(SAVE_AND_NOSAVE).multi_arg(),
         Live, "Options of the shutdown that SIGTERM starts.";
-    DISABLE_THP "disable-thp" = boolean(true).immutable(),
+    DISABLE_THP "disable-thp" = boolean(false).immutable(),
         Live, "Switch transparent huge pages off for this process.";
     OOM_SCORE_ADJ "oom-score-adj" = choice(OOM_SCORE_ADJUST, "no"),
         Live, "Adjust how likely the kernel kills this process when memory runs out.";

@@ -15,7 +15,7 @@ fn a_graph_shows_heights_and_ages() {
     let text = draw(name, &series, 220);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "command - high 24 ms, low 2 ms (all time high 24 ms)");
-    assert_eq!(&lines[2..], [" # ", " | ", " |#", "_||", "", "211", "mms"]);
+    assert_eq!(&lines[2..], [" # ", " | ", " |#", "_||", "   ", "211", "mms"]);
 }
 
 #[test]
