@@ -287,7 +287,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
     let now_ms = ctx.now_ms;
-    let mut key = ctx.keys.write(0);
+    let key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
         let before = match key.entry() {
@@ -495,15 +495,6 @@ pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)
     let resolve = |index: i64| if index < 0 { (length + index).max(0) } else { index };
     let (start, end) = (resolve(start), resolve(end).min(length - 1));
     (length > 0 && start <= end).then_some((start as usize, end as usize))
-}
-
-/// Refuses strings beyond `proto-max-bulk-len`.
-pub fn check_length(ctx: &Context<'_, '_>, length: u64, added: u64) -> CommandResult {
-    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
-    match length.checked_add(added) {
-        Some(total) if total <= limit => Ok(()),
-        _ => Err(CommandError::STRING_TOO_LONG),
-    }
 }
 
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
