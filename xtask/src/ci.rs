@@ -63,13 +63,7 @@ fn run(steps: &[&Step]) -> Result<(), String> {
     let start = Instant::now();
     let (mut passed, mut skipped) = (0, 0);
     for (index, step) in steps.iter().enumerate() {
-        println!(
-            "\n=== [{}/{}] {}: {}",
-            index + 1,
-            steps.len(),
-            step.name,
-            step.about
-        );
+        println!("\n=== [{}/{}] {}: {}", index + 1, steps.len(), step.name, step.about);
         let step_start = Instant::now();
         let outcome = (step.run)();
         let seconds = step_start.elapsed().as_secs_f64();
@@ -104,14 +98,7 @@ fn format() -> Result<Outcome, String> {
 }
 
 fn clippy() -> Result<Outcome, String> {
-    cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ])
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
 fn stress() -> Result<Outcome, String> {
@@ -127,8 +114,7 @@ fn test() -> Result<Outcome, String> {
 }
 
 fn loom() -> Result<Outcome, String> {
-    let mut command =
-        workspace::command("cargo", &["test", "-p", "weft-sync", "--release", "--lib"]);
+    let mut command = workspace::command("cargo", &["test", "-p", "weft-sync", "--release", "--lib"]);
     command
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", "target/loom")

@@ -62,11 +62,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
     if failures.is_empty() {
         Ok(())
     } else {
-        Err(format!(
-            "failed: {}\n{}",
-            failures.join(", "),
-            server.log_tail()
-        ))
+        Err(format!("failed: {}\n{}", failures.join(", "), server.log_tail()))
     }
 }
 
@@ -162,13 +158,7 @@ fn node(port: &str) -> Result<Outcome, String> {
     }
     let project = project("node")?;
     if !project.join("node_modules/ioredis").exists() {
-        let options = [
-            "install",
-            "--no-package-lock",
-            "--no-audit",
-            "--no-fund",
-            "--silent",
-        ];
+        let options = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"];
         workspace::run(workspace::command("npm", &options).current_dir(&project))?;
     }
     workspace::run(workspace::command("node", &["smoke.js", port]).current_dir(&project))?;

@@ -21,15 +21,7 @@ use case::CaseFile;
 use exceptions::Exceptions;
 use pair::{Binaries, Servers};
 
-const VALUED: &[&str] = &[
-    "weft",
-    "weft-args",
-    "valkey",
-    "filter",
-    "seed",
-    "seconds",
-    "show",
-];
+const VALUED: &[&str] = &["weft", "weft-args", "valkey", "filter", "seed", "seconds", "show"];
 const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
 const DEFAULT_SECONDS: u64 = 20;
 const DEFAULT_SHOWN: usize = 20;
@@ -90,10 +82,7 @@ fn weft_path(options: &Options) -> Result<PathBuf, String> {
         return Ok(PathBuf::from(path));
     }
     let builds = ["release", "debug"].map(|profile| {
-        let path = workspace::root()
-            .join("target")
-            .join(profile)
-            .join("weft-server");
+        let path = workspace::root().join("target").join(profile).join("weft-server");
         let built = fs::metadata(&path).and_then(|data| data.modified()).ok();
         (built, path)
     });
@@ -119,10 +108,7 @@ fn run_plan(plan: &Plan) -> Result<Tally, String> {
     }
     if plan.seconds > 0 {
         let duration = Duration::from_secs(plan.seconds);
-        println!(
-            "generated sequences for {} s, seed {}",
-            plan.seconds, plan.seed
-        );
+        println!("generated sequences for {} s, seed {}", plan.seconds, plan.seed);
         let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter)?;
         tally.generated = outcome.commands;
         tally.sequence = outcome.found;
@@ -139,9 +125,7 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         println!("{found}");
     }
     for line in &tally.stale_exceptions {
-        println!(
-            "tests/diff/exceptions.txt:{line}: nothing differs there any more; remove the line"
-        );
+        println!("tests/diff/exceptions.txt:{line}: nothing differs there any more; remove the line");
     }
     let failed = tally.differing_sections + tally.stale_exceptions.len();
     if failed == 0 && tally.sequence.is_none() {
@@ -172,10 +156,7 @@ fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
         if runs > 0 {
             let failed = tally.differing_sections - before.1;
             let seconds = start.elapsed().as_secs_f64();
-            println!(
-                "{:28} {runs:4} runs {failed:4} differ {seconds:6.1} s",
-                file.name
-            );
+            println!("{:28} {runs:4} runs {failed:4} differ {seconds:6.1} s", file.name);
         }
     }
     if plan.filter.is_empty() {
@@ -185,13 +166,8 @@ fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
 }
 
 /// The sections that the filter lets through, with each of their protocols.
-fn chosen<'a>(
-    plan: &'a Plan,
-    file: &'a CaseFile,
-) -> impl Iterator<Item = (&'a case::Section, u8)> + 'a {
-    let wanted = |section: &&case::Section| {
-        format!("{} {}", file.name, section.title).contains(plan.filter.as_str())
-    };
+fn chosen<'a>(plan: &'a Plan, file: &'a CaseFile) -> impl Iterator<Item = (&'a case::Section, u8)> + 'a {
+    let wanted = |section: &&case::Section| format!("{} {}", file.name, section.title).contains(plan.filter.as_str());
     file.sections.iter().filter(wanted).flat_map(|section| {
         let protocols = section.protocols.iter();
         protocols.map(move |protocol| (section, *protocol))
@@ -209,9 +185,9 @@ fn run_file(
         let place = format!("{}: {} (RESP{protocol})", file.name, section.title);
         let mut report = run::section(servers, section, protocol, plan.trace)
             .map_err(|why| format!("{place}: {why}{}", servers.ended()))?;
-        report.differences.retain(|difference| {
-            !exceptions.accept(&file.name, &section.title, &difference.command)
-        });
+        report
+            .differences
+            .retain(|difference| !exceptions.accept(&file.name, &section.title, &difference.command));
         tally.sections += 1;
         tally.compared += report.compared;
         tally.differences += report.differences.len();
@@ -220,14 +196,8 @@ fn run_file(
         };
         tally.differing_sections += 1;
         if tally.differing_sections <= plan.show {
-            println!(
-                "{place}: {} differences, the first:",
-                report.differences.len()
-            );
-            println!(
-                "  tests/diff/{}:{}: {}",
-                file.name, first.line, first.command
-            );
+            println!("{place}: {} differences, the first:", report.differences.len());
+            println!("  tests/diff/{}:{}: {}", file.name, first.line, first.command);
             println!("    weft:   {}\n    valkey: {}", first.weft, first.valkey);
         }
     }
@@ -236,17 +206,12 @@ fn run_file(
 
 fn case_files() -> Result<Vec<CaseFile>, String> {
     let directory = workspace::root().join("tests/diff");
-    let entries =
-        fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "case")
-    });
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "case"));
     paths.sort();
     let read = |path: &PathBuf| {
-        let text =
-            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         case::parse(&name, &text)
     };
@@ -270,12 +235,7 @@ mod tests {
         for file in files {
             assert!(!file.sections.is_empty(), "{}", file.name);
             for section in file.sections {
-                assert!(
-                    !section.steps.is_empty(),
-                    "{}: {}",
-                    file.name,
-                    section.title
-                );
+                assert!(!section.steps.is_empty(), "{}: {}", file.name, section.title);
             }
         }
     }

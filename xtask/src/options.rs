@@ -21,9 +21,7 @@ impl Options {
             if flags.contains(&name) {
                 values.insert(name.to_string(), String::new());
             } else if valued.contains(&name) {
-                let value = words
-                    .next()
-                    .ok_or_else(|| format!("--{name} needs a value"))?;
+                let value = words.next().ok_or_else(|| format!("--{name} needs a value"))?;
                 values.insert(name.to_string(), value.clone());
             } else {
                 return Err(format!("unknown option --{name}"));
@@ -46,9 +44,7 @@ impl Options {
     pub fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         match self.text(name) {
             None => Ok(default),
-            Some(text) => text
-                .parse()
-                .map_err(|_| format!("--{name}: '{text}' is not a number")),
+            Some(text) => text.parse().map_err(|_| format!("--{name}: '{text}' is not a number")),
         }
     }
 

@@ -25,8 +25,7 @@ pub fn ensure() -> Result<Oracle, String> {
     let environment = workspace::root().join(".venv");
     let python = environment.join("bin/python");
     let pins_path = workspace::root().join("tests/clients/python/requirements.txt");
-    let pins = fs::read_to_string(&pins_path)
-        .map_err(|error| format!("{}: {error}", pins_path.display()))?;
+    let pins = fs::read_to_string(&pins_path).map_err(|error| format!("{}: {error}", pins_path.display()))?;
     let stamp = environment.join("installed-requirements.txt");
     if fs::read_to_string(&stamp).ok().as_deref() != Some(pins.as_str()) {
         install(&environment, &python, &pins_path)?;
@@ -41,14 +40,7 @@ fn install(environment: &Path, python: &Path, pins: &Path) -> Result<(), String>
     if !python.exists() {
         workspace::run(workspace::command("python3", &["-m", "venv"]).arg(environment))?;
     }
-    let options = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-r",
-    ];
+    let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     workspace::run(workspace::command(python, &options).arg(pins))
 }
 

@@ -97,9 +97,7 @@ fn answers(address: SocketAddr) -> bool {
         return false;
     };
     let mut reply = [0u8; 1];
-    stream
-        .set_read_timeout(Some(Duration::from_secs(2)))
-        .is_ok()
+    stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
         && stream.write_all(b"PING\r\n").is_ok()
         && stream.read_exact(&mut reply).is_ok()
         && matches!(reply[0], b'+' | b'-')

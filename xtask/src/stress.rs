@@ -133,7 +133,10 @@ fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(),
     }
     let failures = run.failures.lock().map_err(|error| error.to_string())?;
     let commands = run.commands.load(Ordering::Relaxed);
-    println!("{workers} workers, {connections} connections, {commands} commands in {} s", duration.as_secs());
+    println!(
+        "{workers} workers, {connections} connections, {commands} commands in {} s",
+        duration.as_secs()
+    );
     match failures.as_slice() {
         [] => Ok(()),
         stories => Err(format!("{}\nserver log:\n{}", stories.join("\n"), server.log_tail())),

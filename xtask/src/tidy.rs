@@ -79,8 +79,8 @@ pub fn check(documents: &[Document]) -> Vec<Finding> {
 fn read_documents() -> Result<Vec<Document>, String> {
     let mut documents = Vec::new();
     for path in workspace::files()? {
-        let bytes = std::fs::read(workspace::root().join(&path))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes =
+            std::fs::read(workspace::root().join(&path)).map_err(|error| format!("{}: {error}", path.display()))?;
         if let Ok(text) = String::from_utf8(bytes) {
             documents.push(Document {
                 path: slashed(&path),

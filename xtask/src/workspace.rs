@@ -43,18 +43,9 @@ pub fn works(program: &str, arguments: &[&str]) -> bool {
 
 /// Every file git tracks, or would track if it were added, relative to the root.
 pub fn files() -> Result<Vec<PathBuf>, String> {
-    let output = command(
-        "git",
-        &[
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "-z",
-        ],
-    )
-    .output()
-    .map_err(|error| format!("cannot run git: {error}"))?;
+    let output = command("git", &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
     if !output.status.success() {
         return Err("git ls-files failed".to_string());
     }

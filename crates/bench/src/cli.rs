@@ -47,12 +47,7 @@ const RUN_FLAGS: &[Flag] = &[
         "a command with placeholders instead of a named load",
     ),
     flag("--expect", "KIND", "", "the kind of reply of --command"),
-    flag(
-        "--expire",
-        "SECONDS",
-        "",
-        "expiry that {expire} sets on written keys",
-    ),
+    flag("--expire", "SECONDS", "", "expiry that {expire} sets on written keys"),
     flag(
         "--zipf",
         "EXPONENT",
@@ -61,12 +56,7 @@ const RUN_FLAGS: &[Flag] = &[
     ),
     flag("--connections", "N", "50", "connections over all threads"),
     flag("--threads", "N", "1", "client threads"),
-    flag(
-        "--pipeline",
-        "N",
-        "1",
-        "most requests on their way per connection",
-    ),
+    flag("--pipeline", "N", "1", "most requests on their way per connection"),
     flag(
         "--rate",
         "R",
@@ -75,12 +65,7 @@ const RUN_FLAGS: &[Flag] = &[
     ),
     flag("--seconds", "S", "3", "length of the measured window"),
     flag("--warmup", "S", "0.5", "load before the window"),
-    flag(
-        "--drain",
-        "S",
-        "10",
-        "how long replies are awaited after the window",
-    ),
+    flag("--drain", "S", "10", "how long replies are awaited after the window"),
     flag(
         "--verify-every",
         "N",
@@ -88,12 +73,7 @@ const RUN_FLAGS: &[Flag] = &[
         "compare the full value in every N-th reply",
     ),
     flag("--seed", "N", "1", "seed of all random choices"),
-    flag(
-        "--cores",
-        "LIST",
-        "",
-        "cores for the client threads, such as 1 or 2,3",
-    ),
+    flag("--cores", "LIST", "", "cores for the client threads, such as 1 or 2,3"),
     flag(
         "--pid",
         "PID",
@@ -111,19 +91,9 @@ const FILL_FLAGS: &[Flag] = &[
         load::FILL_STRINGS,
         "the command that creates one key",
     ),
-    flag(
-        "--load",
-        "NAME",
-        "",
-        "create the data that a named load works on",
-    ),
+    flag("--load", "NAME", "", "create the data that a named load works on"),
     flag("--connections", "N", "8", "connections"),
-    flag(
-        "--pipeline",
-        "N",
-        "64",
-        "requests on their way per connection",
-    ),
+    flag("--pipeline", "N", "64", "requests on their way per connection"),
     flag("--cores", "LIST", "", "core for the client"),
 ];
 
@@ -154,12 +124,7 @@ const COMPARE_FLAGS: &[Flag] = &[
         "smoke",
         "which loads (below), or several separated by commas, or all",
     ),
-    flag(
-        "--rounds",
-        "N",
-        "",
-        "interleaved rounds per load instead of the set's",
-    ),
+    flag("--rounds", "N", "", "interleaved rounds per load instead of the set's"),
     flag(
         "--seconds",
         "S",
@@ -167,26 +132,11 @@ const COMPARE_FLAGS: &[Flag] = &[
         "length of each measured window instead of the set's",
     ),
     flag("--warmup", "S", "0.3", "load before each window"),
-    flag(
-        "--keys",
-        "N",
-        "",
-        "size of the key space instead of the set's",
-    ),
+    flag("--keys", "N", "", "size of the key space instead of the set's"),
     flag("--connections", "N", "50", "connections"),
     flag("--server-cores", "LIST", "0", "cores for the servers"),
-    flag(
-        "--client-cores",
-        "LIST",
-        "1",
-        "cores for the client, one thread each",
-    ),
-    flag(
-        "--out-dir",
-        "FOLDER",
-        "results",
-        "where the Markdown and JSON files go",
-    ),
+    flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
+    flag("--out-dir", "FOLDER", "results", "where the Markdown and JSON files go"),
 ];
 
 const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
@@ -246,10 +196,7 @@ fn help_for(name: &str) -> String {
 fn loads() -> String {
     let mut text = String::from("Loads:\n");
     for load in LOADS {
-        text.push_str(&format!(
-            "  {:<14} {:<34} {}\n",
-            load.name, load.command, load.expect
-        ));
+        text.push_str(&format!("  {:<14} {:<34} {}\n", load.name, load.command, load.expect));
     }
     text.push_str(&format!("  {:<14} {MIXED}\n\nPlaceholders:\n", "mixed"));
     for (name, meaning) in template::PLACEHOLDERS {
@@ -265,9 +212,7 @@ fn loads() -> String {
 fn address(given: &Given) -> Result<SocketAddr> {
     let host = given.text("--host").unwrap_or_default();
     let port: u16 = given.number("--port", 1)?;
-    let mut found = (host, port)
-        .to_socket_addrs()
-        .doing(format!("looking up {host}"))?;
+    let mut found = (host, port).to_socket_addrs().doing(format!("looking up {host}"))?;
     found
         .next()
         .ok_or_else(|| Error::Usage(format!("{host} has no address")))
@@ -289,9 +234,7 @@ fn workload(given: &Given) -> Result<Workload> {
     let keys = given.number("--keys", 1)?;
     let order = match given.parsed::<f64>("--zipf")? {
         None => KeyOrder::Uniform { keys },
-        Some(exponent) if exponent > 0.0 && exponent < 20.0 => {
-            KeyOrder::Zipf(Zipf::new(keys, exponent))
-        }
+        Some(exponent) if exponent > 0.0 && exponent < 20.0 => KeyOrder::Zipf(Zipf::new(keys, exponent)),
         Some(_) => return Err(Error::Usage("--zipf must be above 0 and below 20".into())),
     };
     let subject = Subject {
@@ -300,11 +243,7 @@ fn workload(given: &Given) -> Result<Workload> {
         expire_s: given.parsed("--expire")?,
         verify_every: given.number("--verify-every", 1)?,
     };
-    match (
-        given.text("--load"),
-        given.text("--mix"),
-        given.text("--command"),
-    ) {
+    match (given.text("--load"), given.text("--mix"), given.text("--command")) {
         (Some(name), None, None) | (None, Some(name), None) => Workload::named(name, &subject),
         (None, None, Some(command)) => {
             let expect = given.text("--expect");
@@ -416,10 +355,7 @@ fn compare_options(given: &Given) -> Result<Options> {
             .map(|_| seconds(given, "--seconds", 0.001))
             .transpose()?,
         warmup: seconds(given, "--warmup", 0.0)?,
-        keys: given
-            .text("--keys")
-            .map(|_| given.number("--keys", 1))
-            .transpose()?,
+        keys: given.text("--keys").map(|_| given.number("--keys", 1)).transpose()?,
         connections: given.number("--connections", 1)?,
         server_cores: given.numbers("--server-cores")?,
         client_cores: given.numbers("--client-cores")?,

@@ -97,15 +97,11 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
         verify_every: 1,
     };
     if filling.ttl_s.is_some() && !filling.command.contains("{expire}") {
-        return Err(Error::Usage(
-            "an expiry needs {expire} in the command".into(),
-        ));
+        return Err(Error::Usage("an expiry needs {expire} in the command".into()));
     }
     let workload = Workload::command(filling.command, "any", &subject)?;
     if workload.keys_per_request() != 1 {
-        return Err(Error::Usage(
-            "a fill command must name one {key} or {id}".into(),
-        ));
+        return Err(Error::Usage("a fill command must name one {key} or {id}".into()));
     }
     let shape = Shape {
         address,
@@ -126,11 +122,7 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
 
 /// Runs all sets and writes the tables, after each set what is there so far.
 pub fn compare(options: &Options) -> Result<()> {
-    for file in [
-        Some(&options.weft),
-        options.valkey.as_ref(),
-        options.preload.as_ref(),
-    ] {
+    for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
         if let Some(path) = file.filter(|path| !path.is_file()) {
             return Err(Error::Usage(format!("there is no file {}", path.display())));
         }
@@ -185,10 +177,7 @@ fn write(options: &Options, report: &Report) -> Result<()> {
     let folder = &options.out_dir;
     fs::create_dir_all(folder).doing(format!("creating {}", folder.display()))?;
     let base = folder.join(format!("compare-{}", names.join("+")));
-    let files = [
-        ("md", report.markdown()),
-        ("json", format!("{:#}\n", report.json())),
-    ];
+    let files = [("md", report.markdown()), ("json", format!("{:#}\n", report.json()))];
     for (extension, text) in files {
         let path = base.with_extension(extension);
         fs::write(&path, text).doing(format!("writing {}", path.display()))?;
@@ -200,17 +189,9 @@ fn write(options: &Options, report: &Report) -> Result<()> {
 fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
     let (program, further, preload) = match side.program {
         Program::Weft => (options.weft.clone(), &options.weft_args, None),
-        Program::Valkey => (
-            options.valkey.clone()?,
-            &options.valkey_args,
-            options.preload.clone(),
-        ),
+        Program::Valkey => (options.valkey.clone()?, &options.valkey_args, options.preload.clone()),
     };
-    let mut arguments: Vec<String> = side
-        .arguments
-        .split_whitespace()
-        .map(str::to_string)
-        .collect();
+    let mut arguments: Vec<String> = side.arguments.split_whitespace().map(str::to_string).collect();
     arguments.extend(further.iter().cloned());
     let cores = if pinned {
         options.server_cores.clone()
@@ -226,13 +207,9 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
 }
 
 fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
-    progress(format_args!(
-        "idle, {}: {} s",
-        idle.side.label, idle.seconds
-    ));
+    progress(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
     let recipe = recipe(options, &idle.side, false);
-    let recipe =
-        recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
+    let recipe = recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
     let server = Server::start(&recipe)?;
     thread::sleep(Duration::from_secs(1));
     let before = CpuSample::of(server.pid())?;
@@ -262,14 +239,10 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn run(&self, report: &mut Report) -> Result<Section> {
-        let taking_part =
-            |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
+        let taking_part = |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
         let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
         let mut section = Section {
-            title: format!(
-                "{}, {} connections",
-                self.comparison.title, self.options.connections
-            ),
+            title: format!("{}, {} connections", self.comparison.title, self.options.connections),
             labels: sides.iter().map(|side| side.label.to_string()).collect(),
             pinned: self.comparison.pinned,
             loads: Vec::new(),
@@ -298,11 +271,7 @@ impl Runner<'_> {
                 let recipe = recipe(self.options, side, self.comparison.pinned);
                 let Some(recipe) = recipe else { continue };
                 let server = Server::start(&recipe)?;
-                report.note_version(
-                    side.label,
-                    recipe.preload.as_deref(),
-                    &mut server.control()?,
-                )?;
+                report.note_version(side.label, recipe.preload.as_deref(), &mut server.control()?)?;
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 servers.push(server);
             }
@@ -403,10 +372,7 @@ impl Runner<'_> {
             pipeline,
             rate: None,
             warmup: self.options.warmup,
-            window: self
-                .options
-                .window
-                .unwrap_or(Duration::from_secs_f64(self.set.seconds)),
+            window: self.options.window.unwrap_or(Duration::from_secs_f64(self.set.seconds)),
             drain: Duration::from_secs(20),
             seed: round + 1,
             protocol: 2,
@@ -460,22 +426,12 @@ fn settled_rss_bytes(pid: u32) -> Result<u64> {
 
 impl Report {
     /// Remembers which version a side runs.
-    fn note_version(
-        &mut self,
-        label: &str,
-        preload: Option<&Path>,
-        control: &mut Control,
-    ) -> Result<()> {
+    fn note_version(&mut self, label: &str, preload: Option<&Path>, control: &mut Control) -> Result<()> {
         if self.versions.iter().any(|(known, _)| known == label) {
             return Ok(());
         }
         let mut parts = Vec::new();
-        for field in [
-            "server_name",
-            "weft_version",
-            "valkey_version",
-            "mem_allocator",
-        ] {
+        for field in ["server_name", "weft_version", "valkey_version", "mem_allocator"] {
             parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
         }
         parts.extend(preload.map(|library| format!("LD_PRELOAD {}", library.display())));

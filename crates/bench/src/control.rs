@@ -47,11 +47,7 @@ impl Control {
         let mut reply = Vec::new();
         let mut chunk = [0; 16 * 1024];
         let broken = |text: &str| Error::Server(format!("{}: {text}", words.join(" ")));
-        while scanner
-            .advance(&reply)
-            .map_err(|error| broken(error.0))?
-            .is_none()
-        {
+        while scanner.advance(&reply).map_err(|error| broken(error.0))?.is_none() {
             match self.stream.read(&mut chunk).doing(doing())? {
                 0 => return Err(broken("the server closed the connection")),
                 count => reply.extend_from_slice(&chunk[..count]),
@@ -74,9 +70,7 @@ impl Control {
     /// The number of keys in the database.
     pub fn key_count(&mut self) -> Result<u64> {
         let reply = self.call(&["DBSIZE"])?;
-        let count = reply
-            .strip_prefix(':')
-            .and_then(|number| number.parse().ok());
+        let count = reply.strip_prefix(':').and_then(|number| number.parse().ok());
         count.ok_or_else(|| Error::Server(format!("DBSIZE answered {reply:?}")))
     }
 

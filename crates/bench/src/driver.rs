@@ -163,12 +163,8 @@ pub struct Connection {
 impl Connection {
     /// Takes a connected stream. The connection sends at most `budget` requests drawn from `seed`.
     pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<Connection> {
-        stream
-            .set_nonblocking(true)
-            .doing("making a connection non-blocking")?;
-        stream
-            .set_nodelay(true)
-            .doing("switching off Nagle's algorithm")?;
+        stream.set_nonblocking(true).doing("making a connection non-blocking")?;
+        stream.set_nodelay(true).doing("switching off Nagle's algorithm")?;
         Ok(Connection {
             stream,
             seed,
@@ -263,12 +259,10 @@ impl<'a> Driver<'a> {
     /// A thread's driver over `connections` (at least one).
     pub fn new(plan: Plan<'a>, connections: Vec<Connection>) -> Result<Driver<'a>> {
         assert!(!connections.is_empty() && plan.pipeline > 0);
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
         for (token, connection) in connections.iter().enumerate() {
             let data = epoll::EventData::new_u64(token as u64);
-            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)
-                .doing("watching a connection")?;
+            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
         }
         Ok(Driver {
             plan,
@@ -311,9 +305,7 @@ impl<'a> Driver<'a> {
                 if flags.contains(epoll::EventFlags::OUT) {
                     self.flush(token)?;
                 }
-                if flags.intersects(
-                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
-                ) {
+                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
                     self.receive(token)?;
                 }
             }
@@ -375,10 +367,7 @@ impl<'a> Driver<'a> {
     fn due_ns(&self, index: u64) -> Option<u64> {
         match self.plan.pace {
             Pace::Closed => None,
-            Pace::Open {
-                interval_ns,
-                offset_ns,
-            } => Some((offset_ns + index as f64 * interval_ns) as u64),
+            Pace::Open { interval_ns, offset_ns } => Some((offset_ns + index as f64 * interval_ns) as u64),
         }
     }
 
@@ -423,9 +412,7 @@ impl<'a> Driver<'a> {
                 touched.push(token);
             }
         }
-        touched
-            .into_iter()
-            .try_for_each(|token| self.send_due(token))
+        touched.into_iter().try_for_each(|token| self.send_due(token))
     }
 
     /// Open loop: sends as many due requests of one connection as its pipeline has room for.
@@ -451,8 +438,7 @@ impl<'a> Driver<'a> {
             let mut interest = epoll::EventFlags::IN;
             interest.set(epoll::EventFlags::OUT, awaits_room);
             let data = epoll::EventData::new_u64(token as u64);
-            epoll::modify(&self.epoll, &connection.stream, data, interest)
-                .doing("changing what is watched")?;
+            epoll::modify(&self.epoll, &connection.stream, data, interest).doing("changing what is watched")?;
         }
         Ok(())
     }
@@ -518,9 +504,7 @@ impl<'a> Driver<'a> {
         let connection = &self.connections[token];
         if in_window {
             let latency_ns = now_ns - connection.batch_ns;
-            self.tally
-                .latencies
-                .saturating_record_n(latency_ns, replies);
+            self.tally.latencies.saturating_record_n(latency_ns, replies);
         }
         if connection.on_their_way() == 0 {
             return self.send_batch(token, now_ns);
@@ -533,19 +517,14 @@ impl<'a> Driver<'a> {
         let window = self.plan.window;
         let due_ns = self.connection_due_ns(token, index).unwrap_or(now_ns);
         if (window.from_ns..window.until_ns).contains(&due_ns) {
-            self.tally
-                .latencies
-                .saturating_record(now_ns.saturating_sub(due_ns));
+            self.tally.latencies.saturating_record(now_ns.saturating_sub(due_ns));
         }
     }
 
     /// Open loop: counts what nobody answered with the time it has waited.
     fn record_unanswered(&mut self, now_ns: u64) {
         for token in 0..self.connections.len() {
-            let (received, due) = (
-                self.connections[token].received,
-                self.connections[token].due,
-            );
+            let (received, due) = (self.connections[token].received, self.connections[token].due);
             self.tally.unanswered += due - received;
             for index in received..due {
                 self.record_from_due(token, index, now_ns);

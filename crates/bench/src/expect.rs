@@ -17,10 +17,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("pong", "+PONG"),
     ("integer", "an integer"),
     ("value", "the value that belongs to the request's key"),
-    (
-        "value-or-nil",
-        "the same, or nil, which is counted as a miss",
-    ),
+    ("value-or-nil", "the same, or nil, which is counted as a miss"),
     ("values:N", "an array of the values of the request's N keys"),
     ("bulk", "any string except nil"),
     (
@@ -74,9 +71,7 @@ impl Expect {
             ("integer", None) => Ok(Expect::Integer),
             ("value", None) => Ok(Expect::Value { or_nil: false }),
             ("value-or-nil", None) => Ok(Expect::Value { or_nil: true }),
-            ("values", Some(count)) => Ok(Expect::Values {
-                count: count as usize,
-            }),
+            ("values", Some(count)) => Ok(Expect::Values { count: count as usize }),
             ("bulk", None) => Ok(Expect::Bulk),
             ("elements", Some(count)) => Ok(Expect::Elements { count }),
             ("any", None) => Ok(Expect::Any),
@@ -152,10 +147,7 @@ impl Checker {
                 match bytes.get(..length) {
                     Some(reply) if self.is_framed(reply) => {
                         *scanner = Scanner::default();
-                        return Ok(Some(Found {
-                            length,
-                            miss: false,
-                        }));
+                        return Ok(Some(Found { length, miss: false }));
                     }
                     // The header fixes the length of one string, but not that of an array.
                     None if !matches!(self.expect, Expect::Values { .. }) => return Ok(None),
@@ -172,9 +164,9 @@ impl Checker {
         match self.expect {
             Expect::Exact(_) => true,
             Expect::Value { .. } => reply.ends_with(b"\r\n"),
-            _ => self.elements(reply).all(|element| {
-                element.starts_with(&self.value_header) && element.ends_with(b"\r\n")
-            }),
+            _ => self
+                .elements(reply)
+                .all(|element| element.starts_with(&self.value_header) && element.ends_with(b"\r\n")),
         }
     }
 
@@ -190,10 +182,7 @@ impl Checker {
         let Some(length) = scanner.advance(bytes).map_err(|error| broken(error.0))? else {
             return Ok(None);
         };
-        let header = Header::parse(bytes)
-            .ok()
-            .flatten()
-            .ok_or_else(|| broken("no header"))?;
+        let header = Header::parse(bytes).ok().flatten().ok_or_else(|| broken("no header"))?;
         let miss = header.null;
         let fits = match &self.expect {
             Expect::Exact(_) | Expect::Values { .. } | Expect::Value { or_nil: false } => false,
@@ -215,9 +204,7 @@ impl Checker {
     /// Compares the payload of a reply that [`Checker::find`] accepted with the values of `ids`.
     pub fn compare(&self, reply: &[u8], ids: &[u64], values: &Values) -> Result<()> {
         let same = match self.expect {
-            Expect::Value { .. } => ids
-                .last()
-                .is_some_and(|id| self.payload(reply) == Some(values.of(*id))),
+            Expect::Value { .. } => ids.last().is_some_and(|id| self.payload(reply) == Some(values.of(*id))),
             Expect::Values { count } => {
                 ids.len() == count
                     && self
@@ -230,10 +217,7 @@ impl Checker {
         if same {
             return Ok(());
         }
-        Err(wrong(
-            &format!("not the value that was stored (keys {ids:?})"),
-            reply,
-        ))
+        Err(wrong(&format!("not the value that was stored (keys {ids:?})"), reply))
     }
 
     /// The payload of a bulk string of the expected value size.
@@ -261,8 +245,5 @@ impl Checker {
 fn wrong(text: &str, reply: &[u8]) -> Error {
     let shown = reply.get(..SHOWN_BYTES).unwrap_or(reply);
     let more = if shown.len() < reply.len() { "..." } else { "" };
-    Error::WrongReply(format!(
-        "{text}, but got \"{}{more}\"",
-        shown.escape_ascii()
-    ))
+    Error::WrongReply(format!("{text}, but got \"{}{more}\"", shown.escape_ascii()))
 }

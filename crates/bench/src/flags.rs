@@ -23,12 +23,7 @@ pub struct Flag {
 }
 
 /// Shorthand for a row of a flag table.
-pub const fn flag(
-    name: &'static str,
-    value: &'static str,
-    default: &'static str,
-    help: &'static str,
-) -> Flag {
+pub const fn flag(name: &'static str, value: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag {
         name,
         value,
@@ -54,11 +49,7 @@ impl Given {
                 Some((name, value)) => (name, Some(value.to_string())),
                 None => (word.as_str(), None),
             };
-            let known = table
-                .iter()
-                .copied()
-                .flatten()
-                .find(|flag| flag.name == name);
+            let known = table.iter().copied().flatten().find(|flag| flag.name == name);
             let flag = known.ok_or_else(|| Error::Usage(format!("unknown argument {word:?}")))?;
             let value = match (flag.value.is_empty(), attached) {
                 (true, None) => String::new(),
@@ -83,12 +74,7 @@ impl Given {
 
     /// The value given, or the default; `None` if there is neither.
     pub fn text(&self, name: &str) -> Option<&str> {
-        let flag = self
-            .table
-            .iter()
-            .copied()
-            .flatten()
-            .find(|flag| flag.name == name);
+        let flag = self.table.iter().copied().flatten().find(|flag| flag.name == name);
         let flag = flag.unwrap_or_else(|| panic!("{name} is not in the flag table"));
         let given = self.values.get(name).map(String::as_str);
         given.or(Some(flag.default).filter(|default| !default.is_empty()))
@@ -122,10 +108,7 @@ impl Given {
     pub fn numbers(&self, name: &str) -> Result<Vec<usize>> {
         let text = self.text(name).unwrap_or_default();
         let items = text.split(',').filter(|item| !item.is_empty());
-        let read = |item: &str| {
-            item.parse()
-                .map_err(|_| Error::Usage(format!("{name}: {item:?}")))
-        };
+        let read = |item: &str| item.parse().map_err(|_| Error::Usage(format!("{name}: {item:?}")));
         items.map(read).collect()
     }
 }

@@ -31,12 +31,7 @@ const FILL_LISTS: &str = "RPUSH list:{id} {values:50}";
 const FILL_SETS: &str = "SADD set:{id} {members:50}";
 const FILL_SORTED_SETS: &str = "ZADD zset:{id} {scored:50}";
 
-const fn load(
-    name: &'static str,
-    command: &'static str,
-    expect: &'static str,
-    fill: &'static str,
-) -> Load {
+const fn load(name: &'static str, command: &'static str, expect: &'static str, fill: &'static str) -> Load {
     Load {
         name,
         command,
@@ -58,25 +53,10 @@ pub const LOADS: &[Load] = &[
     load("hgetall", "HGETALL hash:{id}", "elements:100", FILL_HASHES),
     load("lrange", "LRANGE list:{id} 0 -1", "elements:50", FILL_LISTS),
     load("lindex", "LINDEX list:{id} {number:50}", "bulk", FILL_LISTS),
-    load(
-        "sismember",
-        "SISMEMBER set:{id} {member:50}",
-        "integer",
-        FILL_SETS,
-    ),
+    load("sismember", "SISMEMBER set:{id} {member:50}", "integer", FILL_SETS),
     load("smembers", "SMEMBERS set:{id}", "elements:50", FILL_SETS),
-    load(
-        "zrange",
-        "ZRANGE zset:{id} 0 -1",
-        "elements:50",
-        FILL_SORTED_SETS,
-    ),
-    load(
-        "zrank",
-        "ZRANK zset:{id} {member:50}",
-        "integer",
-        FILL_SORTED_SETS,
-    ),
+    load("zrange", "ZRANGE zset:{id} 0 -1", "elements:50", FILL_SORTED_SETS),
+    load("zrank", "ZRANK zset:{id} {member:50}", "integer", FILL_SORTED_SETS),
 ];
 
 /// The mixture behind the load name `mixed`.
@@ -84,11 +64,10 @@ pub const MIXED: &str = "get:80,set:20";
 
 /// Finds a load by name.
 pub fn find(name: &str) -> Result<&'static Load> {
-    LOADS.iter().find(|load| load.name == name).ok_or_else(|| {
-        Error::Usage(format!(
-            "unknown load {name:?}; run `weft-bench loads` for the list"
-        ))
-    })
+    LOADS
+        .iter()
+        .find(|load| load.name == name)
+        .ok_or_else(|| Error::Usage(format!("unknown load {name:?}; run `weft-bench loads` for the list")))
 }
 
 /// What all requests of a run have in common.
@@ -137,13 +116,8 @@ impl Workload {
         for item in mixture.split(',') {
             let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
             let load = find(name)?;
-            let weight = weight
-                .parse()
-                .ok()
-                .filter(|weight| (1..=1_000_000).contains(weight));
-            let weight = weight.ok_or_else(|| {
-                Error::Usage(format!("{item}: the weight must be from 1 to 1000000"))
-            })?;
+            let weight = weight.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
+            let weight = weight.ok_or_else(|| Error::Usage(format!("{item}: the weight must be from 1 to 1000000")))?;
             parts.push((load.command, load.expect, weight));
         }
         Workload::weighted(&parts, subject)
@@ -159,9 +133,7 @@ impl Workload {
             total_weight += weight;
             let needed = expect.keys_needed();
             if needed > template.keys() {
-                return Err(Error::Usage(format!(
-                    "{command}: the reply needs {needed} keys"
-                )));
+                return Err(Error::Usage(format!("{command}: the reply needs {needed} keys")));
             }
             let checker = Checker::new(expect, subject.value_size);
             parts.push(Part {
@@ -183,11 +155,7 @@ impl Workload {
 
     /// The most keys that one request names.
     pub fn keys_per_request(&self) -> usize {
-        self.parts
-            .iter()
-            .map(|part| part.template.keys())
-            .max()
-            .unwrap_or(0)
+        self.parts.iter().map(|part| part.template.keys()).max().unwrap_or(0)
     }
 
     /// Appends request `index` of the connection with `seed`.
@@ -200,13 +168,7 @@ impl Workload {
 
     /// Checks the reply to request `index` at the start of `bytes`; `None` if it is incomplete.
     #[inline]
-    pub fn check_reply(
-        &self,
-        seed: u64,
-        index: u64,
-        bytes: &[u8],
-        scanner: &mut Scanner,
-    ) -> Result<Option<Found>> {
+    pub fn check_reply(&self, seed: u64, index: u64, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<Found>> {
         let mut draw = RequestDraw::new(&self.order, seed, index);
         let part = self.choose(&mut draw);
         let Some(found) = part.checker.find(bytes, scanner)? else {

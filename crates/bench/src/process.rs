@@ -28,30 +28,18 @@ impl CpuSample {
         let mut thread_ns = BTreeMap::new();
         for entry in fs::read_dir(&folder).doing(format!("reading {folder}"))? {
             let entry = entry.doing(format!("reading {folder}"))?;
-            let thread = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
+            let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
             // A thread may end between the listing and this read.
-            if let (Some(thread), Ok(text)) =
-                (thread, fs::read_to_string(entry.path().join("schedstat")))
-            {
-                let running = text
-                    .split_whitespace()
-                    .next()
-                    .and_then(|field| field.parse().ok());
+            if let (Some(thread), Ok(text)) = (thread, fs::read_to_string(entry.path().join("schedstat"))) {
+                let running = text.split_whitespace().next().and_then(|field| field.parse().ok());
                 thread_ns.extend(running.map(|ns: u64| (thread, ns)));
             }
         }
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path).doing(format!("reading {path}"))?;
-        let ticks =
-            ticks_in_stat(&stat).ok_or_else(|| Error::Server(format!("{path} has no times")))?;
+        let ticks = ticks_in_stat(&stat).ok_or_else(|| Error::Server(format!("{path} has no times")))?;
         let total_ns = ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        Ok(CpuSample {
-            thread_ns,
-            total_ns,
-        })
+        Ok(CpuSample { thread_ns, total_ns })
     }
 
     /// Nanoseconds of processor time used since an earlier sample.
@@ -104,9 +92,7 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
 /// The cores the calling thread may run on.
 pub fn allowed_cores() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).doing("reading the affinity")?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|core| set.is_set(*core))
-        .collect())
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
 /// The processor's name, or `unknown`.

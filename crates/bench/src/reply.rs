@@ -76,11 +76,7 @@ pub struct Header {
 impl Header {
     /// Parses the line at the start of `bytes`; `None` if it is not complete yet.
     pub fn parse(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
-        let Some(newline) = bytes
-            .iter()
-            .take(LINE_LIMIT)
-            .position(|byte| *byte == b'\n')
-        else {
+        let Some(newline) = bytes.iter().take(LINE_LIMIT).position(|byte| *byte == b'\n') else {
             let too_long = bytes.len() >= LINE_LIMIT;
             return if too_long {
                 Err(Malformed("a header line is too long"))
@@ -122,9 +118,7 @@ fn count(text: &[u8]) -> Result<Option<u64>, Malformed> {
     if text == b"-1" {
         return Ok(None);
     }
-    let number = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
     match number {
         Some(number) if number <= COUNT_LIMIT => Ok(Some(number)),
         _ => Err(Malformed("a header's number cannot be read")),

@@ -84,13 +84,9 @@ type Metric = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const METRICS: &[Metric] = &[
     ("requests_per_s", |measured| Some(measured.requests_per_s)),
-    ("server_cpu_us_per_request", |measured| {
-        measured.server_cpu_us
-    }),
+    ("server_cpu_us_per_request", |measured| measured.server_cpu_us),
     ("server_busy_cores", |measured| measured.server_busy),
-    ("client_cpu_us_per_request", |measured| {
-        Some(measured.client_cpu_us)
-    }),
+    ("client_cpu_us_per_request", |measured| Some(measured.client_cpu_us)),
     ("p50_us", |measured| Some(measured.p50_us)),
     ("p99_us", |measured| Some(measured.p99_us)),
     ("p999_us", |measured| Some(measured.p999_us)),
@@ -138,9 +134,7 @@ impl LoadRow {
 
     /// Requests per second of a side, marked where its core had time left.
     fn requests_cell(&self, side: usize, pinned: bool) -> String {
-        let idle = self
-            .median(side, SERVER_BUSY)
-            .is_some_and(|busy| busy < BUSY_SHARE);
+        let idle = self.median(side, SERVER_BUSY).is_some_and(|busy| busy < BUSY_SHARE);
         format!(
             "{}{}",
             thousands(self.median(side, REQUESTS)),
@@ -226,24 +220,12 @@ impl Section {
         let sides = 0..self.labels.len();
         let compared = self.labels.len() > 1;
         let ratio = |metric| {
-            if compared {
-                Some(times(row.ratio(metric)))
-            } else {
-                None
-            }
+            if compared { Some(times(row.ratio(metric))) } else { None }
         };
         let mut cells = vec![row.name()];
-        cells.extend(
-            sides
-                .clone()
-                .map(|side| row.requests_cell(side, self.pinned)),
-        );
+        cells.extend(sides.clone().map(|side| row.requests_cell(side, self.pinned)));
         cells.extend(ratio(REQUESTS));
-        cells.extend(
-            sides
-                .clone()
-                .map(|side| decimal(row.median(side, SERVER_CPU), 2)),
-        );
+        cells.extend(sides.clone().map(|side| decimal(row.median(side, SERVER_CPU), 2)));
         cells.extend(ratio(SERVER_CPU));
         cells.extend(sides.map(|side| row.latency_cell(side)));
         if compared {
@@ -253,12 +235,7 @@ impl Section {
     }
 
     fn memory_markdown(&self, text: &mut String) {
-        let servers = self
-            .memory
-            .iter()
-            .map(|row| row.bytes_per_key.len())
-            .max()
-            .unwrap_or(0);
+        let servers = self.memory.iter().map(|row| row.bytes_per_key.len()).max().unwrap_or(0);
         let mut heads = vec!["memory".to_string()];
         heads.extend(
             self.labels
@@ -272,11 +249,7 @@ impl Section {
         let rows = self.memory.iter().map(|row| {
             let expiry = if row.ttl { " with expiry" } else { "" };
             let mut cells = vec![format!("{} keys, {} B{expiry}", row.keys, row.value_size)];
-            cells.extend(
-                row.bytes_per_key
-                    .iter()
-                    .map(|bytes| decimal(Some(*bytes), 1)),
-            );
+            cells.extend(row.bytes_per_key.iter().map(|bytes| decimal(Some(*bytes), 1)));
             if servers > 1 {
                 cells.push(times(row.ratio()));
             }
@@ -331,21 +304,14 @@ impl Report {
             "Numbers are medians over interleaved rounds; a ratio is the median of the rounds' \
              ratios, first side over second."
         );
-        self.sections
-            .iter()
-            .for_each(|section| section.markdown(&mut text));
+        self.sections.iter().for_each(|section| section.markdown(&mut text));
         if !self.idle.is_empty() {
             let heads = ["idle server", "seconds", "CPU ms", "share of a core"].map(String::from);
             text.push('\n');
             let rows = self.idle.iter().map(|row| {
                 let share = row.cpu_ms / 10.0 / row.seconds;
                 let numbers = [format!("{:.0}", row.seconds), format!("{:.1}", row.cpu_ms)];
-                [
-                    vec![row.label.clone()],
-                    numbers.to_vec(),
-                    vec![format!("{share:.3}%")],
-                ]
-                .concat()
+                [vec![row.label.clone()], numbers.to_vec(), vec![format!("{share:.3}%")]].concat()
             });
             table(&mut text, &heads, rows);
         }
@@ -354,8 +320,7 @@ impl Report {
 
     /// Everything, every round included.
     pub fn json(&self) -> Value {
-        let version =
-            |(label, version): &(String, String)| json!({ "label": label, "version": version });
+        let version = |(label, version): &(String, String)| json!({ "label": label, "version": version });
         let idle = |row: &IdleRow| json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms });
         json!({
             "processor": self.processor,
@@ -375,10 +340,7 @@ pub fn measurement_text(measured: &Measurement) -> String {
         ("requests/s", thousands(Some(measured.requests_per_s))),
         ("server CPU-µs/request", decimal(measured.server_cpu_us, 3)),
         ("server cores busy", decimal(measured.server_busy, 2)),
-        (
-            "client CPU-µs/request",
-            decimal(Some(measured.client_cpu_us), 3),
-        ),
+        ("client CPU-µs/request", decimal(Some(measured.client_cpu_us), 3)),
         ("latency p50 µs", decimal(Some(measured.p50_us), 1)),
         ("latency p99 µs", decimal(Some(measured.p99_us), 1)),
         ("latency p99.9 µs", decimal(Some(measured.p999_us), 1)),

@@ -88,10 +88,8 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
     let threads = shape.threads.clamp(1, shape.connections);
     let groups = (0..threads)
         .map(|thread| {
-            let count =
-                shape.connections / threads + usize::from(thread < shape.connections % threads);
-            let seed =
-                |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
+            let count = shape.connections / threads + usize::from(thread < shape.connections % threads);
+            let seed = |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
             (0..count)
                 .zip(streams.by_ref())
                 .map(|(place, stream)| Connection::new(stream, seed(place), u64::MAX))
@@ -119,9 +117,7 @@ pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<D
     let share = |place: u64| (u128::from(keys) * u128::from(place) / u128::from(count)) as u64;
     let connections = (0..count)
         .zip(streams)
-        .map(|(place, stream)| {
-            Connection::new(stream, share(place), share(place + 1) - share(place))
-        })
+        .map(|(place, stream)| Connection::new(stream, share(place), share(place + 1) - share(place)))
         .collect::<Result<Vec<Connection>>>()?;
     let begin = Instant::now();
     let window = Window {
@@ -228,12 +224,7 @@ fn observe(window: &Window, server_pid: Option<u32>) -> Result<Observed> {
     })
 }
 
-fn summarize(
-    tally: &Tally,
-    observed: &Observed,
-    window: Duration,
-    server_rss_bytes: Option<u64>,
-) -> Measurement {
+fn summarize(tally: &Tally, observed: &Observed, window: Duration, server_rss_bytes: Option<u64>) -> Measurement {
     // Samples and replies cover slightly different spans when the client is descheduled, so
     // processor time is taken as a rate.
     let per_s = |ns: u64| ns as f64 / observed.elapsed.as_secs_f64();

@@ -47,11 +47,7 @@ impl Server {
         fs::create_dir_all(&folder).doing(format!("creating {}", folder.display()))?;
         let child = spawn(recipe, port, &folder).inspect_err(|_| remove(&folder))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Server {
-            child,
-            folder,
-            address,
-        };
+        let mut server = Server { child, folder, address };
         server.wait_until_ready()?;
         if let Some(library) = &recipe.preload {
             server.check_preloaded(library)?;
@@ -72,17 +68,12 @@ impl Server {
     fn wait_until_ready(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < START_TIMEOUT {
-            let answer = self
-                .control()
-                .and_then(|mut control| control.call(&["PING"]));
+            let answer = self.control().and_then(|mut control| control.call(&["PING"]));
             if answer.is_ok_and(|reply| reply == "+PONG") {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait().doing("watching the server")? {
-                return Err(Error::Server(format!(
-                    "the server ended, {status}\n{}",
-                    self.log_end()
-                )));
+                return Err(Error::Server(format!("the server ended, {status}\n{}", self.log_end())));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -97,24 +88,15 @@ impl Server {
     fn check_preloaded(&self, library: &Path) -> Result<()> {
         let path = format!("/proc/{}/maps", self.pid());
         let maps = fs::read_to_string(&path).doing(format!("reading {path}"))?;
-        let name = library
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // The mapped file may have another name than a symbolic link to it.
         let target = fs::canonicalize(library).doing(format!("resolving {}", library.display()))?;
-        let target = target
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let target = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_mapped = |line: &str| line.ends_with(name) || line.ends_with(target);
         if maps.lines().any(is_mapped) {
             return Ok(());
         }
-        Err(Error::Server(format!(
-            "the server runs without {}",
-            library.display()
-        )))
+        Err(Error::Server(format!("the server runs without {}", library.display())))
     }
 
     fn log_end(&self) -> String {
@@ -148,14 +130,7 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     let log_too = log.try_clone().doing("creating the server's log")?;
     let mut command = Command::new(&recipe.program);
     command
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-        ])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--appendonly", "no", "--dir"])
         .arg(folder)
         .args(&recipe.arguments)
@@ -169,9 +144,7 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     if !recipe.cores.is_empty() {
         process::pin_this_thread(&recipe.cores)?;
     }
-    let child = command
-        .spawn()
-        .doing(format!("starting {}", recipe.program.display()));
+    let child = command.spawn().doing(format!("starting {}", recipe.program.display()));
     process::pin_this_thread(&allowed)?;
     child
 }
@@ -179,8 +152,5 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
 /// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
-    Ok(listener
-        .local_addr()
-        .doing("looking for a free port")?
-        .port())
+    Ok(listener.local_addr().doing("looking for a free port")?.port())
 }

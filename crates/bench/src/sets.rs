@@ -188,12 +188,7 @@ pub const SETS: &[Set] = &[
                 strings(
                     FULL,
                     64,
-                    &[
-                        case("get", 16),
-                        case("set", 16),
-                        case("mget100", 1),
-                        case("mset100", 1),
-                    ],
+                    &[case("get", 16), case("set", 16), case("mget100", 1), case("mset100", 1)],
                 ),
             ],
         )],
@@ -286,11 +281,7 @@ pub const SETS: &[Set] = &[
             ],
             one_server: false,
             pinned: false,
-            datasets: &[strings(
-                FULL,
-                64,
-                &[case("get", 1), case("get", 16), case("mixed", 16)],
-            )],
+            datasets: &[strings(FULL, 64, &[case("get", 1), case("get", 16), case("mixed", 16)])],
         }],
         idle: &[Idle {
             side: side("64 threads", Program::Weft, "--io-threads 64"),

@@ -32,17 +32,11 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
     ("{value}", "the value that belongs to the key before it"),
     ("{keys:N}", "N keys"),
     ("{pairs:N}", "N times a key and its value"),
-    (
-        "{expire}",
-        "EX and the seconds of --expire, or nothing without it",
-    ),
+    ("{expire}", "EX and the seconds of --expire, or nothing without it"),
     ("{number:N}", "a random number below N"),
     ("{field:N}", "one of the fields field:000000 ... below N"),
     ("{member:N}", "one of the members member:000000 ... below N"),
-    (
-        "{fields:N}",
-        "N times a field and a value of --value-size bytes",
-    ),
+    ("{fields:N}", "N times a field and a value of --value-size bytes"),
     ("{members:N}", "N members"),
     ("{scored:N}", "N times a score and a member"),
     ("{values:N}", "N values of --value-size bytes"),
@@ -92,10 +86,7 @@ impl Template {
         }
         check_values_follow_keys(&arguments)?;
         let pieces = encode(&arguments, values.size());
-        let keys = pieces
-            .iter()
-            .filter(|piece| matches!(piece, Piece::Id))
-            .count();
+        let keys = pieces.iter().filter(|piece| matches!(piece, Piece::Id)).count();
         Ok(Template { pieces, keys })
     }
 
@@ -119,9 +110,7 @@ impl Template {
                 Piece::Member { below } => {
                     out.extend_from_slice(&digits::<MEMBER_DIGITS>(draw.below(*below)));
                 }
-                Piece::Number { below } => {
-                    append_bulk(draw.below(*below).to_string().as_bytes(), out)
-                }
+                Piece::Number { below } => append_bulk(draw.below(*below).to_string().as_bytes(), out),
             }
         }
     }
@@ -168,9 +157,7 @@ fn repeated(word: &str, values: &Values, expire_s: Option<u64>) -> Result<Option
 
 /// Splits `{name:count}`; `None` if the word has another form.
 fn counted(word: &str) -> Result<Option<(&str, u64)>> {
-    let inner = word
-        .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'));
+    let inner = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let Some((name, count)) = inner.and_then(|inner| inner.split_once(':')) else {
         return Ok(None);
     };
@@ -207,9 +194,7 @@ fn placeholder(word: &str) -> Result<Vec<Piece>> {
     let unknown = || Error::Usage(format!("unknown placeholder {word}"));
     let (name, below) = counted(word)?.ok_or_else(unknown)?;
     match name {
-        "field" | "member" => {
-            Ok([literal(&format!("{name}:")), vec![Piece::Member { below }]].concat())
-        }
+        "field" | "member" => Ok([literal(&format!("{name}:")), vec![Piece::Member { below }]].concat()),
         _ => Err(unknown()),
     }
 }

@@ -11,24 +11,14 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Event, Listener, Output, Reactor, Received, thread_cpu_us};
 
 fn main() -> std::io::Result<()> {
-    let arguments: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|text| text.parse().ok())
-        .collect();
+    let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let argument = |at: usize, otherwise| arguments.get(at).copied().unwrap_or(otherwise);
     let (connections, bytes, seconds) = (argument(0, 50), argument(1, 64), argument(2, 3));
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0, 512)?;
-    let address = listener
-        .local_address()
-        .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    let address = listener.local_address().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
     let server = thread::spawn(move || serve(listener, connections));
     let begun = Instant::now();
-    let requests = ask(
-        address,
-        connections,
-        bytes,
-        Duration::from_secs(seconds as u64),
-    )?;
+    let requests = ask(address, connections, bytes, Duration::from_secs(seconds as u64))?;
     let passed = begun.elapsed();
     let cpu_us = server.join().map_err(|_| std::io::ErrorKind::Other)??;
     println!(
@@ -54,18 +44,16 @@ fn serve(listener: Listener, connections: usize) -> std::io::Result<u64> {
                     socket.set_nodelay(true)?;
                     reactor.register(arrived, socket)?;
                 }
-                Event::Readable(token) => {
-                    match reactor.receive(token, &mut output.bytes, 16 * 1024)? {
-                        Received::Bytes { .. } => {
-                            reactor.send(token, &mut output)?;
-                        }
-                        Received::WouldBlock => {}
-                        Received::Closed => {
-                            reactor.deregister(token);
-                            gone += 1;
-                        }
+                Event::Readable(token) => match reactor.receive(token, &mut output.bytes, 16 * 1024)? {
+                    Received::Bytes { .. } => {
+                        reactor.send(token, &mut output)?;
                     }
-                }
+                    Received::WouldBlock => {}
+                    Received::Closed => {
+                        reactor.deregister(token);
+                        gone += 1;
+                    }
+                },
                 _ => {}
             }
         }
@@ -74,15 +62,8 @@ fn serve(listener: Listener, connections: usize) -> std::io::Result<u64> {
 }
 
 /// Keeps one request of every connection under way; returns how many were answered.
-fn ask(
-    address: SocketAddr,
-    connections: usize,
-    bytes: usize,
-    time: Duration,
-) -> std::io::Result<u64> {
-    let streams: std::io::Result<Vec<_>> = (0..connections)
-        .map(|_| TcpStream::connect(address))
-        .collect();
+fn ask(address: SocketAddr, connections: usize, bytes: usize, time: Duration) -> std::io::Result<u64> {
+    let streams: std::io::Result<Vec<_>> = (0..connections).map(|_| TcpStream::connect(address)).collect();
     let mut streams = streams?;
     let (request, mut reply) = (vec![b'x'; bytes], vec![0; bytes]);
     let (begun, mut requests) = (Instant::now(), 0);

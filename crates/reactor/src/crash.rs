@@ -83,8 +83,7 @@ impl AlternateStack {
         // SAFETY: rule 4; a fresh private mapping, not shared with anything.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags =
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
             libc::mmap(std::ptr::null_mut(), STACK_BYTES, protection, flags, -1, 0)
         };
         if base == libc::MAP_FAILED {
@@ -280,8 +279,7 @@ fn write_backtrace(log: EmergencyLog) {
 
 /// The backtrace hangs, on a lock the crashed thread holds: end without it. Rule 2 holds.
 extern "C" fn give_up(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    EmergencyLog::open()
-        .write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
+    EmergencyLog::open().write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
     die(CAUSE.load(Ordering::Acquire));
 }
 

@@ -203,12 +203,7 @@ impl Reactor {
     /// forever), a waker was used or a signal was handled, and replaces `events` by what happened. At
     /// most `at_most` tokens are reported readable and connections accepted; the rest comes in the
     /// next turns. Returns whether a waker was used.
-    pub fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        events: &mut Vec<Event>,
-        at_most: usize,
-    ) -> io::Result<bool> {
+    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>, at_most: usize) -> io::Result<bool> {
         events.clear();
         self.requeue_reported();
         let timeout = if self.ready.is_empty() {
@@ -251,17 +246,8 @@ impl Reactor {
         let Registered { socket, unsent } = connection;
         socket.set_nonblocking()?;
         let generation = self.next_generation();
-        let interest = if unsent.is_empty() {
-            INPUT
-        } else {
-            INPUT_AND_OUTPUT
-        };
-        epoll::add(
-            &self.epoll,
-            &socket,
-            event_data(index, generation),
-            interest,
-        )?;
+        let interest = if unsent.is_empty() { INPUT } else { INPUT_AND_OUTPUT };
+        epoll::add(&self.epoll, &socket, event_data(index, generation), interest)?;
         self.entries[index] = Entry::Connection(Connection {
             token,
             generation,
@@ -344,19 +330,13 @@ impl Reactor {
 
     /// Whether a registered connection is paused.
     pub fn is_paused(&self, token: Token) -> bool {
-        self.connection(token)
-            .is_some_and(|connection| connection.paused)
+        self.connection(token).is_some_and(|connection| connection.paused)
     }
 
     /// Appends to `into` what the socket has, as far as `into`'s spare capacity goes, which is first
     /// made at least `room` bytes. Also works without an event and while paused. Fails as the
     /// connection did (reset, refused), or with `NotFound` for an unknown token.
-    pub fn receive(
-        &mut self,
-        token: Token,
-        into: &mut Vec<u8>,
-        room: usize,
-    ) -> io::Result<Received> {
+    pub fn receive(&mut self, token: Token, into: &mut Vec<u8>, room: usize) -> io::Result<Received> {
         let connection = self.connection_mut(token).ok_or(io::ErrorKind::NotFound)?;
         into.reserve(room.max(1));
         let asked = into.capacity() - into.len();
@@ -411,8 +391,7 @@ impl Reactor {
 
     /// How many bytes given to [`send`](Self::send) the kernel has not taken; 0 for unknown tokens.
     pub fn in_flight(&self, token: Token) -> usize {
-        self.connection(token)
-            .map_or(0, |connection| connection.unsent.len())
+        self.connection(token).map_or(0, |connection| connection.unsent.len())
     }
 
     fn connection(&self, token: Token) -> Option<&Connection> {
@@ -499,17 +478,9 @@ impl Reactor {
         woken
     }
 
-    fn take_event(
-        &mut self,
-        index: u32,
-        generation: u32,
-        flags: epoll::EventFlags,
-        events: &mut Vec<Event>,
-    ) {
+    fn take_event(&mut self, index: u32, generation: u32, flags: epoll::EventFlags, events: &mut Vec<Event>) {
         match self.entries.get_mut(index as usize) {
-            Some(Entry::Listening(listening)) if listening.generation == generation => {
-                self.enqueue(index)
-            }
+            Some(Entry::Listening(listening)) if listening.generation == generation => self.enqueue(index),
             Some(Entry::Connection(connection)) if connection.generation == generation => {
                 let ended = flags.intersects(ENDED);
                 connection.ended |= ended;
@@ -557,10 +528,7 @@ impl Reactor {
 
     /// Accepts up to `room` connections; returns how many events came of it.
     fn accept(&mut self, index: u32, room: usize, events: &mut Vec<Event>) -> usize {
-        let Some(Entry::Listening(Listening {
-            token, listener, ..
-        })) = self.entries.get(index as usize)
-        else {
+        let Some(Entry::Listening(Listening { token, listener, .. })) = self.entries.get(index as usize) else {
             return 0;
         };
         let mut accepted = 0;

@@ -47,8 +47,7 @@ impl Listener {
     /// given to the file before anybody can connect; `None` leaves them to the umask.
     pub fn unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         rustix::net::bind(&socket, &address)?;
         if let Some(mode) = permissions {
             fs::set_permissions(path, Permissions::from_mode(mode))?;

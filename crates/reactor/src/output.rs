@@ -89,12 +89,8 @@ impl Output {
     pub fn append(&mut self, other: &mut Output) {
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.shared.extend(
-            other
-                .shared
-                .drain(..)
-                .map(|(position, value)| (base + position, value)),
-        );
+        self.shared
+            .extend(other.shared.drain(..).map(|(position, value)| (base + position, value)));
         self.shared_len += other.shared_len;
         other.clear();
     }

@@ -68,11 +68,7 @@ impl Batch {
             let Some((_, value)) = self.shared.front() else {
                 return count;
             };
-            let left = value
-                .as_ref()
-                .as_ref()
-                .len()
-                .saturating_sub(self.shared_sent);
+            let left = value.as_ref().as_ref().len().saturating_sub(self.shared_sent);
             if self.sent < boundary || count < left {
                 self.shared_sent += count;
                 return 0;
@@ -170,8 +166,7 @@ impl Unsent {
         if sent == output.bytes.len() {
             output.clear();
         } else {
-            self.batches
-                .push_back(Batch::new(std::mem::take(output), sent));
+            self.batches.push_back(Batch::new(std::mem::take(output), sent));
         }
         Ok(sent)
     }
@@ -200,15 +195,11 @@ impl Unsent {
         let behind_front = self.batches.len() > 1;
         match self.batches.back_mut() {
             Some(last)
-                if behind_front
-                    && output.bytes.len() <= ABSORBED_BYTES
-                    && last.bytes.len() < FULL_BATCH_BYTES =>
+                if behind_front && output.bytes.len() <= ABSORBED_BYTES && last.bytes.len() < FULL_BATCH_BYTES =>
             {
                 last.absorb(output);
             }
-            _ => self
-                .batches
-                .push_back(Batch::new(std::mem::take(output), 0)),
+            _ => self.batches.push_back(Batch::new(std::mem::take(output), 0)),
         }
     }
 
@@ -233,29 +224,19 @@ impl Unsent {
             }
             self.batches.pop_front();
         }
-        debug_assert_eq!(
-            (sent, self.len),
-            (0, 0),
-            "more was sent than was there, or less"
-        );
+        debug_assert_eq!((sent, self.len), (0, 0), "more was sent than was there, or less");
     }
 }
 
 impl std::fmt::Debug for Unsent {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Unsent")
-            .field("bytes", &self.len)
-            .finish()
+        formatter.debug_struct("Unsent").field("bytes", &self.len).finish()
     }
 }
 
 /// Offers the pieces of `batches` in one call. Returns what was taken, and whether the socket is full:
 /// it took less than it was offered.
-fn send_vectored<'a>(
-    socket: &Socket,
-    batches: impl Iterator<Item = &'a Batch>,
-) -> io::Result<(usize, bool)> {
+fn send_vectored<'a>(socket: &Socket, batches: impl Iterator<Item = &'a Batch>) -> io::Result<(usize, bool)> {
     let mut pieces = Vec::new();
     for batch in batches {
         batch.pieces(&mut pieces);
@@ -268,8 +249,7 @@ fn send_vectored<'a>(
         return Ok((0, false));
     }
     let mut no_control = SendAncillaryBuffer::default();
-    let sent =
-        taken(|| rustix::net::sendmsg(socket, &pieces, &mut no_control, SendFlags::NOSIGNAL))?;
+    let sent = taken(|| rustix::net::sendmsg(socket, &pieces, &mut no_control, SendFlags::NOSIGNAL))?;
     Ok((sent, sent < offered))
 }
 

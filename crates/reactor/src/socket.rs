@@ -143,8 +143,7 @@ fn tcp_name(address: io::Result<SocketAddr>) -> String {
 /// A Unix client has no name of its own, so both ends go by the path that was listened on: the local
 /// address of an accepted socket, the peer's address of a connecting one.
 fn unix_name(stream: &UnixStream) -> String {
-    let path_of =
-        |address: UnixAddress| address.as_pathname().map(|path| path.display().to_string());
+    let path_of = |address: UnixAddress| address.as_pathname().map(|path| path.display().to_string());
     let local = stream.local_addr().ok().and_then(path_of);
     match local.or_else(|| stream.peer_addr().ok().and_then(path_of)) {
         Some(path) => format!("{path}:0"),

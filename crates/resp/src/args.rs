@@ -30,9 +30,7 @@ impl<'a> Args<'a> {
     /// The argument at `index`; empty if there are fewer.
     #[inline]
     pub fn at(self, index: usize) -> &'a [u8] {
-        self.ranges
-            .get(index)
-            .map_or(&[], |range| range.of(self.request))
+        self.ranges.get(index).map_or(&[], |range| range.of(self.request))
     }
 
     /// All of them, in order.

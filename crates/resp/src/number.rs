@@ -70,11 +70,7 @@ fn parse_loose_u64(text: &[u8]) -> Option<u64> {
         digits => (false, digits),
     };
     let magnitude = parse_digits(digits)?;
-    Some(if negative {
-        magnitude.wrapping_neg()
-    } else {
-        magnitude
-    })
+    Some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
 /// Parses one or more decimal digits; `None` for anything else or a number above `u64::MAX`.
@@ -152,11 +148,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    let amount = if digits.is_empty() {
-        0
-    } else {
-        parse_digits(digits)?
-    };
+    let amount = if digits.is_empty() { 0 } else { parse_digits(digits)? };
     Some(amount.wrapping_mul(factor))
 }
 
@@ -195,11 +187,7 @@ pub(crate) fn write_f64(number: f64, buffer: &mut [u8; F64_TEXT_MAX_LEN]) -> usi
     } else if number.is_infinite() {
         text.append(if number < 0.0 { b"-inf" } else { b"inf" });
     } else if number == 0.0 {
-        text.append(if number.is_sign_negative() {
-            b"-0"
-        } else {
-            b"0"
-        });
+        text.append(if number.is_sign_negative() { b"-0" } else { b"0" });
     } else if let Some(integer) = exact_integer(number) {
         text.append(itoa::Buffer::new().format(integer).as_bytes());
     } else {
@@ -257,11 +245,7 @@ fn append_digits(decimal: &Decimal, text: &mut Text) {
             text.append(rest);
         }
         text.append(if scientific < 0 { b"e-" } else { b"e+" });
-        text.append(
-            itoa::Buffer::new()
-                .format(scientific.unsigned_abs())
-                .as_bytes(),
-        );
+        text.append(itoa::Buffer::new().format(scientific.unsigned_abs()).as_bytes());
     }
 }
 
@@ -287,10 +271,7 @@ impl Text<'_> {
 ///
 /// Panics if `fraction_digits` is not in 1..=17.
 pub fn format_fixed(number: f64, fraction_digits: u32, out: &mut Vec<u8>) {
-    assert!(
-        (1..=17).contains(&fraction_digits),
-        "1 to 17 digits after the point"
-    );
+    assert!((1..=17).contains(&fraction_digits), "1 to 17 digits after the point");
     let scale = 10u64.pow(fraction_digits);
     let scaled = (number * scale as f64).round_ties_even() as i64;
     if scaled < 0 {

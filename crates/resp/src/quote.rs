@@ -38,18 +38,12 @@ pub(crate) enum Plain {
 /// Splits `line` if its arguments are pieces of it, that is if it holds neither quotes nor 0xff,
 /// calling `argument` with the offset and length of each. Else `argument` is not called.
 pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize)) -> Plain {
-    if line
-        .iter()
-        .any(|&byte| matches!(byte, b'"' | b'\'' | 0xff | 0))
-    {
+    if line.iter().any(|&byte| matches!(byte, b'"' | b'\'' | 0xff | 0)) {
         return Plain::No;
     }
     let mut rest = skip_blanks(line);
     while !rest.is_empty() {
-        let len = rest
-            .iter()
-            .position(|&byte| ends_argument(byte))
-            .unwrap_or(rest.len());
+        let len = rest.iter().position(|&byte| ends_argument(byte)).unwrap_or(rest.len());
         argument(line.len() - rest.len(), len);
         rest = skip_blanks(&rest[len..]);
     }
@@ -128,9 +122,7 @@ fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
 fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
     let double = quote == b'"';
     match *line {
-        [_, b'x', high, low, ..]
-            if double && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-        {
+        [_, b'x', high, low, ..] if double && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
             (Some(hex_value(high) << 4 | hex_value(low)), 4)
         }
         [_, next, _, ..] if double => {

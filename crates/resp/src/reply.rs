@@ -72,18 +72,12 @@ impl Reply<'_> {
     /// An error, as [`Self::error`], for a text that may not be UTF-8, as it repeats what a client sent.
     pub fn error_bytes(&mut self, text: &[u8]) {
         let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
-        let trimmed = text
-            .iter()
-            .rev()
-            .skip_while(|byte| is_line_end(byte))
-            .count();
+        let trimmed = text.iter().rev().skip_while(|byte| is_line_end(byte)).count();
         let text = &text[..trimmed];
         self.out.reserve(text.len() + 3);
         self.out.push(b'-');
-        self.out.extend(
-            text.iter()
-                .map(|byte| if is_line_end(byte) { b' ' } else { *byte }),
-        );
+        self.out
+            .extend(text.iter().map(|byte| if is_line_end(byte) { b' ' } else { *byte }));
         self.crlf();
     }
 
@@ -358,8 +352,7 @@ impl Reply<'_> {
         let mut header = [0; HEADER_MAX_LEN];
         let header_len = self.out.len() - end;
         header[..header_len].copy_from_slice(&self.out[end..]);
-        self.out
-            .copy_within(begun.position..end, begun.position + header_len);
+        self.out.copy_within(begun.position..end, begun.position + header_len);
         self.out[begun.position..][..header_len].copy_from_slice(&header[..header_len]);
     }
 }

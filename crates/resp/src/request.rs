@@ -136,11 +136,7 @@ impl ProtocolError {
             Self::UnauthenticatedArrayLength => b"Protocol error: unauthenticated multibulk length",
             Self::TooBigBulkCount => b"Protocol error: too big bulk count string",
             Self::ExpectedBulk(got) => {
-                let got = if matches!(got, b'\r' | b'\n') {
-                    b' '
-                } else {
-                    *got
-                };
+                let got = if matches!(got, b'\r' | b'\n') { b' ' } else { *got };
                 let mut text = b"Protocol error: expected '$', got '".to_vec();
                 text.extend_from_slice(&[got, b'\'']);
                 return Cow::Owned(text);
@@ -284,12 +280,7 @@ impl Parser {
     /// Parses an array from where it stopped: the count if it is not known, then the bulk strings.
     /// Returns the length of the request and leaves the parser idle but for `partial`.
     #[inline]
-    fn elements(
-        &mut self,
-        request: &[u8],
-        sink: &mut Vec<ArgRange>,
-        limits: &Limits,
-    ) -> Result<usize, Stop> {
+    fn elements(&mut self, request: &[u8], sink: &mut Vec<ArgRange>, limits: &Limits) -> Result<usize, Stop> {
         if self.remaining == 0 {
             let (count, end) = self.array_count(request, limits)?;
             self.position = end;
@@ -383,11 +374,7 @@ impl Parser {
 
     /// The line at `self.position`, which must end within 64 KiB or is `too_big`. The byte after
     /// its `\r` has been received.
-    fn count_line<'b>(
-        &mut self,
-        request: &'b [u8],
-        too_big: ProtocolError,
-    ) -> Result<CountLine<'b>, Stop> {
+    fn count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, Stop> {
         let rest = &request[self.position..];
         let Some(found) = memchr(b'\r', &rest[self.scanned..]) else {
             if rest.len() > LINE_MAX_LEN {
@@ -478,9 +465,7 @@ fn inline_arguments(line: &[u8], consumed: usize, args: &mut Vec<ArgRange>) -> P
 fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
     match *request.get(position..)? {
         [b'$', a @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(a), position + 4)),
-        [b'$', a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            Some((digit(a) * 10 + digit(b), position + 5))
-        }
+        [b'$', a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(a) * 10 + digit(b), position + 5)),
         [
             b'$',
             a @ b'1'..=b'9',

@@ -15,8 +15,8 @@ use crate::keyspace::{Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::errors::ErrorCounts;
-use crate::observe::{Observations, lock};
 use crate::observe::metrics::Metrics;
+use crate::observe::{Observations, lock};
 use crate::shutdown::{Shutdown, ShutdownRequest};
 
 /// Index of a worker.

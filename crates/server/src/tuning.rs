@@ -124,9 +124,17 @@ impl Tuner {
         let per_worker = busy_share / active as f64;
         let connections = server.connections.load(Ordering::Relaxed);
         let may_grow = active < server.workers.len() && active < connections && now >= self.no_trial_before;
-        self.busy_windows = if per_worker >= BUSY && may_grow { self.busy_windows + 1 } else { 0 };
+        self.busy_windows = if per_worker >= BUSY && may_grow {
+            self.busy_windows + 1
+        } else {
+            0
+        };
         let fewer = busy_share / (active.max(2) - 1) as f64;
-        self.idle_windows = if active > 1 && fewer <= IDLE { self.idle_windows + 1 } else { 0 };
+        self.idle_windows = if active > 1 && fewer <= IDLE {
+            self.idle_windows + 1
+        } else {
+            0
+        };
         if self.busy_windows >= PATIENCE {
             self.phase = Phase::Trial {
                 windows: 0,

@@ -285,11 +285,7 @@ impl Worker {
             Message::Connect(socket) => self.connect(socket),
             Message::Adopt(connection) => self.adopt(connection),
             Message::Shed { to, keep } => self.shed(to, keep),
-            Message::Reply {
-                client,
-                ticket,
-                bytes,
-            } => self.unpark(client, ticket, &bytes),
+            Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, &bytes),
             Message::Ran {
                 client,
                 ticket,
@@ -571,7 +567,10 @@ impl Worker {
                 Err(_) => return self.close(token),
             }
         }
-        let done = self.clients.connection(token).is_some_and(|connection| connection.closes_after_output());
+        let done = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
         if done && self.reactor.in_flight(token) == 0 {
             self.close(token);
         }
@@ -586,7 +585,10 @@ impl Worker {
     /// An output that was left in flight has been sent.
     fn sent(&mut self, token: usize) {
         self.note_all_sent(token);
-        let closing = self.clients.connection(token).is_some_and(|connection| connection.closes_after_output());
+        let closing = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
         if closing {
             self.close(token);
         }
@@ -615,7 +617,9 @@ impl Worker {
 
     fn close_for_output(&mut self, token: usize, in_flight: usize) {
         if let Some(connection) = self.clients.connection(token) {
-            let line = connection.client.describe(self.thread.now_ms, connection.buffers(in_flight));
+            let line = connection
+                .client
+                .describe(self.thread.now_ms, connection.buffers(in_flight));
             crate::observe::log::warning!(
                 "Client {} closed for overcoming of output buffer limits.",
                 String::from_utf8_lossy(&line)
@@ -655,17 +659,13 @@ impl Worker {
             After::Nothing | After::Defer | After::Leave => connection.state = State::Deferred,
             After::Ask(make) => server.ask_all(make(asker)),
             After::Background(work) => {
-                server
-                    .metrics
-                    .add(self.thread.seat, Counter::BackgroundCommands, 1);
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(work, asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
             After::Detached(command) => {
-                server
-                    .metrics
-                    .add(self.thread.seat, Counter::BackgroundCommands, 1);
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(command.into_job(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
@@ -805,7 +805,10 @@ impl Worker {
             .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
         if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
             let spike_ms = elapsed.as_millis() as u64;
-            server.observed.latency.add("expire-cycle", thread.now_ms / 1000, spike_ms);
+            server
+                .observed
+                .latency
+                .add("expire-cycle", thread.now_ms / 1000, spike_ms);
         }
     }
 
@@ -836,7 +839,11 @@ impl Worker {
     }
 
     fn close(&mut self, token: usize) {
-        if self.clients.connection(token).is_some_and(|connection| connection.in_batch) {
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.in_batch)
+        {
             // Its plans are still in the batch: they are skipped, and the batch's end closes it.
             if let Some(connection) = self.clients.connection(token) {
                 connection.client.flags.put(Flags::CLOSE_ASAP, true);

@@ -69,7 +69,9 @@ impl Client {
         self.0.read_line(&mut line).expect("receives");
         let (kind, rest) = line.trim_end().split_at(1);
         match kind {
-            "*" => (0..rest.parse().expect("a length")).flat_map(|_| self.answer()).collect(),
+            "*" => (0..rest.parse().expect("a length"))
+                .flat_map(|_| self.answer())
+                .collect(),
             "$" if rest == "-1" => vec![b"(nil)".to_vec()],
             "$" => {
                 let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
@@ -204,7 +206,10 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
         while !done.load(Ordering::Relaxed) {
             let values = client.ask(&on_keys(b"MGET", &keys));
             assert_eq!(values.len(), keys.len());
-            assert!(values.iter().all(|value| *value == values[0]), "a write was seen half done");
+            assert!(
+                values.iter().all(|value| *value == values[0]),
+                "a write was seen half done"
+            );
         }
     });
 }

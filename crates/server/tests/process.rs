@@ -482,7 +482,9 @@ fn levels_below_the_threshold_are_left_out() {
 
     let place = Place::new();
     let server = place.start(&["--loglevel", "debug"]);
-    wait_for("a report", || place.read("log").contains(" . Total: 0 clients connected"));
+    wait_for("a report", || {
+        place.read("log").contains(" . Total: 0 clients connected")
+    });
     server.stop();
 }
 

@@ -69,21 +69,13 @@ fn one_cell(seat: &mut Seat<AtomicU64, u64>) {
 fn all_cells(seat: &mut Seat<AtomicU64, u64>) {
     let pass = seat.enter();
     let order: Vec<usize> = (0..CELLS).map(|number| number * 6151 % CELLS).collect();
-    measure(
-        "read lease, all cells in a scattered order",
-        10 * CELLS,
-        |number| {
-            black_box(pass.try_read(order[number % CELLS]).map(|lease| *lease));
-        },
-    );
-    measure(
-        "read lease, the same, prefetched 8 ahead",
-        10 * CELLS,
-        |number| {
-            pass.domain().prefetch(order[(number + 8) % CELLS]);
-            black_box(pass.try_read(order[number % CELLS]).map(|lease| *lease));
-        },
-    );
+    measure("read lease, all cells in a scattered order", 10 * CELLS, |number| {
+        black_box(pass.try_read(order[number % CELLS]).map(|lease| *lease));
+    });
+    measure("read lease, the same, prefetched 8 ahead", 10 * CELLS, |number| {
+        pass.domain().prefetch(order[(number + 8) % CELLS]);
+        black_box(pass.try_read(order[number % CELLS]).map(|lease| *lease));
+    });
 }
 
 fn gate(seat: &mut Seat<AtomicU64, u64>) {
@@ -110,13 +102,9 @@ fn two_readers(domain: &Arc<Sample>, seat: &mut Seat<AtomicU64, u64>) {
         });
         {
             let pass = seat.enter();
-            measure(
-                "read lease, a second thread reads the same cell",
-                2_000_000,
-                |_| {
-                    black_box(pass.try_read(black_box(7)).map(|lease| *lease));
-                },
-            );
+            measure("read lease, a second thread reads the same cell", 2_000_000, |_| {
+                black_box(pass.try_read(black_box(7)).map(|lease| *lease));
+            });
         }
         measure("exclusive, a second thread in short passes", 20_000, |_| {
             *seat.exclusive().cell_mut(0) += 1;
@@ -128,17 +116,13 @@ fn two_readers(domain: &Arc<Sample>, seat: &mut Seat<AtomicU64, u64>) {
 fn messages_and_counters() {
     let mailbox = Mailbox::new();
     let mut taken = Vec::new();
-    measure(
-        "message pushed and drained, batches of 64",
-        1_000_000,
-        |number| {
-            black_box(mailbox.push(number));
-            if number % 64 == 63 {
-                taken.clear();
-                mailbox.drain(&mut taken, 64);
-            }
-        },
-    );
+    measure("message pushed and drained, batches of 64", 1_000_000, |number| {
+        black_box(mailbox.push(number));
+        if number % 64 == 63 {
+            taken.clear();
+            mailbox.drain(&mut taken, 64);
+        }
+    });
     let counters = StripedCounters::new(4, 20);
     measure("counter, any writer", 5_000_000, |number| {
         counters.add(1, black_box(number % 20), 1)

@@ -23,9 +23,7 @@ impl Claim {
     /// Whether the caller is the one. Never `true` twice.
     #[must_use]
     pub fn try_claim(&self) -> bool {
-        self.0
-            .compare_exchange(false, true, AcqRel, Acquire)
-            .is_ok()
+        self.0.compare_exchange(false, true, AcqRel, Acquire).is_ok()
     }
 
     /// Whether somebody has claimed it already; a `false` may be out of date at once.

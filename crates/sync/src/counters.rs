@@ -36,18 +36,11 @@ impl StripedCounters {
     /// All zero. Both sizes must be above zero.
     #[must_use]
     pub fn new(stripes: usize, counters_per_stripe: usize) -> Self {
-        assert!(
-            stripes > 0 && counters_per_stripe > 0,
-            "striped counters of size zero"
-        );
+        assert!(stripes > 0 && counters_per_stripe > 0, "striped counters of size zero");
         let lines_per_stripe = counters_per_stripe.div_ceil(COUNTERS_PER_LINE);
         Self {
-            lines: (0..stripes * lines_per_stripe)
-                .map(|_| Line::zeroed())
-                .collect(),
-            baselines: (0..counters_per_stripe)
-                .map(|_| AtomicI64::new(0))
-                .collect(),
+            lines: (0..stripes * lines_per_stripe).map(|_| Line::zeroed()).collect(),
+            baselines: (0..counters_per_stripe).map(|_| AtomicI64::new(0)).collect(),
             lines_per_stripe,
             counters: counters_per_stripe,
         }
@@ -92,18 +85,12 @@ impl StripedCounters {
     }
 
     fn sum_of_stripes(&self, index: usize) -> i64 {
-        (0..self.stripes()).fold(0, |sum, stripe| {
-            sum.wrapping_add(self.at(stripe, index).load(Relaxed))
-        })
+        (0..self.stripes()).fold(0, |sum, stripe| sum.wrapping_add(self.at(stripe, index).load(Relaxed)))
     }
 
     #[inline]
     fn at(&self, stripe: usize, index: usize) -> &AtomicI64 {
-        assert!(
-            index < self.counters,
-            "counter {index} of {}",
-            self.counters
-        );
+        assert!(index < self.counters, "counter {index} of {}", self.counters);
         let line = stripe * self.lines_per_stripe + index / COUNTERS_PER_LINE;
         &self.lines[line].0[index % COUNTERS_PER_LINE]
     }

@@ -256,9 +256,7 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     #[must_use]
     pub fn write_spinning(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
-        cell.word
-            .write_spinning()
-            .then(|| WriteLease::of_taken(cell))
+        cell.word.write_spinning().then(|| WriteLease::of_taken(cell))
     }
 
     /// Says that a writer keeps being refused: new readers are refused until a writer got in, or until about a thousand

@@ -123,11 +123,7 @@ impl Gate {
     /// Takes the lowest free seat. `None` if all are taken. Does not wait, even while the gate is closed.
     #[must_use]
     pub fn take_seat(&self) -> Option<usize> {
-        let free = |seat: &SeatLine| {
-            seat.taken
-                .compare_exchange(false, true, Acquire, Relaxed)
-                .is_ok()
-        };
+        let free = |seat: &SeatLine| seat.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         self.seats.iter().position(free)
     }
 
@@ -164,9 +160,7 @@ impl Gate {
                 self.turn.notify_all();
             }
         }
-        let entered = self.seats[seat]
-            .word
-            .compare_exchange(0, IN, Acquire, Relaxed);
+        let entered = self.seats[seat].word.compare_exchange(0, IN, Acquire, Relaxed);
         assert!(
             entered.is_ok(),
             "the gate is open, yet seat {seat} cannot enter: {entered:?}"
@@ -203,10 +197,7 @@ impl Gate {
     /// caller's own, and out.
     pub fn close(&self, seat: usize) {
         let own = self.seats[seat].word.load(Relaxed);
-        assert!(
-            own & IN == 0,
-            "seat {seat} is inside and would wait for itself"
-        );
+        assert!(own & IN == 0, "seat {seat} is inside and would wait for itself");
         self.await_turn();
         for seat in &self.seats {
             // What the seat did before it left is acquired by the look that finds it out.
@@ -243,9 +234,7 @@ impl Gate {
 
     /// Acquires what every seat did before it left.
     fn everybody_is_out(&self) -> bool {
-        self.seats
-            .iter()
-            .all(|seat| seat.word.load(Acquire) & IN == 0)
+        self.seats.iter().all(|seat| seat.word.load(Acquire) & IN == 0)
     }
 
     /// Opens the gate again. Only who closed it may.
@@ -253,10 +242,7 @@ impl Gate {
         for seat in &self.seats {
             // Release: what the closer did, for the seats that enter.
             let before = seat.word.fetch_and(!CLOSED, Release);
-            assert!(
-                before == CLOSED,
-                "the gate was not closed and empty: {before:#x}"
-            );
+            assert!(before == CLOSED, "the gate was not closed and empty: {before:#x}");
         }
         let mut room = lock(&self.room);
         assert!(room.closed, "an open gate was opened");

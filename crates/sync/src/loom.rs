@@ -19,9 +19,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Sleeps on a condition variable, ignoring poison as [`lock`] does.
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition
-        .wait(guard)
-        .unwrap_or_else(PoisonError::into_inner)
+    condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(not(loom))]

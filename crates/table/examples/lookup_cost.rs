@@ -30,10 +30,7 @@ struct Cpu(u64);
 impl Cpu {
     fn now_ns() -> u64 {
         let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-        let first = schedule
-            .split_whitespace()
-            .next()
-            .and_then(|ns| ns.parse().ok());
+        let first = schedule.split_whitespace().next().and_then(|ns| ns.parse().ok());
         first.expect("the first number")
     }
 
@@ -123,15 +120,8 @@ impl Keyspace {
     }
 
     fn read(&self, hash: u64, key: &[u8; 16]) -> u64 {
-        match self
-            .slot(hash)
-            .table
-            .find(hash, key)
-            .map(|entry| entry.value())
-        {
-            Some(ValueRef::Bytes(bytes)) => {
-                bytes.chunks(64).map(|line| u64::from(line[0])).sum::<u64>()
-            }
+        match self.slot(hash).table.find(hash, key).map(|entry| entry.value()) {
+            Some(ValueRef::Bytes(bytes)) => bytes.chunks(64).map(|line| u64::from(line[0])).sum::<u64>(),
             Some(_) | None => 0,
         }
     }
@@ -150,9 +140,7 @@ impl Keyspace {
             }
             if staged {
                 let slot_line = |hash| std::ptr::from_ref(self.slot(hash)).cast::<i8>();
-                batch
-                    .iter()
-                    .for_each(|(hash, _)| prefetch(slot_line(*hash)));
+                batch.iter().for_each(|(hash, _)| prefetch(slot_line(*hash)));
                 batch
                     .iter()
                     .for_each(|(hash, _)| self.slot(*hash).hint.prefetch_bucket(*hash));
@@ -167,10 +155,7 @@ impl Keyspace {
                     .iter()
                     .for_each(|(hash, _)| self.slot(*hash).table.prefetch_value(*hash));
             }
-            sum += batch
-                .iter()
-                .map(|(hash, key)| self.read(*hash, key))
-                .sum::<u64>();
+            sum += batch.iter().map(|(hash, key)| self.read(*hash, key)).sum::<u64>();
         }
         black_box(sum);
         start.ns_each(self.lookups)
@@ -217,9 +202,7 @@ fn prefetch(address: *const i8) {
 }
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .filter_map(|argument| argument.parse().ok());
+    let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
     let mut argument = |default: u64| arguments.next().unwrap_or(default);
     let keys = argument(3_000_000);
     let value_bytes = argument(512) as usize;
@@ -231,11 +214,7 @@ fn main() {
     let mut keyspace = Keyspace::filled(keys, value_bytes, tables, with_expiry);
     let fill_ns = start.ns_each(keys);
     let resident = (resident_bytes() - resident_before) as f64 / keys as f64;
-    let arrays: usize = keyspace
-        .slots
-        .iter()
-        .map(|slot| slot.table.memory_bytes())
-        .sum();
+    let arrays: usize = keyspace.slots.iter().map(|slot| slot.table.memory_bytes()).sum();
     let load: f64 = keyspace.slots.iter().map(|slot| slot.table.load()).sum();
     println!("{keys} keys of 16 B, values of {value_bytes} B, {tables} tables, ttl {with_expiry}");
     println!(
@@ -274,10 +253,7 @@ fn main() {
         let (mut count, mut calls) = (0, 0);
         for step in 1..=360 {
             for slot in &mut keyspace.slots {
-                while slot
-                    .table
-                    .expire_due(NOW_MS + step * 10_000, 100, &mut removed)
-                {
+                while slot.table.expire_due(NOW_MS + step * 10_000, 100, &mut removed) {
                     calls += 1;
                 }
                 calls += 1;

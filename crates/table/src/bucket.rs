@@ -31,10 +31,7 @@ const OVERFLOW: usize = 7;
 const STICKY: u8 = u8::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
-const _: () = assert!(
-    size_of::<usize>() == 8,
-    "a word holds an address and 20 hash bits"
-);
+const _: () = assert!(size_of::<usize>() == 8, "a word holds an address and 20 hash bits");
 
 /// Where an entry belongs: a number that grows with the position in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

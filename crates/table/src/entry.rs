@@ -31,8 +31,8 @@ use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::shape::{
-    ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind,
-    LONG_KEY, META_BYTES, POINTER_BYTES, Shape,
+    ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind, LONG_KEY, META_BYTES,
+    POINTER_BYTES, Shape,
 };
 use crate::size_class::size_class;
 use crate::value::{Blob, NewValue, ValueRef};
@@ -103,8 +103,7 @@ impl Entry {
     #[inline]
     pub(crate) fn set_clock(self, clock: u32) {
         let meta = self.meta().load(Relaxed);
-        self.meta()
-            .store(meta & !CLOCK_MASK | clock & CLOCK_MASK, Relaxed);
+        self.meta().store(meta & !CLOCK_MASK | clock & CLOCK_MASK, Relaxed);
     }
 
     #[inline]
@@ -175,12 +174,7 @@ impl Entry {
         if bytes == 0 {
             return None;
         }
-        let at = META_BYTES
-            + if self.key_len() < usize::from(LONG_KEY) {
-                1
-            } else {
-                9
-            };
+        let at = META_BYTES + if self.key_len() < usize::from(LONG_KEY) { 1 } else { 9 };
         let mut expiry = [0; 8];
         // SAFETY: rule 2: so many bytes of expiry follow the key's length.
         unsafe { ptr::copy_nonoverlapping(self.at(at), expiry.as_mut_ptr(), bytes) };
@@ -217,10 +211,7 @@ impl Entry {
         unsafe {
             match self.kind() {
                 Kind::Inline1 => Some((value.add(1), usize::from(*value))),
-                Kind::Inline2 => Some((
-                    value.add(2),
-                    usize::from(value.cast::<u16>().read_unaligned()),
-                )),
+                Kind::Inline2 => Some((value.add(2), usize::from(value.cast::<u16>().read_unaligned()))),
                 Kind::Exact => {
                     let packed = value.cast::<*mut u8>().read_unaligned();
                     let bytes = packed.map_addr(|a| a & ((1 << EXACT_ADDRESS_BITS) - 1));
@@ -274,12 +265,7 @@ impl Entry {
     }
 
     /// Allocates an entry and gives it to the caller.
-    pub(crate) fn create<V>(
-        key: &[u8],
-        value: NewValue<'_, V>,
-        expire_at_ms: Option<u64>,
-        clock: u32,
-    ) -> Self {
+    pub(crate) fn create<V>(key: &[u8], value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) -> Self {
         let shape = Shape::of_value(&value, key.len(), expire_at_ms);
         let entry = Self::allocate(shape);
         entry.write_head(shape, expire_at_ms, clock);
@@ -322,11 +308,7 @@ impl Entry {
         let expiry = expire_at_ms.unwrap_or(0).to_le_bytes();
         // SAFETY: rule 2: so many bytes of expiry lie at that place.
         unsafe {
-            ptr::copy_nonoverlapping(
-                expiry.as_ptr(),
-                self.at(shape.expiry_at()),
-                shape.expiry_bytes,
-            );
+            ptr::copy_nonoverlapping(expiry.as_ptr(), self.at(shape.expiry_at()), shape.expiry_bytes);
         }
     }
 
@@ -354,8 +336,7 @@ impl Entry {
                 }
                 NewValue::Blob(blob) => at.cast::<Blob>().write(blob),
                 NewValue::Object(object) => {
-                    at.cast::<*mut V>()
-                        .write_unaligned(Box::into_raw(Box::new(object)));
+                    at.cast::<*mut V>().write_unaligned(Box::into_raw(Box::new(object)));
                 }
             }
         }
@@ -378,9 +359,7 @@ impl Entry {
         let mut reusable = None;
         match (&value, self.string()) {
             (NewValue::Bytes(bytes), Some((buffer, len)))
-                if old.kind == Kind::Exact
-                    && new.kind == Kind::Exact
-                    && size_class(bytes.len()) == size_class(len) =>
+                if old.kind == Kind::Exact && new.kind == Kind::Exact && size_class(bytes.len()) == size_class(len) =>
             {
                 reusable = Some(buffer);
             }
@@ -447,11 +426,7 @@ impl Entry {
         // entry's is never used again.
         unsafe {
             ptr::copy_nonoverlapping(key.as_ptr(), entry.at(new.key_at()), key.len());
-            ptr::copy_nonoverlapping(
-                self.at(old.value_at()),
-                entry.at(new.value_at()),
-                old.value_bytes(),
-            );
+            ptr::copy_nonoverlapping(self.at(old.value_at()), entry.at(new.value_at()), old.value_bytes());
         }
         (entry, old.class())
     }
@@ -559,10 +534,7 @@ fn new_exact(bytes: &[u8]) -> *mut u8 {
     if buffer.is_null() {
         handle_alloc_error(layout);
     }
-    assert!(
-        buffer.addr() >> EXACT_ADDRESS_BITS == 0,
-        "addresses have 48 bits"
-    );
+    assert!(buffer.addr() >> EXACT_ADDRESS_BITS == 0, "addresses have 48 bits");
     // SAFETY: the allocation is new and has room for the bytes.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };
     buffer

@@ -106,12 +106,7 @@ impl<'a, V> EntryMut<'a, V> {
     }
 
     /// Replaces value, expiry and clock.
-    pub(crate) fn replace(
-        &mut self,
-        value: NewValue<'_, V>,
-        expire_at_ms: Option<u64>,
-        clock: u32,
-    ) -> Garbage<V> {
+    pub(crate) fn replace(&mut self, value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) -> Garbage<V> {
         let expired_before = self.entry.expire_at_ms().is_some();
         let garbage = self.rewrite(value, expire_at_ms, clock);
         self.account_expiry(expired_before, expire_at_ms);
@@ -124,9 +119,7 @@ impl<'a, V> EntryMut<'a, V> {
         let mut garbage = Garbage::default();
         if !self.entry.overwrite_expiry(expire_at_ms) {
             garbage = match self.entry.int() {
-                Some(number) => {
-                    self.rewrite(NewValue::Int(number), expire_at_ms, self.entry.clock())
-                }
+                Some(number) => self.rewrite(NewValue::Int(number), expire_at_ms, self.entry.clock()),
                 None => self.rebuild(expire_at_ms),
             };
         }
@@ -138,9 +131,7 @@ impl<'a, V> EntryMut<'a, V> {
     #[must_use]
     pub fn object_mut(&mut self) -> Option<&mut V> {
         // SAFETY: rules 1 and 5: the table is borrowed exclusively as long as the result.
-        self.entry
-            .object::<V>()
-            .map(|mut object| unsafe { object.as_mut() })
+        self.entry.object::<V>().map(|mut object| unsafe { object.as_mut() })
     }
 
     /// Appends to the string, which becomes raw, and returns its new length in bytes.
@@ -217,12 +208,7 @@ impl<'a, V> EntryMut<'a, V> {
     }
 
     /// Overwrites the entry, or puts a new one in its place; the expiry index is not touched.
-    fn rewrite(
-        &mut self,
-        value: NewValue<'_, V>,
-        expire_at_ms: Option<u64>,
-        clock: u32,
-    ) -> Garbage<V> {
+    fn rewrite(&mut self, value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) -> Garbage<V> {
         match self.entry.overwrite(value, expire_at_ms, clock) {
             Ok(external) => Garbage::external(external),
             Err(value) => {

@@ -118,9 +118,7 @@ impl<V> Table<V> {
             }
             let index = self.segment_index(Placement::new(reached));
             let end = self.stretch(index).end;
-            if self.segment(index).next_due <= unit_of(now_ms)
-                && self.sweep_segment(index, now_ms, limit, out)
-            {
+            if self.segment(index).next_due <= unit_of(now_ms) && self.sweep_segment(index, now_ms, limit, out) {
                 return true;
             }
             let next_due = self.segment(index).next_due;
@@ -134,19 +132,11 @@ impl<V> Table<V> {
     }
 
     /// Removes due entries of one segment; the result is whether `out` was full before the end.
-    fn sweep_segment(
-        &mut self,
-        index: usize,
-        now_ms: u64,
-        limit: usize,
-        out: &mut Vec<Removed<V>>,
-    ) -> bool {
+    fn sweep_segment(&mut self, index: usize, now_ms: u64, limit: usize, out: &mut Vec<Removed<V>>) -> bool {
         let now = unit_of(now_ms);
         let due_from = |bounds: &[u32], from: usize| {
             let rest = bounds.get(from..)?;
-            rest.iter()
-                .position(|&bound| bound <= now)
-                .map(|at| from + at)
+            rest.iter().position(|&bound| bound <= now).map(|at| from + at)
         };
         let mut due = due_from(self.segment(index).bounds(), 0);
         while let Some(bucket) = due {

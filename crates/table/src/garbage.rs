@@ -81,9 +81,7 @@ impl<V> Removed<V> {
     pub fn into_value(self) -> OwnedValue<V> {
         let inline = match self.value() {
             ValueRef::Int(number) => OwnedValue::Int(number),
-            ValueRef::Bytes(bytes) if !self.entry.is_external() => {
-                OwnedValue::Bytes(bytes.to_vec())
-            }
+            ValueRef::Bytes(bytes) if !self.entry.is_external() => OwnedValue::Bytes(bytes.to_vec()),
             _ => OwnedValue::Int(0),
         };
         let entry = self.into_entry();
@@ -214,8 +212,6 @@ impl<V> From<Removed<V>> for Garbage<V> {
 
 impl<V> fmt::Debug for Garbage<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Garbage")
-            .field("bytes", &self.bytes())
-            .finish()
+        f.debug_struct("Garbage").field("bytes", &self.bytes()).finish()
     }
 }

@@ -18,12 +18,7 @@ impl<V> Table<V> {
     /// Visits keys in hash order, starting at cursor `from` (0 at first), at least `at_least` of
     /// them if there are so many. Returns the cursor for the next call, `None` at the end. A key
     /// that is there from the first call to the last is visited, whatever happens in between.
-    pub fn scan(
-        &self,
-        from: u32,
-        at_least: usize,
-        visit: &mut dyn FnMut(EntryRef<'_, V>),
-    ) -> Option<u32> {
+    pub fn scan(&self, from: u32, at_least: usize, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> Option<u32> {
         let mut cursor = from;
         let mut visited = 0;
         while cursor < PLACEMENTS {
@@ -83,12 +78,7 @@ impl<V> Table<V> {
 }
 
 /// Visits the entries of one home whose placement is `from` or greater; returns how many.
-fn visit_home<V>(
-    segment: &Segment,
-    home: usize,
-    from: u32,
-    visit: &mut dyn FnMut(EntryRef<'_, V>),
-) -> usize {
+fn visit_home<V>(segment: &Segment, home: usize, from: u32, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> usize {
     let mut visited = 0;
     let mut index = home;
     for _ in 0..segment.bucket_count() {
@@ -99,10 +89,7 @@ fn visit_home<V>(
             }
             let placement = bucket.placement(slot);
             if placement.number() >= from && segment.home(placement) == home {
-                let entry = segment.entry(Spot {
-                    bucket: index,
-                    slot,
-                });
+                let entry = segment.entry(Spot { bucket: index, slot });
                 // SAFETY: rule 1: the table is borrowed while it is scanned.
                 visit(unsafe { EntryRef::new(entry) });
                 visited += 1;

@@ -189,11 +189,7 @@ impl Segment {
 
     /// The first entry whose stored hash bits agree with `placement` and that `accept`s.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        placement: Placement,
-        mut accept: impl FnMut(Entry) -> bool,
-    ) -> Option<Spot> {
+    pub(crate) fn find(&self, placement: Placement, mut accept: impl FnMut(Entry) -> bool) -> Option<Spot> {
         if self.bucket_count == 0 {
             return None;
         }
@@ -201,10 +197,7 @@ impl Segment {
         for _ in 0..self.bucket_count {
             let bucket = self.bucket(index);
             for slot in bucket.tag_matches(placement) {
-                let spot = Spot {
-                    bucket: index,
-                    slot,
-                };
+                let spot = Spot { bucket: index, slot };
                 if bucket.agrees(slot, placement) && accept(self.entry(spot)) {
                     return Some(spot);
                 }
@@ -235,10 +228,7 @@ impl Segment {
             if let Some(slot) = bucket.free_slot() {
                 bucket.set(slot, entry, placement);
                 self.len += 1;
-                return Spot {
-                    bucket: index,
-                    slot,
-                };
+                return Spot { bucket: index, slot };
             }
             bucket.pass();
             index = self.after(index);
@@ -331,11 +321,7 @@ impl Segment {
         if len * 8 >= SLOTS * self.bucket_count() * 5 {
             return false;
         }
-        let wanted = if len == 0 {
-            0
-        } else {
-            buckets_for(len + len / 8 + 1)
-        };
+        let wanted = if len == 0 { 0 } else { buckets_for(len + len / 8 + 1) };
         let fewer = wanted < self.bucket_count();
         if fewer {
             drop(self.resize(wanted));
@@ -357,9 +343,7 @@ impl Segment {
         let depth = self.depth + 1;
         let halves = [(lower, false), (upper, true)].map(|(len, side)| {
             let mut half = Self::with_room(depth, len);
-            half.absorb(&self, |placement| {
-                placement.is_upper_half(self.depth) == side
-            });
+            half.absorb(&self, |placement| placement.is_upper_half(self.depth) == side);
             half
         });
         self.free_arrays();
@@ -508,8 +492,7 @@ fn bucket_layout(buckets: usize) -> Layout {
 }
 
 fn bounds_layout(buckets: usize) -> Layout {
-    Layout::from_size_align(size_class(buckets * size_of::<u32>()), align_of::<u32>())
-        .expect("bucket counts are small")
+    Layout::from_size_align(size_class(buckets * size_of::<u32>()), align_of::<u32>()).expect("bucket counts are small")
 }
 
 #[cfg(test)]

@@ -60,11 +60,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// The form in which a new value is stored.
-    pub(crate) fn of_value<V>(
-        value: &NewValue<'_, V>,
-        key_len: usize,
-        expire_at_ms: Option<u64>,
-    ) -> Self {
+    pub(crate) fn of_value<V>(value: &NewValue<'_, V>, key_len: usize, expire_at_ms: Option<u64>) -> Self {
         match value {
             NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
             NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
@@ -122,10 +118,7 @@ impl Shape {
         let mut shape = Self::new(smallest, key_len, expire_at_ms);
         let class = shape.class();
         for wider in [Kind::Int2, Kind::Int4, Kind::Int8] {
-            let candidate = Self {
-                kind: wider,
-                ..shape
-            };
+            let candidate = Self { kind: wider, ..shape };
             if candidate.class() == class && candidate.bytes() > shape.bytes() {
                 shape = candidate;
             }
@@ -156,12 +149,7 @@ impl Shape {
     }
 
     pub(crate) fn expiry_at(self) -> usize {
-        META_BYTES
-            + if self.key_len < usize::from(LONG_KEY) {
-                1
-            } else {
-                9
-            }
+        META_BYTES + if self.key_len < usize::from(LONG_KEY) { 1 } else { 9 }
     }
 
     pub(crate) fn key_at(self) -> usize {

@@ -12,11 +12,7 @@ pub const fn size_class(bytes: usize) -> usize {
         return 8;
     }
     let doubling = usize::BITS - (bytes - 1).leading_zeros();
-    let step = if doubling <= 7 {
-        16
-    } else {
-        1 << (doubling - 3)
-    };
+    let step = if doubling <= 7 { 16 } else { 1 << (doubling - 3) };
     match bytes.checked_next_multiple_of(step) {
         Some(class) => class,
         None => bytes,

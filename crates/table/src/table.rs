@@ -173,8 +173,7 @@ impl<V> Table<V> {
     pub fn memory_bytes(&self) -> usize {
         let segments: usize = self.segments().map(Segment::array_bytes).sum();
         let directory = self.directory().map_or(0, |directory| {
-            size_class(size_of::<Directory>())
-                + size_class(directory.segments.capacity() * size_of::<Segment>())
+            size_class(size_of::<Directory>()) + size_class(directory.segments.capacity() * size_of::<Segment>())
         });
         segments + directory
     }
@@ -321,8 +320,7 @@ impl<V> Table<V> {
             if segment.has_room() {
                 return index;
             }
-            if next_bucket_count(segment.bucket_count()) <= SPLIT_BUCKETS || !self.may_split(index)
-            {
+            if next_bucket_count(segment.bucket_count()) <= SPLIT_BUCKETS || !self.may_split(index) {
                 assert!(segment.can_grow(), "28 bits of all keys' hashes agree");
                 self.segment_mut(index).grow();
                 self.repeat(index);
@@ -493,10 +491,7 @@ impl Directory {
             self.segments = self.segments.iter().copied().step_by(2).collect();
             self.depth -= 1;
             index /= 2;
-            let deepest = self
-                .segments
-                .iter()
-                .filter(|segment| segment.depth == self.depth);
+            let deepest = self.segments.iter().filter(|segment| segment.depth == self.depth);
             self.deepest = deepest.count() as u32;
         }
         index

@@ -37,10 +37,7 @@ unsafe impl GlobalAlloc for Exact {
         // SAFETY: the prefix before the block has room for the stamp.
         unsafe {
             let block = System.alloc(whole).add(prefix);
-            block
-                .sub(STAMP_BYTES)
-                .cast::<[usize; 2]>()
-                .write(stamp(layout));
+            block.sub(STAMP_BYTES).cast::<[usize; 2]>().write(stamp(layout));
             count(layout.size() as isize);
             block
         }
@@ -72,9 +69,7 @@ fn without_a_leak(test: impl Fn()) {
 }
 
 fn seed() -> u64 {
-    let seed = std::env::var("WEFT_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("WEFT_SEED={seed}");
     seed
@@ -174,13 +169,10 @@ impl Run {
         let (value, as_blob) = self.value();
         let expire_at_ms = self.expiry();
         let clock = self.random.u32(..1 << 24);
-        drop(self.table.insert(
-            (self.hash)(&key),
-            &key,
-            new_value(&value, as_blob),
-            expire_at_ms,
-            clock,
-        ));
+        drop(
+            self.table
+                .insert((self.hash)(&key), &key, new_value(&value, as_blob), expire_at_ms, clock),
+        );
         let expected = Expected {
             value,
             expire_at_ms,
@@ -291,10 +283,7 @@ impl Run {
             check_removed(removed, &expected);
         }
         for expected in self.model.values() {
-            assert!(
-                expected.expire_at_ms.is_none_or(|at| at >= self.now_ms),
-                "left behind"
-            );
+            assert!(expected.expire_at_ms.is_none_or(|at| at >= self.now_ms), "left behind");
         }
     }
 
@@ -432,16 +421,10 @@ fn garbage_knows_its_bytes() {
         let key = b"0123456789abcdef";
         let mut set = |value: NewValue<'_, Object>| table.insert(hash(key), key, value, None, 0);
         assert!(set(NewValue::Bytes(&[1; 512])).is_none());
-        assert!(
-            set(NewValue::Bytes(&[2; 500])).is_none(),
-            "512 bytes are used again"
-        );
+        assert!(set(NewValue::Bytes(&[2; 500])).is_none(), "512 bytes are used again");
         assert_eq!(set(NewValue::Int(5)).bytes(), 512);
         assert!(set(NewValue::Int(-5_000_000_000)).is_none());
-        assert!(
-            set(NewValue::Bytes(&[3; 100_000])).is_none(),
-            "32 bytes are used again"
-        );
+        assert!(set(NewValue::Bytes(&[3; 100_000])).is_none(), "32 bytes are used again");
         let garbage = set(NewValue::Object(Box::new(9)));
         assert!((100_000..120_000).contains(&garbage.bytes()));
         assert_eq!(set(NewValue::Int(1)).object(), Some(&Box::new(9)));
@@ -455,13 +438,7 @@ fn dropping_a_large_table_frees_it() {
         let mut table = Table::<Object>::new();
         for number in 0..50_000_u32 {
             let key = number.to_be_bytes();
-            drop(table.insert(
-                hash(&key),
-                &key,
-                NewValue::Object(Box::new(number)),
-                Some(5),
-                0,
-            ));
+            drop(table.insert(hash(&key), &key, NewValue::Object(Box::new(number)), Some(5), 0));
         }
         assert!(table.is_large());
     });
@@ -474,13 +451,7 @@ fn memory_returns_after_mass_deletes() {
         let count = 100_000_u32;
         for number in 0..count {
             let key = number.to_be_bytes();
-            drop(table.insert(
-                hash(&key),
-                &key,
-                NewValue::Int(1),
-                Some(u64::from(number)),
-                0,
-            ));
+            drop(table.insert(hash(&key), &key, NewValue::Int(1), Some(u64::from(number)), 0));
         }
         let full = table.memory_bytes();
         for number in 0..count - 100 {
@@ -490,11 +461,7 @@ fn memory_returns_after_mass_deletes() {
                 assert!(table.load() > 0.5, "{} at {number}", table.load());
             }
         }
-        assert!(
-            table.memory_bytes() < full / 500,
-            "{} of {full}",
-            table.memory_bytes()
-        );
+        assert!(table.memory_bytes() < full / 500, "{} of {full}", table.memory_bytes());
         assert!(!table.is_large());
         let (mut removed, mut calls) = (Vec::new(), 0);
         while table.expire_due(1 << 40, 7, &mut removed) {

@@ -11,13 +11,7 @@ fn hash(number: u64) -> u64 {
 }
 
 fn insert(table: &mut Table<u8>, number: u64) {
-    drop(table.insert(
-        hash(number),
-        &number.to_be_bytes(),
-        NewValue::Int(0),
-        None,
-        0,
-    ));
+    drop(table.insert(hash(number), &number.to_be_bytes(), NewValue::Int(0), None, 0));
 }
 
 fn remove(table: &mut Table<u8>, number: u64) {
@@ -135,11 +129,7 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
     ] {
         let mut table = Table::<u8>::new();
         drop(table.insert(1, key, NewValue::Bytes(&vec![b'x'; len]), expire_at_ms, 0));
-        assert_eq!(
-            table.find(1, key).unwrap().allocated_bytes(),
-            bytes,
-            "{len} bytes"
-        );
+        assert_eq!(table.find(1, key).unwrap().allocated_bytes(), bytes, "{len} bytes");
     }
     let mut table = Table::<u8>::new();
     for (number, expire_at_ms, bytes) in [
@@ -149,10 +139,6 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
         (i64::MAX, Some(1_800_000_000_000), 48),
     ] {
         drop(table.insert(1, key, NewValue::Int(number), expire_at_ms, 0));
-        assert_eq!(
-            table.find(1, key).unwrap().allocated_bytes(),
-            bytes,
-            "{number}"
-        );
+        assert_eq!(table.find(1, key).unwrap().allocated_bytes(), bytes, "{number}");
     }
 }

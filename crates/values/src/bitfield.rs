@@ -36,19 +36,11 @@ impl Form {
     }
 
     fn smallest(self) -> i128 {
-        if self.signed {
-            -(1 << (self.bits - 1))
-        } else {
-            0
-        }
+        if self.signed { -(1 << (self.bits - 1)) } else { 0 }
     }
 
     fn largest(self) -> i128 {
-        let value_bits = if self.signed {
-            self.bits - 1
-        } else {
-            self.bits
-        };
+        let value_bits = if self.signed { self.bits - 1 } else { self.bits };
         (1 << value_bits) - 1
     }
 

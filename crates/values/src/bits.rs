@@ -40,8 +40,7 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
     for step in steps {
         sixteens += ones_in(columns.add(step));
     }
-    let [ones, twos, fours, eights] =
-        [columns.ones, columns.twos, columns.fours, columns.eights].map(ones_in);
+    let [ones, twos, fours, eights] = [columns.ones, columns.twos, columns.fours, columns.eights].map(ones_in);
     16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(rest)
 }
 
@@ -108,11 +107,7 @@ fn count_short(bytes: &[u8]) -> u64 {
         .iter()
         .map(|word| u64::from(u64::from_ne_bytes(*word).count_ones()))
         .sum();
-    in_words
-        + rest
-            .iter()
-            .map(|byte| u64::from(byte.count_ones()))
-            .sum::<u64>()
+    in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
 /// Number of bits that are set from bit `first` to bit `last`, both included and within the string.

@@ -196,10 +196,7 @@ impl Columns {
     fn advance(&self, row: &mut [u64], byte: u8) {
         let start = self.start[usize::from(byte)];
         let mut carry = false;
-        for (word, matching) in row
-            .iter_mut()
-            .zip(&self.matching[start..start + self.words])
-        {
+        for (word, matching) in row.iter_mut().zip(&self.matching[start..start + self.words]) {
             let (sum, first) = word.overflowing_add(*word & matching);
             let (sum, second) = sum.overflowing_add(u64::from(carry));
             carry = first | second;
@@ -210,10 +207,7 @@ impl Columns {
     /// The number of differences in a row, given its complement.
     fn length(&self, row: &[u64]) -> usize {
         let clear: u32 = row.iter().map(|word| word.count_zeros()).sum();
-        debug_assert!(
-            clear as usize <= self.count,
-            "differences beyond the last column"
-        );
+        debug_assert!(clear as usize <= self.count, "differences beyond the last column");
         clear as usize
     }
 }

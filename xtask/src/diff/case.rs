@@ -395,9 +395,7 @@ impl Parser {
             None => (name, false),
         };
         if !self.bound.iter().any(|bound| bound == name) {
-            return Err(format!(
-                "nothing is called ${name}; quote a literal dollar sign"
-            ));
+            return Err(format!("nothing is called ${name}; quote a literal dollar sign"));
         }
         Ok(vec![if other {
             Argument::Other(name.to_string())
@@ -416,8 +414,7 @@ fn locate(file: &str, line: usize, why: &str) -> String {
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not a number"))
+    text.parse().map_err(|_| format!("'{text}' is not a number"))
 }
 
 /// `+5`, `-5` or nothing.
@@ -438,11 +435,7 @@ fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
     while let Some(first) = rest.chars().next() {
         let used = match first {
             '[' | ']' if brackets => {
-                tokens.push(if first == '[' {
-                    Token::Open
-                } else {
-                    Token::Close
-                });
+                tokens.push(if first == '[' { Token::Open } else { Token::Close });
                 1
             }
             '"' | '\'' => {

@@ -61,9 +61,7 @@ impl Connection {
     pub fn open(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .map_err(|error| format!("cannot connect to {address}: {error}"))?;
-        stream
-            .set_nodelay(true)
-            .map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Self {
             stream,
             buffer: Vec::new(),
@@ -142,9 +140,7 @@ impl Connection {
                 self.buffer.extend_from_slice(&chunk[..count]);
                 Progress::Bytes
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Progress::Nothing
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Progress::Nothing,
             Err(error) if error.kind() == ErrorKind::Interrupted => Progress::Bytes,
             Err(_) => {
                 self.closed = true;
@@ -172,7 +168,5 @@ pub fn encode(words: &[Vec<u8>], out: &mut Vec<u8>) {
 
 /// The words of a command that holds no quotes.
 pub fn words(text: &str) -> Vec<Vec<u8>> {
-    text.split_whitespace()
-        .map(|word| word.as_bytes().to_vec())
-        .collect()
+    text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

@@ -30,10 +30,7 @@ impl Exceptions {
                 let form = "file | section | start of the command | reason";
                 return Err(format!("exceptions.txt:{}: write {form}", index + 1));
             };
-            if [file, section, command, reason]
-                .iter()
-                .any(|part| part.is_empty())
-            {
+            if [file, section, command, reason].iter().any(|part| part.is_empty()) {
                 return Err(format!("exceptions.txt:{}: a part is empty", index + 1));
             }
             entries.push(Exception {
@@ -49,9 +46,10 @@ impl Exceptions {
 
     /// Whether a difference of this command is accepted; the entry then counts as used.
     pub fn accept(&self, file: &str, section: &str, command: &str) -> bool {
-        let found = self.entries.iter().find(|entry| {
-            entry.file == file && entry.section == section && command.starts_with(&entry.command)
-        });
+        let found = self
+            .entries
+            .iter()
+            .find(|entry| entry.file == file && entry.section == section && command.starts_with(&entry.command));
         if let Some(entry) = found {
             entry.used.set(true);
         }

@@ -55,12 +55,7 @@ struct Command {
 }
 
 /// Sends sequences for `duration`; the n-th uses `seed + n`. `filter` restricts the commands.
-pub fn run(
-    binaries: &Binaries,
-    seed: u64,
-    duration: Duration,
-    filter: &str,
-) -> Result<Outcome, String> {
+pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> Result<Outcome, String> {
     let mut servers = Servers::start(binaries, &[])?;
     let start = Instant::now();
     let mut outcome = Outcome {
@@ -144,12 +139,7 @@ fn first_difference(
 }
 
 /// Drops commands as long as a difference remains.
-fn shrunk(
-    servers: &mut Servers,
-    mut commands: Vec<Command>,
-    protocol: u8,
-    seed: u64,
-) -> Result<Option<Found>, String> {
+fn shrunk(servers: &mut Servers, mut commands: Vec<Command>, protocol: u8, seed: u64) -> Result<Option<Found>, String> {
     let mut last = None;
     let mut chunk = commands.len();
     while chunk > 0 {
@@ -175,10 +165,7 @@ fn shrunk(
     Ok(last.map(|difference| Found {
         seed,
         protocol,
-        commands: commands
-            .iter()
-            .map(|command| shown(&command.words))
-            .collect(),
+        commands: commands.iter().map(|command| shown(&command.words)).collect(),
         difference,
     }))
 }

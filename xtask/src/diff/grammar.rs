@@ -50,9 +50,8 @@ pub enum Argument {
 }
 
 use Argument::{
-    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe,
-    Milliseconds, Offset, OneOf, Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value,
-    Word,
+    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe, Milliseconds, Offset, OneOf,
+    Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
 };
 
 /// What the comparison of a generated command overlooks.
@@ -97,12 +96,7 @@ const fn plain(name: &'static str, weight: u32, arguments: &'static [Argument]) 
     with(name, weight, Leeway::None, arguments)
 }
 
-const fn with(
-    name: &'static str,
-    weight: u32,
-    leeway: Leeway,
-    arguments: &'static [Argument],
-) -> Production {
+const fn with(name: &'static str, weight: u32, leeway: Leeway, arguments: &'static [Argument]) -> Production {
     Production {
         name,
         weight,
@@ -122,12 +116,7 @@ const EXPIRY: Argument = OneOf(&[
 ]);
 const EXISTENCE: Argument = OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")]]);
 /// Only for absolute times: which of two equal times to live ends later is a matter of chance.
-const COMPARISON: Argument = OneOf(&[
-    &[EXISTENCE],
-    &[Word("GT")],
-    &[Word("LT")],
-    &[Word("XX"), Word("GT")],
-]);
+const COMPARISON: Argument = OneOf(&[&[EXISTENCE], &[Word("GT")], &[Word("LT")], &[Word("XX"), Word("GT")]]);
 const RANGE: Argument = OneOf(&[
     &[],
     &[Index],
@@ -239,8 +228,8 @@ const INTEGERS: &[&str] = &[
     "",
 ];
 const FLOATS: &[&str] = &[
-    "0", "1", "-1", "0.1", "1.5", "-2.25", "3.0e3", "1e17", "1e-5", "5.0", "inf", "nan", "1e400",
-    "abc", "0x10", " 1", "1.", ".5",
+    "0", "1", "-1", "0.1", "1.5", "-2.25", "3.0e3", "1e17", "1e-5", "5.0", "inf", "nan", "1e400", "abc", "0x10", " 1",
+    "1.", ".5",
 ];
 const TIMES: &[&str] = &["100", "1000", "5000", "100000", "0", "-1", "-100000"];
 const MOMENTS_SECONDS: &[&str] = &["4000000000", "4100000000", "9000000000", "1", "0", "-5"];
@@ -363,11 +352,7 @@ fn word(argument: &Argument, rng: &mut Rng) -> String {
             format!("{mark}{}", rng.u32(0..40))
         }
         Database => choose(rng, &["0", "1", "9", "16", "-1"]).to_string(),
-        Pattern => choose(
-            rng,
-            &["*", "k*", "k?", "k[12]", "k[^1]", "{tag}*", "", "nothing"],
-        )
-        .to_string(),
+        Pattern => choose(rng, &["*", "k*", "k?", "k[12]", "k[^1]", "{tag}*", "", "nothing"]).to_string(),
         Value | OneOf(_) | Maybe(_) | Repeat(..) | Counted(_) => String::new(),
     }
 }
@@ -410,11 +395,7 @@ mod tests {
         for _ in 0..20_000 {
             names.extend(pick(&mut rng, "").map(|production| production.name));
         }
-        assert!(
-            PRODUCTIONS
-                .iter()
-                .all(|production| names.contains(production.name))
-        );
+        assert!(PRODUCTIONS.iter().all(|production| names.contains(production.name)));
         for _ in 0..100 {
             let name = pick(&mut rng, "BIT").map(|production| production.name);
             assert!(name.is_some_and(|name| name.contains("BIT")), "{name:?}");

@@ -38,18 +38,12 @@ pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
         Rule::Approx(tolerance) => Some(*tolerance),
         _ => None,
     });
-    close(
-        &reduced(rules, a),
-        &reduced(rules, b),
-        tolerance.unwrap_or(0),
-    )
+    close(&reduced(rules, a), &reduced(rules, b), tolerance.unwrap_or(0))
 }
 
 /// `reply` with everything replaced or put in order that `rules` overlook.
 pub fn reduced(rules: &[Rule], reply: &Reply) -> Reply {
-    rules
-        .iter()
-        .fold(reply.clone(), |reply, rule| reduce(rule, reply))
+    rules.iter().fold(reply.clone(), |reply, rule| reduce(rule, reply))
 }
 
 fn reduce(rule: &Rule, reply: Reply) -> Reply {
@@ -87,10 +81,7 @@ fn shape(reply: &Reply) -> Reply {
         Body::Text(_) => text(""),
         Body::Items(items) => Body::Items(items.iter().map(shape).collect()),
     };
-    Reply {
-        kind: reply.kind,
-        body,
-    }
+    Reply { kind: reply.kind, body }
 }
 
 fn unordered(reply: &Reply) -> Reply {
@@ -107,10 +98,7 @@ fn unordered(reply: &Reply) -> Reply {
         }
         other => other.clone(),
     };
-    Reply {
-        kind: reply.kind,
-        body,
-    }
+    Reply { kind: reply.kind, body }
 }
 
 fn unordered_tables(reply: &Reply) -> Reply {
@@ -194,10 +182,7 @@ fn mask(reply: &Reply, names: &[String]) -> Reply {
         }
         other => other.clone(),
     };
-    Reply {
-        kind: reply.kind,
-        body,
-    }
+    Reply { kind: reply.kind, body }
 }
 
 fn mask_line(line: &str, names: &[String]) -> String {
@@ -227,19 +212,13 @@ fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
             (Some(a), Some(b)) => (a - b).abs() <= i128::from(tolerance),
             _ => false,
         },
-        (Body::Items(a), Body::Items(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(a, b, tolerance))
-        }
+        (Body::Items(a), Body::Items(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(a, b, tolerance)),
         _ => false,
     }
 }
 
 fn number(text: &[u8]) -> Option<i128> {
-    std::str::from_utf8(text)
-        .ok()?
-        .parse::<i64>()
-        .ok()
-        .map(i128::from)
+    std::str::from_utf8(text).ok()?.parse::<i64>().ok().map(i128::from)
 }
 
 #[cfg(test)]

@@ -53,9 +53,7 @@ pub struct Servers {
 impl Servers {
     /// Starts both servers with `arguments` besides their own.
     pub fn start(binaries: &Binaries, arguments: &[String]) -> Result<Self, String> {
-        let start = |binary: &Path, own: &[String]| {
-            ServerProcess::start(binary, &[arguments, own].concat())
-        };
+        let start = |binary: &Path, own: &[String]| ServerProcess::start(binary, &[arguments, own].concat());
         let processes = Both {
             weft: start(&binaries.weft, &binaries.weft_arguments)?,
             valkey: start(&binaries.valkey, &[])?,
@@ -88,9 +86,7 @@ impl Servers {
             set(&mut self.control.weft, &mut old.weft);
             set(&mut self.control.valkey, &mut old.valkey);
         }
-        let flushed = self
-            .control
-            .map(|connection| connection.call(&words("FLUSHALL SYNC")));
+        let flushed = self.control.map(|connection| connection.call(&words("FLUSHALL SYNC")));
         for (answer, who) in [(flushed.weft, "weft"), (flushed.valkey, "valkey")] {
             if answer.shown() != "+OK" {
                 let gone = self.ended();
@@ -184,8 +180,7 @@ impl Client {
     pub fn drained(&mut self) -> Both<Answer> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.connections
-                .map(|connection| connection.read_until_quiet(QUIET));
+            self.connections.map(|connection| connection.read_until_quiet(QUIET));
             let Both { weft, valkey } = &self.connections;
             if weft.seen() == valkey.seen() || Instant::now() > deadline {
                 return self.connections.map(Connection::taken);
@@ -199,9 +194,7 @@ pub type Bindings = BTreeMap<String, Both<Vec<u8>>>;
 
 /// Puts values in the places of names and times: the command for each server.
 pub fn resolve(arguments: &[Argument], bindings: &Bindings) -> Both<Vec<Vec<u8>>> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     let mut command = Both {
         weft: Vec::new(),

@@ -35,12 +35,7 @@ pub struct SectionReport {
 }
 
 /// Runs `section` in `protocol` on empty servers. `trace` prints every answer of Valkey.
-pub fn section(
-    servers: &mut Servers,
-    section: &Section,
-    protocol: u8,
-    trace: bool,
-) -> Result<SectionReport, String> {
+pub fn section(servers: &mut Servers, section: &Section, protocol: u8, trace: bool) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
     let mut run = Run {
@@ -144,11 +139,7 @@ impl Run<'_> {
     fn compare(&mut self, step: &Step, command: &str, answers: &Both<Answer>) {
         self.report.compared += 1;
         if self.trace {
-            println!(
-                "{:5} {command}\n      {}",
-                step.line,
-                clipped(&answers.valkey.shown())
-            );
+            println!("{:5} {command}\n      {}", step.line, clipped(&answers.valkey.shown()));
         }
         if !answers_agree(&step.rules, answers) {
             let (weft, valkey) = shown_apart(&step.rules, answers);
@@ -219,11 +210,7 @@ impl Run<'_> {
 }
 
 /// Adds the elements of one page to `found` and moves `cursor` on; none means done.
-fn take_page(
-    answer: &Answer,
-    cursor: &mut Option<Vec<u8>>,
-    found: &mut Result<BTreeSet<String>, String>,
-) {
+fn take_page(answer: &Answer, cursor: &mut Option<Vec<u8>>, found: &mut Result<BTreeSet<String>, String>) {
     if cursor.is_none() {
         return;
     }
@@ -266,19 +253,12 @@ fn apart(weft: &str, valkey: &str) -> (String, String) {
     if weft.len() <= SHORT && valkey.len() <= SHORT {
         return (weft.to_string(), valkey.to_string());
     }
-    let same = weft
-        .bytes()
-        .zip(valkey.bytes())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let same = weft.bytes().zip(valkey.bytes()).take_while(|(a, b)| a == b).count();
     let start = same.saturating_sub(60);
     let part = |text: &str| {
         let bytes = &text.as_bytes()[start.min(text.len())..];
         let bytes = &bytes[..bytes.len().min(SHORT)];
-        format!(
-            "[from character {start}] …{}…",
-            String::from_utf8_lossy(bytes)
-        )
+        format!("[from character {start}] …{}…", String::from_utf8_lossy(bytes))
     };
     (part(weft), part(valkey))
 }
@@ -288,8 +268,7 @@ pub fn shown(command: &[Vec<u8>]) -> String {
     let words: Vec<String> = command
         .iter()
         .map(|word| {
-            let plain =
-                |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'\'');
+            let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'\'');
             if !word.is_empty() && word.iter().all(plain) {
                 String::from_utf8_lossy(word).into_owned()
             } else {

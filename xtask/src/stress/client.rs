@@ -152,7 +152,10 @@ impl Client {
                     Ok(Reply::Bulk(Some(bytes)))
                 }
             },
-            "*" => (0..number()?.max(0)).map(|_| self.reply()).collect::<Result<_, _>>().map(Reply::Array),
+            "*" => (0..number()?.max(0))
+                .map(|_| self.reply())
+                .collect::<Result<_, _>>()
+                .map(Reply::Array),
             _ => Err(Failure::Broken(format!("unreadable reply {line:?}"))),
         }
     }

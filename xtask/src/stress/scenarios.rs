@@ -261,9 +261,15 @@ fn check_counters(run: &Run) -> Result<(), String> {
     let mut sum = 0i64;
     for counter in 0..COUNTERS {
         let text = client.call(&format!("GET counter:{counter}"))?.text();
-        sum += text.parse::<i64>().map_err(|_| format!("counter:{counter} holds {text:?}"))?;
+        sum += text
+            .parse::<i64>()
+            .map_err(|_| format!("counter:{counter} holds {text:?}"))?;
     }
-    if sum == 0 { Ok(()) } else { Err(format!("transfers changed the sum by {sum}")) }
+    if sum == 0 {
+        Ok(())
+    } else {
+        Err(format!("transfers changed the sum by {sum}"))
+    }
 }
 
 fn prepare_stayers(run: &Run) -> Result<(), String> {
@@ -287,7 +293,10 @@ fn stayers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         let Some(found) = found else { continue };
         let missing = (0..STAYERS).find(|stayer| !found.contains(&format!("stay:{stayer}")));
         if let Some(stayer) = missing {
-            return Err(format!("stay:{stayer} was there all the time and was not returned ({} were)", found.len()));
+            return Err(format!(
+                "stay:{stayer} was there all the time and was not returned ({} were)",
+                found.len()
+            ));
         }
     }
     Ok(())
@@ -389,7 +398,9 @@ fn hostile(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
         // Whatever becomes of this connection: the others must not notice.
         let _ = match rng.u8(..7) {
             0 => kill_somebody(&mut client, &mut rng),
-            1 => client.call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40))).map(|_| ()),
+            1 => client
+                .call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40)))
+                .map(|_| ()),
             2 => client.call(&format!("CONFIG SET hz {}", rng.u8(1..100))).map(|_| ()),
             3 => client.send_raw(b"*3\r\n$3\r\nSET\r\n$5\r\nhalf"),
             4 => client.send_raw(b"*-5\r\n$\r\n*1\r\n$99999999999\r\n"),

@@ -34,11 +34,7 @@ pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
     unreachable_pages(documents, &reached, findings);
 }
 
-fn unreachable_pages(
-    documents: &[Document],
-    reached: &BTreeSet<String>,
-    findings: &mut Vec<Finding>,
-) {
+fn unreachable_pages(documents: &[Document], reached: &BTreeSet<String>, findings: &mut Vec<Finding>) {
     for document in documents {
         let path = document.path.as_str();
         if path.starts_with("docs/") && !ENTRANCES.contains(&path) && !reached.contains(path) {

@@ -157,13 +157,8 @@ mod tests {
     fn every_module_imports_only_modules_listed_before_it() {
         for (index, (name, allowed)) in SERVER_MODULES.iter().enumerate() {
             for import in *allowed {
-                let before = SERVER_MODULES[..index]
-                    .iter()
-                    .any(|(known, _)| known == import);
-                assert!(
-                    before,
-                    "{name} imports {import}, which is not a lower layer"
-                );
+                let before = SERVER_MODULES[..index].iter().any(|(known, _)| known == import);
+                assert!(before, "{name} imports {import}, which is not a lower layer");
             }
         }
     }

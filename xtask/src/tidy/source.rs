@@ -6,30 +6,19 @@ use super::{Document, Finding};
 const UNSAFE_CRATES: &[&str] = &["crates/sync/", "crates/table/", "crates/reactor/"];
 
 /// File and directory names that say nothing about a module's job.
-const EMPTY_NAMES: &[&str] = &[
-    "util", "utils", "common", "helper", "helpers", "manager", "misc",
-];
+const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 /// How far above an `unsafe` block its `// SAFETY:` comment may end, in lines.
 const SAFETY_REACH_LINES: usize = 4;
 
 /// Markers of unfinished work. Spelled in halves, or this file would report itself.
 const MARKERS: &[(&str, &str)] = &[
-    (
-        concat!("TO", "DO"),
-        "finish the work or describe the limit in docs",
-    ),
+    (concat!("TO", "DO"), "finish the work or describe the limit in docs"),
     (concat!("FIX", "ME"), "fix it or describe the limit in docs"),
-    (
-        concat!("X", "XX"),
-        "finish the work or describe the limit in docs",
-    ),
+    (concat!("X", "XX"), "finish the work or describe the limit in docs"),
     (concat!("HA", "CK"), "say why the code is as it is"),
     (concat!("todo", "!"), "write the code"),
-    (
-        concat!("unimplemented", "!"),
-        "write the code, or return an error",
-    ),
+    (concat!("unimplemented", "!"), "write the code, or return an error"),
     (concat!("dbg", "!"), "remove the debugging output"),
 ];
 
@@ -100,9 +89,7 @@ fn unsafety(document: &Document, findings: &mut Vec<Finding>) {
         if !contains_word(line, "unsafe") {
             continue;
         }
-        let allowed = UNSAFE_CRATES
-            .iter()
-            .any(|prefix| document.path.starts_with(prefix));
+        let allowed = UNSAFE_CRATES.iter().any(|prefix| document.path.starts_with(prefix));
         if !allowed {
             let message = "no `unsafe` here; it belongs behind a safe interface in crates/sync, \
                            crates/table or crates/reactor";
@@ -164,8 +151,7 @@ pub fn code_only(text: &str) -> String {
 /// If something that is not code begins at `start`, where it ends; otherwise `start`.
 fn skipped_until(bytes: &[u8], start: usize) -> usize {
     let rest = &bytes[start..];
-    let in_name =
-        start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
+    let in_name = start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
     if rest.starts_with(b"//") {
         start + rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len())
     } else if rest.starts_with(b"/*") {
@@ -233,9 +219,7 @@ fn character_length(rest: &[u8]) -> usize {
     match rest.get(1) {
         Some(b'\\') => {
             let tail = rest.get(3..).unwrap_or_default();
-            tail.iter()
-                .position(|byte| *byte == b'\'')
-                .map_or(0, |found| found + 4)
+            tail.iter().position(|byte| *byte == b'\'').map_or(0, |found| found + 4)
         }
         Some(_) => {
             let limit = rest.len().min(6);

@@ -26,11 +26,7 @@ fn messages_of(documents: &[Document]) -> Vec<String> {
 
 /// (path, text, the start of the only finding)
 const VIOLATIONS: &[(&str, &str, &str)] = &[
-    (
-        "xtask/src/a.rs",
-        "fn a() {}\n",
-        "xtask/src/a.rs:1: begin the file",
-    ),
+    ("xtask/src/a.rs", "fn a() {}\n", "xtask/src/a.rs:1: begin the file"),
     (
         "crates/resp/src/util.rs",
         "//! U.\n",
@@ -91,11 +87,7 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
         "see [x](docs/none.md#part)\n",
         "README.md:1: link to 'docs/none.md'",
     ),
-    (
-        "docs/lonely.md",
-        "# Lonely\n",
-        "docs/lonely.md:1: link this file",
-    ),
+    ("docs/lonely.md", "# Lonely\n", "docs/lonely.md:1: link this file"),
 ];
 
 #[test]
@@ -103,10 +95,7 @@ fn every_violation_is_found_once_and_named_with_its_line() {
     for (path, text, expected) in VIOLATIONS {
         let found = messages(&[(path, text)]);
         assert_eq!(found.len(), 1, "{path}: {found:?}");
-        assert!(
-            found[0].starts_with(expected),
-            "{found:?} is not {expected}"
-        );
+        assert!(found[0].starts_with(expected), "{found:?} is not {expected}");
     }
 }
 
@@ -124,10 +113,7 @@ fn markers_are_found_as_words_in_every_kind_of_file() {
         for path in ["docs/ARCHITECTURE.md", "tests/clients/python/a.py"] {
             let found = messages(&[(path, &format!("one\n# {marker}(x)\n"))]);
             assert_eq!(found.len(), 1, "{marker} in {path}: {found:?}");
-            assert!(
-                found[0].starts_with(&format!("{path}:2: leftover")),
-                "{found:?}"
-            );
+            assert!(found[0].starts_with(&format!("{path}:2: leftover")), "{found:?}");
         }
         assert!(messages(&[("a.md", &format!("my{marker}\n"))]).is_empty());
         assert!(messages(&[("a.case", &format!("{marker}\n"))]).is_empty());
@@ -150,10 +136,7 @@ fn a<'a>(text: &'a str) -> char {
     );
     let safe = "//! A.\nfn a() {\n    // SAFETY: rule 1,\n    // in two lines.\n    \
                 #[allow(x)]\n    let a =\n        unsafe { b() };\n}\n";
-    assert_eq!(
-        messages(&[("crates/table/src/a.rs", safe)]),
-        Vec::<String>::new()
-    );
+    assert_eq!(messages(&[("crates/table/src/a.rs", safe)]), Vec::<String>::new());
     let imports = "//! D.\nuse crate::commands::string;\nuse crate::dispatch::plan;\n";
     let path = "crates/server/src/dispatch/execute.rs";
     assert_eq!(messages(&[(path, imports)]), Vec::<String>::new());

@@ -11,9 +11,7 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
     for table in [RUN_TABLE, FILL_TABLE, COMPARE_TABLE] {
         let flags: Vec<&Flag> = table.iter().copied().flatten().collect();
         for (position, flag) in flags.iter().enumerate() {
-            let twice = flags[..position]
-                .iter()
-                .any(|other| other.name == flag.name);
+            let twice = flags[..position].iter().any(|other| other.name == flag.name);
             assert!(!twice, "{} is in the table twice", flag.name);
             assert!(flag.name.starts_with("--") && !flag.help.is_empty());
         }
@@ -27,26 +25,14 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
 
 #[test]
 fn help_names_every_flag_and_set() {
-    for (name, table) in [
-        ("run", RUN_TABLE),
-        ("fill", FILL_TABLE),
-        ("compare", COMPARE_TABLE),
-    ] {
+    for (name, table) in [("run", RUN_TABLE), ("fill", FILL_TABLE), ("compare", COMPARE_TABLE)] {
         let text = help_for(name);
         assert!(
-            table
-                .iter()
-                .copied()
-                .flatten()
-                .all(|flag| text.contains(flag.name)),
+            table.iter().copied().flatten().all(|flag| text.contains(flag.name)),
             "{name}"
         );
     }
-    assert!(
-        sets::SETS
-            .iter()
-            .all(|set| help_for("compare").contains(set.name))
-    );
+    assert!(sets::SETS.iter().all(|set| help_for("compare").contains(set.name)));
     assert!(LOADS.iter().all(|load| loads().contains(load.command)));
 }
 
@@ -64,12 +50,7 @@ fn contradictions_are_refused() {
         let given = Given::parse(RUN_TABLE, &words(line)).expect("known flags");
         assert!(workload(&given).is_err(), "{line:?} was accepted");
     }
-    for line in [
-        "nothing",
-        "run --load get --protocol 4",
-        "compare",
-        "run --what",
-    ] {
+    for line in ["nothing", "run --load get --protocol 4", "compare", "run --what"] {
         assert!(
             matches!(run(&words(line)), Err(Error::Usage(_))),
             "{line:?} was accepted"
@@ -81,11 +62,7 @@ fn contradictions_are_refused() {
 fn every_load_of_every_set_exists() {
     let order = KeyOrder::Uniform { keys: 10 };
     for set in sets::SETS {
-        for dataset in set
-            .comparisons
-            .iter()
-            .flat_map(|comparison| comparison.datasets)
-        {
+        for dataset in set.comparisons.iter().flat_map(|comparison| comparison.datasets) {
             let value_size = dataset.value_size;
             let subject = Subject {
                 order: order.clone(),

@@ -35,11 +35,7 @@ fn values_of_different_keys_differ() {
     let mut all: Vec<&[u8]> = (0..1000).map(|id| values.of(id)).collect();
     all.sort_unstable();
     all.dedup();
-    assert!(
-        all.len() > 950,
-        "only {} of 1000 values are distinct",
-        all.len()
-    );
+    assert!(all.len() > 950, "only {} of 1000 values are distinct", all.len());
 }
 
 #[test]

@@ -23,18 +23,13 @@ fn uniform_keys_cover_the_key_space_evenly() {
         counts[RequestDraw::new(&order, 3, index).key() as usize] += 1;
     }
     // The expected count is 1000 with a standard deviation of about 31.
-    assert!(
-        counts.iter().all(|count| (800..1200).contains(count)),
-        "{counts:?}"
-    );
+    assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
 }
 
 #[test]
 fn a_sequential_order_names_every_key_once() {
     let order = KeyOrder::Sequential;
-    let keys: Vec<u64> = (0..5)
-        .map(|index| RequestDraw::new(&order, 10, index).key())
-        .collect();
+    let keys: Vec<u64> = (0..5).map(|index| RequestDraw::new(&order, 10, index).key()).collect();
     assert_eq!(keys, [10, 11, 12, 13, 14]);
 }
 

@@ -54,13 +54,7 @@ fn window(from_ms: u64, until_ms: u64, drain_ms: u64) -> Window {
     }
 }
 
-fn drive(
-    address: SocketAddr,
-    pipeline: u64,
-    pace: Pace,
-    window: Window,
-    budget: u64,
-) -> Result<Tally> {
+fn drive(address: SocketAddr, pipeline: u64, pace: Pace, window: Window, budget: u64) -> Result<Tally> {
     let stream = TcpStream::connect(address).expect("the test's server listens");
     let connections = vec![Connection::new(stream, 1, budget).expect("a connection")];
     let workload = ping();
@@ -89,21 +83,12 @@ const MS: u64 = 1_000_000;
 #[test]
 fn a_stall_counts_for_every_request_that_came_due_meanwhile() {
     let address = serve(b"+PONG\r\n", 300, Duration::from_millis(400));
-    let tally =
-        drive(address, 1000, open(1000.0), window(0, 1000, 5000), u64::MAX).expect("right replies");
-    assert_eq!(
-        tally.latencies.len(),
-        1000,
-        "each due request has one latency"
-    );
+    let tally = drive(address, 1000, open(1000.0), window(0, 1000, 5000), u64::MAX).expect("right replies");
+    assert_eq!(tally.latencies.len(), 1000, "each due request has one latency");
     assert_eq!(tally.all_replies, 1000);
     assert_eq!(tally.unanswered, 0);
     let quantile = |quantile| tally.latencies.value_at_quantile(quantile);
-    assert!(
-        quantile(0.999) >= 390 * MS,
-        "p99.9 is {} ns",
-        quantile(0.999)
-    );
+    assert!(quantile(0.999) >= 390 * MS, "p99.9 is {} ns", quantile(0.999));
     // About 400 requests came due in the stall and waited 0 to 400 ms: one in five of all waited
     // at least 200 ms. A count from the send time would see a single slow request.
     assert!(quantile(0.82) >= 200 * MS, "p82 is {} ns", quantile(0.82));
@@ -112,8 +97,7 @@ fn a_stall_counts_for_every_request_that_came_due_meanwhile() {
 #[test]
 fn a_full_pipeline_delays_sending_but_not_the_due_time() {
     let address = serve(b"+PONG\r\n", 300, Duration::from_millis(400));
-    let tally =
-        drive(address, 1, open(1000.0), window(0, 1000, 5000), u64::MAX).expect("right replies");
+    let tally = drive(address, 1, open(1000.0), window(0, 1000, 5000), u64::MAX).expect("right replies");
     assert_eq!(tally.latencies.len(), 1000);
     assert!(tally.latencies.value_at_quantile(0.82) >= 200 * MS);
 }
@@ -121,8 +105,7 @@ fn a_full_pipeline_delays_sending_but_not_the_due_time() {
 #[test]
 fn requests_due_in_the_warm_up_are_not_recorded() {
     let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
-    let tally =
-        drive(address, 16, open(2000.0), window(250, 500, 5000), u64::MAX).expect("right replies");
+    let tally = drive(address, 16, open(2000.0), window(250, 500, 5000), u64::MAX).expect("right replies");
     assert_eq!(tally.all_replies, 1000);
     assert_eq!(tally.latencies.len(), 500);
 }
@@ -130,8 +113,7 @@ fn requests_due_in_the_warm_up_are_not_recorded() {
 #[test]
 fn what_is_never_answered_counts_as_waiting() {
     let address = serve(b"+PONG\r\n", 50, Duration::from_secs(3600));
-    let tally =
-        drive(address, 16, open(1000.0), window(0, 100, 300), u64::MAX).expect("no wrong replies");
+    let tally = drive(address, 16, open(1000.0), window(0, 100, 300), u64::MAX).expect("no wrong replies");
     assert_eq!(tally.all_replies, 50);
     assert_eq!(tally.unanswered, 50);
     assert_eq!(tally.latencies.len(), 100);
@@ -151,8 +133,7 @@ fn a_closed_loop_sends_its_budget_and_ends() {
 #[test]
 fn a_closed_loop_ends_with_its_window() {
     let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
-    let tally =
-        drive(address, 4, Pace::Closed, window(50, 150, 5000), u64::MAX).expect("right replies");
+    let tally = drive(address, 4, Pace::Closed, window(50, 150, 5000), u64::MAX).expect("right replies");
     assert!(tally.replies > 0 && tally.replies < tally.all_replies);
     assert_eq!(tally.latencies.len(), tally.replies);
     assert_eq!(tally.all_replies % 4, 0, "a batch was left behind");
@@ -175,10 +156,7 @@ fn a_wrong_reply_fails_the_run() {
     ] {
         let address = serve(reply, usize::MAX, Duration::ZERO);
         let outcome = drive(address, 1, Pace::Closed, window(0, 5000, 1000), u64::MAX);
-        assert!(
-            matches!(outcome, Err(Error::WrongReply(_))),
-            "{reply:?}: {outcome:?}"
-        );
+        assert!(matches!(outcome, Err(Error::WrongReply(_))), "{reply:?}: {outcome:?}");
     }
 }
 
@@ -193,20 +171,10 @@ fn merged_tallies_have_the_quantiles_of_all_latencies() {
             tally.latencies.saturating_record(latency_ns);
             whole.saturating_record(latency_ns);
         }
-        (
-            tally.replies,
-            tally.all_replies,
-            tally.misses,
-            tally.unanswered,
-        ) = (1000, 1100, 3, 2);
+        (tally.replies, tally.all_replies, tally.misses, tally.unanswered) = (1000, 1100, 3, 2);
         merged.merge(&tally);
     }
-    let counts = (
-        merged.replies,
-        merged.all_replies,
-        merged.misses,
-        merged.unanswered,
-    );
+    let counts = (merged.replies, merged.all_replies, merged.misses, merged.unanswered);
     assert_eq!(counts, (4000, 4400, 12, 8));
     for quantile in [0.0, 0.5, 0.9, 0.99, 0.999, 1.0] {
         assert_eq!(

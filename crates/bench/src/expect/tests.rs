@@ -3,20 +3,11 @@
 use super::*;
 
 fn bulk(payload: &[u8]) -> Vec<u8> {
-    [
-        format!("${}\r\n", payload.len()).as_bytes(),
-        payload,
-        b"\r\n",
-    ]
-    .concat()
+    [format!("${}\r\n", payload.len()).as_bytes(), payload, b"\r\n"].concat()
 }
 
 fn array(elements: &[Vec<u8>]) -> Vec<u8> {
-    [
-        format!("*{}\r\n", elements.len()).into_bytes(),
-        elements.concat(),
-    ]
-    .concat()
+    [format!("*{}\r\n", elements.len()).into_bytes(), elements.concat()].concat()
 }
 
 fn checker(kind: &str, value_size: usize) -> Checker {
@@ -76,10 +67,7 @@ fn wrong_types_and_lengths_stop_the_run() {
         ("value", short.clone()),
         ("value-or-nil", short.clone()),
         ("values:2", array(&[bulk(values.of(1)), short.clone()])),
-        (
-            "values:2",
-            array(&[bulk(values.of(1)), b"$-1\r\n".to_vec()]),
-        ),
+        ("values:2", array(&[bulk(values.of(1)), b"$-1\r\n".to_vec()])),
         ("values:2", array(&[bulk(values.of(1))])),
         ("bulk", b"$-1\r\n".to_vec()),
         ("elements:2", array(&[bulk(b"a")])),
@@ -103,11 +91,7 @@ fn a_value_that_overruns_its_length_stops_the_run() {
     let mut reply = bulk(values.of(1));
     let end = reply.len();
     reply[end - 2..].copy_from_slice(b"xx");
-    assert!(
-        checker("value", 64)
-            .find(&reply, &mut Scanner::default())
-            .is_err()
-    );
+    assert!(checker("value", 64).find(&reply, &mut Scanner::default()).is_err());
 }
 
 #[test]

@@ -3,10 +3,7 @@
 use super::*;
 
 const TABLE: &[&[Flag]] = &[
-    &[
-        flag("--keys", "N", "100", "keys"),
-        flag("--quiet", "", "", "no output"),
-    ],
+    &[flag("--keys", "N", "100", "keys"), flag("--quiet", "", "", "no output")],
     &[
         flag("--rate", "R", "", "requests per second"),
         flag("--cores", "LIST", "", "cores"),
@@ -25,24 +22,12 @@ fn values_are_taken_in_both_forms_and_from_defaults() {
     assert_eq!(given.parsed::<f64>("--rate").expect("a number"), Some(2.5));
     assert_eq!(given.numbers("--cores").expect("numbers"), [0, 3]);
     assert!(given.has("--quiet") && !given.has("--keys"));
-    assert_eq!(
-        parse("")
-            .expect("valid")
-            .parsed::<f64>("--rate")
-            .expect("none"),
-        None
-    );
+    assert_eq!(parse("").expect("valid").parsed::<f64>("--rate").expect("none"), None);
 }
 
 #[test]
 fn mistakes_are_refused() {
-    for line in [
-        "--nothing",
-        "--keys",
-        "--quiet=1",
-        "--keys 1 --keys 2",
-        "stray",
-    ] {
+    for line in ["--nothing", "--keys", "--quiet=1", "--keys 1 --keys 2", "stray"] {
         assert!(parse(line).is_err(), "{line} was accepted");
     }
     assert!(
@@ -51,32 +36,20 @@ fn mistakes_are_refused() {
             .number::<u64>("--keys", 1)
             .is_err()
     );
-    assert!(
-        parse("--keys 0")
-            .expect("any text")
-            .number::<u64>("--keys", 1)
-            .is_err()
-    );
+    assert!(parse("--keys 0").expect("any text").number::<u64>("--keys", 1).is_err());
     assert!(
         parse("--rate NaN")
             .expect("any text")
             .number::<f64>("--rate", 0.0)
             .is_err()
     );
-    assert!(
-        parse("--cores 1,x")
-            .expect("any text")
-            .numbers("--cores")
-            .is_err()
-    );
+    assert!(parse("--cores 1,x").expect("any text").numbers("--cores").is_err());
 }
 
 #[test]
 fn help_names_every_flag_and_default() {
     let text = help(TABLE);
     for flag in TABLE.iter().copied().flatten() {
-        assert!(
-            text.contains(flag.name) && text.contains(flag.help) && text.contains(flag.default)
-        );
+        assert!(text.contains(flag.name) && text.contains(flag.help) && text.contains(flag.default));
     }
 }

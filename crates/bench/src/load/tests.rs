@@ -25,9 +25,7 @@ fn every_load_can_be_sent_and_filled() {
 fn load_names_are_unique() {
     for (position, load) in LOADS.iter().enumerate() {
         assert!(
-            LOADS[..position]
-                .iter()
-                .all(|other| other.name != load.name),
+            LOADS[..position].iter().all(|other| other.name != load.name),
             "{}",
             load.name
         );
@@ -44,10 +42,7 @@ fn a_mixture_has_its_weights() {
         sets += u32::from(request.starts_with(b"*3\r\n$3\r\nSET"));
     }
     // 2000 are expected with a standard deviation of 40.
-    assert!(
-        (1800..2200).contains(&sets),
-        "{sets} of 10000 requests are SETs"
-    );
+    assert!((1800..2200).contains(&sets), "{sets} of 10000 requests are SETs");
 }
 
 #[test]
@@ -59,9 +54,7 @@ fn each_reply_of_a_mixture_is_checked_against_its_own_request() {
         workload.append_request(9, index, &mut request);
         let is_set = request.starts_with(b"*3");
         let name = String::from_utf8(request).expect("text");
-        let id: u64 = name.split("key:").nth(1).expect("a key")[..12]
-            .parse()
-            .expect("digits");
+        let id: u64 = name.split("key:").nth(1).expect("a key")[..12].parse().expect("digits");
         let value = [b"$32\r\n", values.of(id), b"\r\n"].concat();
         let other = [b"$32\r\n", values.of(id + 1), b"\r\n"].concat();
         let check = |reply: &[u8]| workload.check_reply(9, index, reply, &mut Scanner::default());
@@ -74,10 +67,7 @@ fn each_reply_of_a_mixture_is_checked_against_its_own_request() {
 #[test]
 fn bad_mixtures_are_refused() {
     for text in ["", "nothing", "get:0", "get:x", "get:80,,set:20"] {
-        assert!(
-            Workload::named(text, &subject()).is_err(),
-            "{text:?} was accepted"
-        );
+        assert!(Workload::named(text, &subject()).is_err(), "{text:?} was accepted");
     }
     assert!(Workload::command("PING", "value", &subject()).is_err());
     assert!(Workload::command("MGET {keys:3}", "values:4", &subject()).is_err());

@@ -33,10 +33,7 @@ fn threads_that_ended_do_not_hide_their_work() {
     };
     let before = sample(&[(1, 100), (2, 200)], 300);
     assert_eq!(sample(&[(1, 150), (2, 210)], 300).since_ns(&before), 60);
-    assert_eq!(
-        sample(&[(1, 150), (2, 200), (3, 7)], 300).since_ns(&before),
-        57
-    );
+    assert_eq!(sample(&[(1, 150), (2, 200), (3, 7)], 300).since_ns(&before), 57);
     assert_eq!(sample(&[(1, 150)], 1300).since_ns(&before), 1000);
     assert_eq!(sample(&[], 500).since_ns(&before), 200);
 }
@@ -54,10 +51,7 @@ fn memory_that_is_touched_is_resident() {
     let before = rss_bytes(std::process::id()).expect("this process exists");
     let block = std::hint::black_box(vec![1u8; 64 << 20]);
     let after = rss_bytes(std::process::id()).expect("this process exists");
-    assert!(
-        after > before + (48 << 20),
-        "{before} bytes before, {after} after"
-    );
+    assert!(after > before + (48 << 20), "{before} bytes before, {after} after");
     drop(block);
 }
 

@@ -32,11 +32,7 @@ fn every_reply_is_found_whole() {
         let mut followed = reply.to_vec();
         followed.extend_from_slice(b"+NEXT\r\n");
         let text = String::from_utf8_lossy(reply);
-        assert_eq!(
-            Scanner::default().advance(&followed),
-            Ok(Some(reply.len())),
-            "{text:?}"
-        );
+        assert_eq!(Scanner::default().advance(&followed), Ok(Some(reply.len())), "{text:?}");
     }
 }
 
@@ -83,10 +79,7 @@ fn what_is_no_reply_is_refused() {
     ];
     for bytes in broken {
         let text = String::from_utf8_lossy(bytes);
-        assert!(
-            Scanner::default().advance(bytes).is_err(),
-            "{text:?} was accepted"
-        );
+        assert!(Scanner::default().advance(bytes).is_err(), "{text:?} was accepted");
     }
     let endless = vec![b'+'; LINE_LIMIT + 1];
     assert!(Scanner::default().advance(&endless).is_err());

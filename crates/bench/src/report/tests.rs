@@ -111,10 +111,7 @@ fn one_side_alone_has_no_ratios() {
     section.loads[0].sides.pop();
     section.memory[0].bytes_per_key.pop();
     let text = report.markdown();
-    assert!(
-        !text.contains("ratio |") && !text.contains("Valkey"),
-        "{text}"
-    );
+    assert!(!text.contains("ratio |") && !text.contains("Valkey"), "{text}");
     assert!(report.json()["sections"][0]["loads"][0]["ratio"]["requests_per_s"].is_null());
 }
 

@@ -14,10 +14,7 @@ type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 /// Reads one request; `None` at the end of the connection.
 fn read_request(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
     let mut line = String::new();
-    reader
-        .read_line(&mut line)
-        .ok()
-        .filter(|count| *count > 0)?;
+    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
     let count: usize = line.trim_end().strip_prefix('*')?.parse().ok()?;
     let mut words = Vec::new();
     for _ in 0..count {
@@ -34,8 +31,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
 
 fn reply_to(request: &[Vec<u8>], store: &Store) -> Vec<u8> {
     let mut store = store.lock().expect("no other holder panics");
-    let bulk =
-        |value: &Vec<u8>| [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
+    let bulk = |value: &Vec<u8>| [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
     match request {
         [name, key] if name == b"GET" => store.get(key).map_or(b"$-1\r\n".to_vec(), bulk),
         [name, key, value] if name == b"SET" => {
@@ -103,8 +99,7 @@ fn subject(order: KeyOrder) -> Subject {
 fn filled(keys: u64) -> (SocketAddr, Store) {
     let store = Store::default();
     let address = serve(Arc::clone(&store));
-    let fill =
-        Workload::command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
+    let fill = Workload::command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
     send_each_once(&shape(address), &fill, keys).expect("a filled server");
     (address, store)
 }
@@ -124,8 +119,7 @@ fn a_fill_creates_each_key_once_with_its_value() {
 fn what_was_filled_is_read_back_and_measured() {
     let (address, _) = filled(200);
     for load in ["get", "mget100", "mixed"] {
-        let workload =
-            Workload::named(load, &subject(KeyOrder::Uniform { keys: 200 })).expect(load);
+        let workload = Workload::named(load, &subject(KeyOrder::Uniform { keys: 200 })).expect(load);
         let measured = measure(&shape(address), &workload).expect(load);
         assert!(measured.replies > 0, "{load}: {measured:?}");
         assert!((measured.requests_per_s - measured.replies as f64 / 0.2).abs() < 1.0);
@@ -147,10 +141,7 @@ fn the_open_loop_keeps_its_rate_over_all_threads() {
     };
     let measured = measure(&shape, &workload).expect("right replies");
     assert_eq!(measured.unanswered, 0);
-    assert!(
-        (400.0..=600.0).contains(&measured.requests_per_s),
-        "{measured:?}"
-    );
+    assert!((400.0..=600.0).contains(&measured.requests_per_s), "{measured:?}");
 }
 
 #[test]
@@ -161,10 +152,7 @@ fn a_missing_key_is_a_miss_or_a_failure() {
     let measured = measure(&shape(address), &allowed).expect("misses are right replies");
     assert!(measured.misses > 0);
     let strict = Workload::named("get", &subject(order)).expect("get");
-    assert!(matches!(
-        measure(&shape(address), &strict),
-        Err(Error::WrongReply(_))
-    ));
+    assert!(matches!(measure(&shape(address), &strict), Err(Error::WrongReply(_))));
 }
 
 #[test]
@@ -176,20 +164,14 @@ fn one_changed_byte_in_a_stored_value_fails_the_run() {
         .values_mut()
         .for_each(|value| value[39] ^= 1);
     let workload = Workload::named("get", &subject(KeyOrder::Uniform { keys: 10 })).expect("get");
-    assert!(matches!(
-        measure(&shape(address), &workload),
-        Err(Error::WrongReply(_))
-    ));
+    assert!(matches!(measure(&shape(address), &workload), Err(Error::WrongReply(_))));
 }
 
 #[test]
 fn a_rate_is_dealt_out_to_threads_in_turn() {
     for (number, expected_offset_ns) in [(0, 0.0), (1, 1e6), (2, 2e6)] {
         match pace(Some(1000.0), number, 3) {
-            Pace::Open {
-                interval_ns,
-                offset_ns,
-            } => {
+            Pace::Open { interval_ns, offset_ns } => {
                 assert_eq!((interval_ns, offset_ns), (3e6, expected_offset_ns));
             }
             Pace::Closed => panic!("a rate makes an open loop"),

@@ -31,9 +31,7 @@ fn commands_are_encoded_as_resp_arrays() {
         (
             "SET {key} {value} {expire}",
             Some(90),
-            format!(
-                "*5\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$8\r\n{value}\r\n$2\r\nEX\r\n$2\r\n90\r\n"
-            ),
+            format!("*5\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$8\r\n{value}\r\n$2\r\nEX\r\n$2\r\n90\r\n"),
         ),
         (
             "INCR c:{id}:x",
@@ -53,8 +51,7 @@ fn commands_are_encoded_as_resp_arrays() {
         (
             "SADD s {members:2}",
             None,
-            "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$13\r\nmember:000000\r\n$13\r\nmember:000001\r\n"
-                .to_string(),
+            "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$13\r\nmember:000000\r\n$13\r\nmember:000001\r\n".to_string(),
         ),
         (
             "ZADD z {scored:1}",
@@ -99,9 +96,7 @@ fn a_long_request_draws_the_same_keys_on_both_sides() {
         let mut rest = sent.as_str();
         for id in ids {
             let name = format!("key:{id:012}\r\n");
-            let found = rest
-                .find(&name)
-                .unwrap_or_else(|| panic!("{name} is not in {text}"));
+            let found = rest.find(&name).unwrap_or_else(|| panic!("{name} is not in {text}"));
             rest = &rest[found + name.len()..];
         }
         assert!(
@@ -123,9 +118,6 @@ fn what_cannot_be_encoded_is_refused() {
         "GET {key",
         "GET x{keys:3}",
     ] {
-        assert!(
-            Template::parse(text, &values, None).is_err(),
-            "{text:?} was accepted"
-        );
+        assert!(Template::parse(text, &values, None).is_err(), "{text:?} was accepted");
     }
 }

@@ -95,10 +95,7 @@ fn a_crash_leaves_a_whole_report_and_the_signal_as_exit_status() {
             "=== WEFT BUG REPORT END.",
         ];
         for text in common.iter().chain(expected) {
-            assert!(
-                report.contains(text),
-                "{kind}: {text:?} is missing in {report}"
-            );
+            assert!(report.contains(text), "{kind}: {text:?} is missing in {report}");
         }
     }
 }

@@ -43,10 +43,7 @@ fn wait_for(reactor: &mut Reactor, what: &str, mut wanted: impl FnMut(&Event) ->
         if let Some(event) = events.into_iter().find(|event| wanted(event)) {
             return event;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{what} did not come"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what} did not come");
     }
 }
 
@@ -138,14 +135,9 @@ fn accepted_connections_echo_over_tcp_and_unix() {
             }
         }
     }
-    clients
-        .into_iter()
-        .for_each(|client| client.join().unwrap());
+    clients.into_iter().for_each(|client| client.join().unwrap());
     assert!(reactor.deregister_listener(0).is_some() && reactor.deregister_listener(0).is_none());
-    assert!(
-        TcpStream::connect(address).is_err(),
-        "a dropped listener refuses"
-    );
+    assert!(TcpStream::connect(address).is_err(), "a dropped listener refuses");
     std::fs::remove_file(path).unwrap();
 }
 
@@ -195,10 +187,7 @@ fn much_output(alive: &Arc<AtomicUsize>) -> (Vec<Output>, Vec<u8>) {
     (outputs, flat)
 }
 
-fn slow_reader<S: Read + Send + 'static>(
-    mut stream: S,
-    total: usize,
-) -> thread::JoinHandle<(Vec<u8>, S)> {
+fn slow_reader<S: Read + Send + 'static>(mut stream: S, total: usize) -> thread::JoinHandle<(Vec<u8>, S)> {
     thread::spawn(move || {
         let mut received = vec![0; total];
         let mut at = 0;
@@ -238,27 +227,17 @@ fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Se
     let mut turns = 0;
     while reactor.in_flight(3) > 0 {
         let events = turn(&mut reactor, A_WHILE);
-        assert!(
-            reactor.in_flight(3) < in_flight,
-            "a turn without progress: spinning"
-        );
+        assert!(reactor.in_flight(3) < in_flight, "a turn without progress: spinning");
         in_flight = reactor.in_flight(3);
         let finished = matches!(events[..], [Event::Writable(3)]);
         assert_eq!(finished, in_flight == 0, "{events:?}");
         turns += 1;
     }
     assert!(turns < 100_000);
-    assert_eq!(
-        alive.load(Ordering::Relaxed),
-        0,
-        "sent values are given back"
-    );
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "sent values are given back");
     let (received, client) = reader.join().unwrap();
     assert!(received == flat, "the stream differs");
-    assert!(
-        turn(&mut reactor, NOW).is_empty(),
-        "output is of no more interest"
-    );
+    assert!(turn(&mut reactor, NOW).is_empty(), "output is of no more interest");
     drop(client);
     wait_readable(&mut reactor, 3);
 }
@@ -301,14 +280,8 @@ fn a_short_receive_empties_the_socket_and_a_full_one_is_reported_again() {
             more: false
         }
     );
-    assert!(
-        turn(&mut reactor, NOW).is_empty(),
-        "an emptied socket is quiet"
-    );
-    assert_eq!(
-        reactor.receive(0, &mut input, 1).unwrap(),
-        Received::WouldBlock
-    );
+    assert!(turn(&mut reactor, NOW).is_empty(), "an emptied socket is quiet");
+    assert_eq!(reactor.receive(0, &mut input, 1).unwrap(), Received::WouldBlock);
     assert_eq!(input, [1; 1000]);
 }
 
@@ -375,10 +348,7 @@ fn a_paused_connection_is_silent_and_resuming_reports_what_came() {
     reactor.resume(5);
     wait_readable(&mut reactor, 5);
     reactor.pause(5);
-    assert!(
-        turn(&mut reactor, NOW).is_empty(),
-        "paused after the report"
-    );
+    assert!(turn(&mut reactor, NOW).is_empty(), "paused after the report");
     reactor.resume(5);
     wait_readable(&mut reactor, 5);
     assert_eq!(drain(&mut reactor, 5, 1000), b"while paused");
@@ -424,9 +394,7 @@ fn the_end_of_a_paused_peer_is_told_once() {
             });
             reactor.pause(0);
         }
-        wait_for(&mut reactor, "the end", |event| {
-            matches!(event, Event::Closed(0))
-        });
+        wait_for(&mut reactor, "the end", |event| matches!(event, Event::Closed(0)));
         assert!(
             turn(&mut reactor, Some(Duration::from_millis(20))).is_empty(),
             "told once"
@@ -435,18 +403,9 @@ fn the_end_of_a_paused_peer_is_told_once() {
         wait_readable(&mut reactor, 0);
         let mut input = Vec::new();
         let received = reactor.receive(0, &mut input, 100).unwrap();
-        assert_eq!(
-            received,
-            Received::Bytes {
-                count: 10,
-                more: true
-            }
-        );
+        assert_eq!(received, Received::Bytes { count: 10, more: true });
         wait_readable(&mut reactor, 0);
-        assert_eq!(
-            reactor.receive(0, &mut input, 100).unwrap(),
-            Received::Closed
-        );
+        assert_eq!(reactor.receive(0, &mut input, 100).unwrap(), Received::Closed);
     }
 }
 
@@ -558,10 +517,7 @@ fn a_token_used_again_hears_nothing_of_its_predecessor() {
     old_client.write_all(b"old").unwrap();
     assert!(turn(&mut reactor, Some(Duration::from_millis(20))).is_empty());
     new_client.write_all(b"new").unwrap();
-    assert!(
-        matches!(turn(&mut reactor, A_WHILE)[..], [Event::Readable(4)]),
-        "once"
-    );
+    assert!(matches!(turn(&mut reactor, A_WHILE)[..], [Event::Readable(4)]), "once");
     assert_eq!(drain(&mut reactor, 4, 100), b"new");
     drop(old);
 }
@@ -603,10 +559,7 @@ fn a_token_matches_as_a_whole_and_is_refused_while_taken() {
         (stale, io::ErrorKind::AlreadyExists),
         (MOST_ENTRIES, io::ErrorKind::InvalidInput),
     ] {
-        assert_eq!(
-            reactor.register(taken, unix_pair().0).unwrap_err().kind(),
-            kind
-        );
+        assert_eq!(reactor.register(taken, unix_pair().0).unwrap_err().kind(), kind);
     }
     assert_eq!(drain(&mut reactor, token, 10), b"PING");
     assert!(reactor.socket(token).is_some_and(Socket::is_unix));
@@ -645,18 +598,12 @@ fn a_reset_ends_what_is_in_flight() {
     let alive = Arc::new(AtomicUsize::new(1));
     let mut much = output(&vec![0; 20_000_000]);
     much.push_shared(Box::new(Counted(vec![0; 100], alive.clone())));
-    assert!(matches!(
-        reactor.send(0, &mut much).unwrap(),
-        Sent::InFlight(_)
-    ));
+    assert!(matches!(reactor.send(0, &mut much).unwrap(), Sent::InFlight(_)));
     drop(client);
     wait_for(&mut reactor, "the failure", |event| {
         matches!(event, Event::SendFailed(0))
     });
-    assert_eq!(
-        (reactor.in_flight(0), alive.load(Ordering::Relaxed)),
-        (0, 0)
-    );
+    assert_eq!((reactor.in_flight(0), alive.load(Ordering::Relaxed)), (0, 0));
 }
 
 #[test]
@@ -664,9 +611,7 @@ fn output_waits_for_a_connection_under_way_and_a_refusal_is_told() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let mut reactor = Reactor::new().unwrap();
-    reactor
-        .register(0, Socket::connect_tcp(address).unwrap())
-        .unwrap();
+    reactor.register(0, Socket::connect_tcp(address).unwrap()).unwrap();
     reactor.send(0, &mut output(b"PING")).unwrap();
     let (mut served, _) = listener.accept().unwrap();
     let mut request = [0; 4];
@@ -676,9 +621,7 @@ fn output_waits_for_a_connection_under_way_and_a_refusal_is_told() {
     served.read_exact(&mut request).unwrap();
     assert_eq!(&request, b"PING");
     drop(listener);
-    reactor
-        .register(1, Socket::connect_tcp(address).unwrap())
-        .unwrap();
+    reactor.register(1, Socket::connect_tcp(address).unwrap()).unwrap();
     wait_readable(&mut reactor, 1);
     let error = reactor.receive(1, &mut Vec::new(), 10).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -690,17 +633,13 @@ fn a_flood_of_arrivals_is_accepted_over_several_turns() {
     let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0, 128).unwrap();
     let address = listener.local_address().unwrap();
     reactor.register_listener(9, listener).unwrap();
-    let clients: Vec<_> = (0..50)
-        .map(|_| TcpStream::connect(address).unwrap())
-        .collect();
+    let clients: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     let (mut accepted, mut events) = (0, Vec::new());
     while accepted < clients.len() {
         reactor.wait(A_WHILE, &mut events, 8).unwrap();
         assert!((1..=8).contains(&events.len()));
         assert!(
-            events
-                .iter()
-                .all(|event| matches!(event, Event::Accepted(9, _))),
+            events.iter().all(|event| matches!(event, Event::Accepted(9, _))),
             "{events:?}"
         );
         accepted += events.len();
@@ -756,10 +695,7 @@ fn starved_scenario() {
     assert_eq!(failures, 5, "told in every turn");
     assert!(begun.elapsed() >= Duration::from_millis(160), "it spins");
     setrlimit(Resource::Nofile, before).unwrap();
-    assert!(matches!(
-        turn(&mut reactor, NOW)[..],
-        [Event::Accepted(0, _)]
-    ));
+    assert!(matches!(turn(&mut reactor, NOW)[..], [Event::Accepted(0, _)]));
     assert!(turn(&mut reactor, NOW).is_empty());
     println!("starved and recovered");
 }

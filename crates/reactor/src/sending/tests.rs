@@ -29,10 +29,7 @@ fn remaining(unsent: &Unsent) -> Vec<u8> {
     for batch in &unsent.batches {
         batch.pieces(&mut pieces);
     }
-    pieces
-        .iter()
-        .flat_map(|piece| piece.iter().copied())
-        .collect()
+    pieces.iter().flat_map(|piece| piece.iter().copied()).collect()
 }
 
 #[test]
@@ -76,11 +73,7 @@ fn small_output_behind_a_blocked_front_is_gathered_but_the_front_is_left_alone()
         100,
         "the front may be in the kernel's hands"
     );
-    assert!(
-        unsent.batches.len() <= 4,
-        "{} batches",
-        unsent.batches.len()
-    );
+    assert!(unsent.batches.len() <= 4, "{} batches", unsent.batches.len());
 }
 
 #[test]
@@ -100,10 +93,7 @@ fn more_pieces_than_the_kernel_takes_at_once_go_out_in_several_calls() {
     }
     let mut unsent = Unsent::default();
     unsent.send(&socket, &mut output).unwrap();
-    assert_eq!(
-        (unsent.is_empty(), unsent.len(), output.len()),
-        (true, 0, 0)
-    );
+    assert_eq!((unsent.is_empty(), unsent.len(), output.len()), (true, 0, 0));
     assert!(output.shared.capacity() > 0, "the allocation comes back");
     drop(socket);
     assert!(reading.join().unwrap() == flat);

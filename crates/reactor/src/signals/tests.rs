@@ -23,9 +23,7 @@ fn scenario() {
     eprintln!("ready");
     let mut events = Vec::new();
     loop {
-        let woken = reactor
-            .wait(Some(Duration::from_secs(20)), &mut events, 128)
-            .unwrap();
+        let woken = reactor.wait(Some(Duration::from_secs(20)), &mut events, 128).unwrap();
         let Some(signal) = signals.take() else {
             // A signal may interrupt the wait before its wake-up is seen; only a timeout ends us.
             assert!(woken, "no signal came");
@@ -48,9 +46,7 @@ fn start(kind: &str) -> (Child, impl Iterator<Item = String>) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap())
-        .lines()
-        .map(Result::unwrap);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line == "ready"));
     (child, lines)
 }
@@ -83,10 +79,7 @@ fn a_second_interrupt_ends_the_process_at_once() {
     assert_eq!(lines.next().as_deref(), Some("SIGINT"));
     send(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), output.status.signal()),
-        (Some(1), None)
-    );
+    assert_eq!((output.status.code(), output.status.signal()), (Some(1), None));
     assert!(String::from_utf8_lossy(&output.stdout).contains("You insist... exiting now."));
     assert_eq!(lines.next(), None);
 }

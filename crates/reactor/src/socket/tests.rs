@@ -36,10 +36,7 @@ fn unix_names_are_the_path_listened_on_at_both_ends() {
     std::fs::remove_file(&path).unwrap();
     let name = format!("{}:0", path.display());
     for socket in [&client, &served] {
-        assert_eq!(
-            (socket.peer_name(), socket.local_name()),
-            (name.clone(), name.clone())
-        );
+        assert_eq!((socket.peer_name(), socket.local_name()), (name.clone(), name.clone()));
         assert!(socket.set_nodelay(true).is_ok() && socket.set_keepalive(300).is_ok());
     }
     assert_eq!(mode & 0o777, 0o700);
@@ -55,14 +52,8 @@ fn keepalive_probes_three_times_a_third_of_the_interval_apart() {
     for (seconds, idle, interval) in [(300, 300, 100), (2, 2, 1)] {
         socket.set_keepalive(seconds).unwrap();
         assert!(sockopt::socket_keepalive(&socket).unwrap());
-        assert_eq!(
-            sockopt::tcp_keepidle(&socket).unwrap(),
-            Duration::from_secs(idle)
-        );
-        assert_eq!(
-            sockopt::tcp_keepintvl(&socket).unwrap(),
-            Duration::from_secs(interval)
-        );
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(idle));
+        assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), Duration::from_secs(interval));
         assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 3);
     }
     socket.set_keepalive(0).unwrap();

@@ -67,18 +67,8 @@ fn ranges_with_high_bytes_depend_on_whether_case_is_ignored() {
         (b"[\x80-\xfe]", b"\xe9", true, true),
     ];
     for (pattern, string, exact, folded) in cases {
-        assert_eq!(
-            matches(pattern, string, false),
-            exact,
-            "{}",
-            pattern.escape_ascii()
-        );
-        assert_eq!(
-            matches(pattern, string, true),
-            folded,
-            "{}",
-            pattern.escape_ascii()
-        );
+        assert_eq!(matches(pattern, string, false), exact, "{}", pattern.escape_ascii());
+        assert_eq!(matches(pattern, string, true), folded, "{}", pattern.escape_ascii());
     }
 }
 
@@ -106,11 +96,7 @@ fn random_patterns_match_as_in_the_model() {
             .map(|_| *random.choice(b"ab").unwrap())
             .collect();
         let expected = model(&pattern, &string);
-        assert_eq!(
-            matches(&pattern, &string, false),
-            expected,
-            "{pattern:?} {string:?}"
-        );
+        assert_eq!(matches(&pattern, &string, false), expected, "{pattern:?} {string:?}");
     }
 }
 

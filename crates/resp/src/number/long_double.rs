@@ -131,10 +131,7 @@ fn parse_decimal(text: &[u8]) -> Option<X87DoubleExtended> {
     if is_zero_mantissa(mantissa) {
         return Some(X87DoubleExtended::ZERO);
     }
-    nonzero(format!(
-        "{}e{exponent}",
-        std::str::from_utf8(mantissa).ok()?
-    ))
+    nonzero(format!("{}e{exponent}", std::str::from_utf8(mantissa).ok()?))
 }
 
 /// Parses the part of a hexadecimal number after `0x`.
@@ -146,18 +143,12 @@ fn parse_hexadecimal(text: &[u8]) -> Option<X87DoubleExtended> {
     if mantissa.iter().all(|byte| matches!(byte, b'0' | b'.')) {
         return Some(X87DoubleExtended::ZERO);
     }
-    nonzero(format!(
-        "0x{}p{exponent}",
-        std::str::from_utf8(mantissa).ok()?
-    ))
+    nonzero(format!("0x{}p{exponent}", std::str::from_utf8(mantissa).ok()?))
 }
 
 /// Splits a number at its exponent mark, given in lower case. No mark means an exponent of 0.
 fn split_exponent(text: &[u8], mark: u8) -> Option<(&[u8], i64)> {
-    let Some(at) = text
-        .iter()
-        .position(|byte| byte.to_ascii_lowercase() == mark)
-    else {
+    let Some(at) = text.iter().position(|byte| byte.to_ascii_lowercase() == mark) else {
         return Some((text, 0));
     };
     let (negative, digits) = match &text[at + 1..] {
@@ -247,11 +238,7 @@ fn append_shifted(mantissa: u64, bits: u32, out: &mut Vec<u8>) {
     // 32-bit limbs, lowest first.
     let mut limbs = vec![0u32; (bits / 32) as usize];
     let shifted = u128::from(mantissa) << (bits % 32);
-    limbs.extend([
-        shifted as u32,
-        (shifted >> 32) as u32,
-        (shifted >> 64) as u32,
-    ]);
+    limbs.extend([shifted as u32, (shifted >> 32) as u32, (shifted >> 64) as u32]);
     let mut chunks = Vec::new();
     while let Some(&highest) = limbs.last() {
         if highest == 0 {

@@ -14,11 +14,7 @@ fn integers_parse_only_in_the_form_they_are_printed() {
         "1000000000000000000",
     ];
     for text in valid {
-        assert_eq!(
-            parse_i64(text.as_bytes()),
-            Some(text.parse().unwrap()),
-            "{text}"
-        );
+        assert_eq!(parse_i64(text.as_bytes()), Some(text.parse().unwrap()), "{text}");
     }
     let invalid = [
         "",

@@ -46,16 +46,9 @@ fn plain_lines_split_the_same_in_place() {
             .map(|_| *random.choice(b"ab \t\r\n\x0b\x0c\\\"\xff\0").unwrap())
             .collect();
         let mut pieces = Vec::new();
-        let plain = plain_arguments(&line, |start, len| {
-            pieces.push(line[start..][..len].to_vec())
-        });
+        let plain = plain_arguments(&line, |start, len| pieces.push(line[start..][..len].to_vec()));
         if plain == Plain::Yes {
-            assert_eq!(
-                split_arguments(&line),
-                Some(pieces),
-                "{}",
-                line.escape_ascii()
-            );
+            assert_eq!(split_arguments(&line), Some(pieces), "{}", line.escape_ascii());
         } else {
             assert!(pieces.is_empty());
         }

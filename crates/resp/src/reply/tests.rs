@@ -22,11 +22,7 @@ fn each_type_has_its_form_in_both_protocols() {
             "-ERR syntax error\r\n",
             "-ERR syntax error\r\n",
         ),
-        (
-            |r| r.error("ERR a\r\nb\nc\r\n\n"),
-            "-ERR a  b c\r\n",
-            "-ERR a  b c\r\n",
-        ),
+        (|r| r.error("ERR a\r\nb\nc\r\n\n"), "-ERR a  b c\r\n", "-ERR a  b c\r\n"),
         (|r| r.integer(0), ":0\r\n", ":0\r\n"),
         (|r| r.integer(-1), ":-1\r\n", ":-1\r\n"),
         (
@@ -40,11 +36,7 @@ fn each_type_has_its_form_in_both_protocols() {
             ":-9223372036854775808\r\n",
         ),
         (|r| r.bulk(b""), "$0\r\n\r\n", "$0\r\n\r\n"),
-        (
-            |r| r.bulk(b"a\r\nb"),
-            "$4\r\na\r\nb\r\n",
-            "$4\r\na\r\nb\r\n",
-        ),
+        (|r| r.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"),
         (|r| r.bulk_integer(-12), "$3\r\n-12\r\n", "$3\r\n-12\r\n"),
         (|r| r.null(), "$-1\r\n", "_\r\n"),
         (|r| r.null_array(), "*-1\r\n", "_\r\n"),
@@ -67,17 +59,9 @@ fn each_type_has_its_form_in_both_protocols() {
         ),
         (|r| r.boolean(true), ":1\r\n", "#t\r\n"),
         (|r| r.boolean(false), ":0\r\n", "#f\r\n"),
-        (
-            |r| r.verbatim("txt", b"a\nb"),
-            "$3\r\na\nb\r\n",
-            "=7\r\ntxt:a\nb\r\n",
-        ),
+        (|r| r.verbatim("txt", b"a\nb"), "$3\r\na\nb\r\n", "=7\r\ntxt:a\nb\r\n"),
         (|r| r.verbatim("md", b""), "$0\r\n\r\n", "=4\r\nmd :\r\n"),
-        (
-            |r| r.verbatim("plain", b"x"),
-            "$1\r\nx\r\n",
-            "=5\r\npla:x\r\n",
-        ),
+        (|r| r.verbatim("plain", b"x"), "$1\r\nx\r\n", "=5\r\npla:x\r\n"),
     ];
     for (index, (writer, resp2, resp3)) in cases.iter().enumerate() {
         assert_eq!(write(Protocol::Resp2, writer), *resp2, "case {index}");
@@ -107,18 +91,9 @@ fn headers_of_any_size_are_decimal() {
         1 << 40,
     ];
     for len in edges.into_iter().chain(0..1200) {
-        assert_eq!(
-            write(Protocol::Resp2, |r| r.bulk_header(len)),
-            format!("${len}\r\n")
-        );
-        assert_eq!(
-            write(Protocol::Resp2, |r| r.array(len)),
-            format!("*{len}\r\n")
-        );
-        assert_eq!(
-            write(Protocol::Resp2, |r| r.integer(len as i64)),
-            format!(":{len}\r\n")
-        );
+        assert_eq!(write(Protocol::Resp2, |r| r.bulk_header(len)), format!("${len}\r\n"));
+        assert_eq!(write(Protocol::Resp2, |r| r.array(len)), format!("*{len}\r\n"));
+        assert_eq!(write(Protocol::Resp2, |r| r.integer(len as i64)), format!(":{len}\r\n"));
     }
     let longest = write(Protocol::Resp2, |r| r.array(usize::MAX));
     assert_eq!(longest.len(), HEADER_MAX_LEN);

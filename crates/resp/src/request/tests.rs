@@ -52,20 +52,14 @@ impl Connection {
             let before = self.args.len();
             match self.parser.parse(request, &mut self.args, &self.limits) {
                 Parsed::Incomplete { wanted } => {
-                    assert_eq!(
-                        self.args.len(),
-                        before,
-                        "an incomplete request leaves no arguments"
-                    );
+                    assert_eq!(self.args.len(), before, "an incomplete request leaves no arguments");
                     assert_eq!(self.parser.is_idle(), request.is_empty());
                     assert!(wanted == 0 || wanted <= self.limits.max_bulk_len as usize + 2);
                     return true;
                 }
                 Parsed::Request { consumed, argc } => {
                     assert_eq!(self.args.len(), before + argc);
-                    let args = self.args[before..]
-                        .iter()
-                        .map(|arg| arg.of(request).to_vec());
+                    let args = self.args[before..].iter().map(|arg| arg.of(request).to_vec());
                     self.events.push(Request(args.collect()));
                     self.start += consumed;
                 }
@@ -83,10 +77,7 @@ impl Connection {
                     return false;
                 }
             }
-            assert!(
-                self.parser.is_idle(),
-                "a finished request leaves nothing in the parser"
-            );
+            assert!(self.parser.is_idle(), "a finished request leaves nothing in the parser");
         }
     }
 
@@ -115,11 +106,7 @@ fn parse_whole(stream: &[u8], limits: Limits) -> Vec<Event> {
 /// A request with these arguments.
 fn request(args: &[&str]) -> Event {
     // One character per byte, so that the tables below can hold any byte.
-    Request(
-        args.iter()
-            .map(|arg| arg.chars().map(|c| c as u8).collect())
-            .collect(),
-    )
+    Request(args.iter().map(|arg| arg.chars().map(|c| c as u8).collect()).collect())
 }
 
 fn error(message: &str) -> Event {
@@ -131,18 +118,10 @@ fn check(cases: &[(&str, &[Event])], limits: Limits) {
         let stream: Vec<u8> = stream.chars().map(|c| c as u8).collect();
         let text = stream.escape_ascii();
         assert_eq!(parse_whole(&stream, limits), *expected, "{text}");
-        assert_eq!(
-            parse_pieces(stream.chunks(1), limits),
-            *expected,
-            "{text} byte by byte"
-        );
+        assert_eq!(parse_pieces(stream.chunks(1), limits), *expected, "{text} byte by byte");
         for cut in 0..=stream.len() {
             let (head, tail) = stream.split_at(cut);
-            assert_eq!(
-                parse_pieces([head, tail], limits),
-                *expected,
-                "{text} cut at {cut}"
-            );
+            assert_eq!(parse_pieces([head, tail], limits), *expected, "{text} cut at {cut}");
         }
     }
 }
@@ -164,10 +143,7 @@ fn arrays_are_parsed() {
                 "*2\r\n$4\r\nECHO\r\n$6\r\n\r\n$1\r\n\r\n",
                 &[request(&["ECHO", "\r\n$1\r\n"])],
             ),
-            (
-                "*1\r\n$12\r\nabcdefghijkl\r\n",
-                &[request(&["abcdefghijkl"])],
-            ),
+            ("*1\r\n$12\r\nabcdefghijkl\r\n", &[request(&["abcdefghijkl"])]),
             ("*0\r\nPING\r\n", &[none(), ping()]),
             ("*-1\r\nPING\r\n", &[none(), ping()]),
             ("*-9223372036854775808\r\nPING\r\n", &[none(), ping()]),
@@ -261,10 +237,7 @@ fn inline_lines_are_parsed() {
             ("\"\"\n", &[request(&[""])]),
             ("PING \"\\x41\\n\\q\"\n", &[request(&["PING", "A\nq"])]),
             ("PING 'a\\'b\\n'\n", &[request(&["PING", "a'b\\n"])]),
-            (
-                "PING \"a\\\"\r\n*0\r\n",
-                &[request(&["PING", "a\\"]), none()],
-            ),
+            ("PING \"a\\\"\r\n*0\r\n", &[request(&["PING", "a\\"]), none()]),
             ("PING \u{ff}\n", &[request(&["PING", ""])]),
             ("PING a\u{a0}\n", &[request(&["PING", "a\u{a0}"])]),
             ("$4\r\nPING\r\n", &[request(&["$4"]), ping()]),
@@ -292,9 +265,7 @@ fn strangers_may_send_little() {
             ("*1\r\n$999999999999\r\n", &[error("invalid bulk length")]),
             (
                 "a b c d e f g h i j k l\n",
-                &[request(
-                    &"abcdefghijkl".split("").collect::<Vec<_>>()[1..13],
-                )],
+                &[request(&"abcdefghijkl".split("").collect::<Vec<_>>()[1..13])],
             ),
         ],
         UNAUTHENTICATED,
@@ -326,11 +297,7 @@ fn every_header_length_is_parsed() {
         stream.extend_from_slice(b"\r\n");
         let expected = [Request(vec![b"ECHO".to_vec(), value])];
         assert_eq!(parse_whole(&stream, AUTHENTICATED), expected, "{len}");
-        assert_eq!(
-            parse_pieces(stream.chunks(7), AUTHENTICATED),
-            expected,
-            "{len}"
-        );
+        assert_eq!(parse_pieces(stream.chunks(7), AUTHENTICATED), expected, "{len}");
     }
 }
 
@@ -341,10 +308,7 @@ fn an_incomplete_bulk_string_says_how_much_is_missing() {
     let mut parse = |stream: &[u8]| parser.parse(stream, &mut args, &AUTHENTICATED);
     assert_eq!(parse(b"*1\r\n$10"), Parsed::Incomplete { wanted: 0 });
     assert_eq!(parse(b"*1\r\n$100\r\n"), Parsed::Incomplete { wanted: 102 });
-    assert_eq!(
-        parse(b"*1\r\n$100\r\nabc"),
-        Parsed::Incomplete { wanted: 99 }
-    );
+    assert_eq!(parse(b"*1\r\n$100\r\nabc"), Parsed::Incomplete { wanted: 99 });
 }
 
 #[test]
@@ -356,13 +320,7 @@ fn a_reset_parser_begins_anew() {
     parser.reset();
     assert!(parser.is_idle());
     let outcome = parser.parse(b"PING\r\n", &mut args, &AUTHENTICATED);
-    assert_eq!(
-        outcome,
-        Parsed::Request {
-            consumed: 6,
-            argc: 1
-        }
-    );
+    assert_eq!(outcome, Parsed::Request { consumed: 6, argc: 1 });
     assert_eq!(args, [ArgRange { start: 0, len: 4 }]);
 }
 
@@ -378,18 +336,10 @@ fn lines_without_end_are_refused_after_64_kib() {
         (b"x", b'x', "too big bulk count string"),
     ];
     for (head, filler, message) in cases {
-        let prefix: &[u8] = if matches!(head, b"$" | b"x") {
-            b"*1\r\n"
-        } else {
-            b""
-        };
+        let prefix: &[u8] = if matches!(head, b"$" | b"x") { b"*1\r\n" } else { b"" };
         let mut stream = [prefix, head].concat();
         stream.resize(prefix.len() + LINE_MAX_LEN, filler);
-        assert_eq!(
-            parse_whole(&stream, AUTHENTICATED),
-            [Incomplete],
-            "{message}"
-        );
+        assert_eq!(parse_whole(&stream, AUTHENTICATED), [Incomplete], "{message}");
         stream.push(filler);
         for chunk in [1, 1000, 1 << 20] {
             let events = parse_pieces(stream.chunks(chunk), AUTHENTICATED);
@@ -401,10 +351,7 @@ fn lines_without_end_are_refused_after_64_kib() {
     let mut longest = vec![b'a'; LINE_MAX_LEN];
     longest.push(b'\n');
     assert_eq!(parse_whole(&longest, AUTHENTICATED).len(), 1);
-    assert!(matches!(
-        parse_whole(&longest, AUTHENTICATED)[0],
-        Request(_)
-    ));
+    assert!(matches!(parse_whole(&longest, AUTHENTICATED)[0], Request(_)));
 }
 
 #[test]
@@ -508,19 +455,10 @@ fn pieces_do_not_change_the_outcome() {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..4000 {
         let stream = random_stream(&mut random);
-        let limits = if random.bool() {
-            AUTHENTICATED
-        } else {
-            UNAUTHENTICATED
-        };
+        let limits = if random.bool() { AUTHENTICATED } else { UNAUTHENTICATED };
         let whole = parse_whole(&stream, limits);
         let pieces = random_pieces(&mut random, &stream);
-        assert_eq!(
-            parse_pieces(pieces, limits),
-            whole,
-            "{}",
-            stream.escape_ascii()
-        );
+        assert_eq!(parse_pieces(pieces, limits), whole, "{}", stream.escape_ascii());
         assert_eq!(
             parse_pieces(stream.chunks(1), limits),
             whole,
@@ -563,9 +501,7 @@ fn garbage_does_no_harm() {
                 .collect(),
             _ => {
                 let mut stream = b"*2\r\n$".to_vec();
-                stream.extend(
-                    (0..random.usize(0..40)).map(|_| *random.choice(b"$019\r\n-").unwrap()),
-                );
+                stream.extend((0..random.usize(0..40)).map(|_| *random.choice(b"$019\r\n-").unwrap()));
                 stream
             }
         };

@@ -144,14 +144,24 @@ impl Range {
     /// The first and the last bit in a string of `length` bytes; `None` when the range is empty.
     fn resolve(&self, length: usize) -> Option<(u64, u64)> {
         let units = if self.in_bits { length as i64 * 8 } else { length as i64 };
-        let from_start = |index: i64| if index < 0 { units.saturating_add(index).max(0) } else { index };
+        let from_start = |index: i64| {
+            if index < 0 {
+                units.saturating_add(index).max(0)
+            } else {
+                index
+            }
+        };
         let start = from_start(self.start);
         let end = self.end.map_or(units - 1, from_start).min(units - 1);
         if start > end {
             return None;
         }
         let (start, end) = (start as u64, end as u64);
-        Some(if self.in_bits { (start, end) } else { (start * 8, end * 8 + 7) })
+        Some(if self.in_bits {
+            (start, end)
+        } else {
+            (start * 8, end * 8 + 7)
+        })
     }
 }
 
@@ -242,7 +252,9 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
         .find(|(name, _)| ctx.arg(1).eq_ignore_ascii_case(name.as_bytes()))
         .ok_or(CommandError::SYNTAX)?;
     if operation == Operation::Not && ctx.argc() != 4 {
-        return Err(CommandError::constant("ERR BITOP NOT must be called with a single source key."));
+        return Err(CommandError::constant(
+            "ERR BITOP NOT must be called with a single source key.",
+        ));
     }
     // The destination is the first key.
     let mut sources: Vec<HeldString> = Vec::with_capacity(ctx.keys.len());
@@ -366,7 +378,11 @@ fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, Comman
             Action::Get
         } else {
             let number = parse_i64(ctx.arg(index + 3)).ok_or(CommandError::NOT_AN_INTEGER)?;
-            if is_set { Action::Set(number, overflow) } else { Action::Increment(number, overflow) }
+            if is_set {
+                Action::Set(number, overflow)
+            } else {
+                Action::Increment(number, overflow)
+            }
         };
         operations.push(FieldOperation { form, offset, action });
         index += if is_get { 3 } else { 4 };
@@ -385,7 +401,9 @@ fn bitfield(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn bitfield_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
     let operations = field_operations(ctx)?;
     if operations.iter().any(|operation| operation.action != Action::Get) {
-        return Err(CommandError::constant("ERR BITFIELD_RO only supports the GET subcommand"));
+        return Err(CommandError::constant(
+            "ERR BITFIELD_RO only supports the GET subcommand",
+        ));
     }
     read_fields(ctx, &operations)
 }

@@ -64,9 +64,7 @@ fn pause(ctx: &mut Context<'_, '_>) -> CommandResult {
     let all = match ctx.argc() {
         4 if ctx.arg(3).eq_ignore_ascii_case(b"write") => false,
         4 if !ctx.arg(3).eq_ignore_ascii_case(b"all") => {
-            return Err(CommandError::constant(
-                "ERR CLIENT PAUSE mode must be WRITE or ALL",
-            ));
+            return Err(CommandError::constant("ERR CLIENT PAUSE mode must be WRITE or ALL"));
         }
         _ => true,
     };
@@ -77,9 +75,8 @@ fn pause(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn pause_end_ms(timeout: &[u8], now_ms: u64) -> Result<u64, CommandError> {
-    let timeout_ms = parse_i64(timeout).ok_or(CommandError::constant(
-        "ERR timeout is not an integer or out of range",
-    ))?;
+    let timeout_ms =
+        parse_i64(timeout).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
     if timeout_ms < 0 {
         return Err(CommandError::constant("ERR timeout is negative"));
     }
@@ -116,11 +113,7 @@ fn ask_all(
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let filter = Filter::parse(
-        ctx.args,
-        ctx.server.config.integer(crate::config::id::DATABASES),
-        false,
-    )?;
+    let filter = Filter::parse(ctx.args, ctx.server.config.integer(crate::config::id::DATABASES), false)?;
     ask_for_lines(ctx, filter);
     Ok(())
 }
@@ -167,11 +160,7 @@ fn in_order_of_ids(parts: &[Part]) -> Vec<u8> {
     // A connection that moved between two workers may have been described by both.
     lines.sort_by_key(|(id, _)| *id);
     lines.dedup_by_key(|(id, _)| *id);
-    lines
-        .into_iter()
-        .flat_map(|(_, line)| line)
-        .copied()
-        .collect()
+    lines.into_iter().flat_map(|(_, line)| line).copied().collect()
 }
 
 fn id_of_line(line: &[u8]) -> u64 {
@@ -186,11 +175,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = if by_address {
         Filter::address(ctx.arg(2))
     } else {
-        Filter::parse(
-            ctx.args,
-            ctx.server.config.integer(crate::config::id::DATABASES),
-            true,
-        )?
+        Filter::parse(ctx.args, ctx.server.config.integer(crate::config::id::DATABASES), true)?
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;

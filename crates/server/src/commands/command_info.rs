@@ -88,8 +88,7 @@ pub fn list<H, Args: Arguments + ?Sized>(
         Filter::Category(category) => command.spec.acl_categories.intersects(category),
         Filter::Pattern(pattern) => matches(pattern, command.full_name.as_bytes()),
     };
-    let with_subcommands =
-        |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
+    let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
     let listed: Vec<&Command<H>> = registry
         .top_level()
         .flat_map(with_subcommands)
@@ -122,9 +121,7 @@ impl<'a> Filter<'a> {
         if kind.eq_ignore_ascii_case(b"module") {
             Some(Filter::Module)
         } else if kind.eq_ignore_ascii_case(b"aclcat") {
-            Some(Filter::Category(
-                Categories::named(value).unwrap_or(Categories::NONE),
-            ))
+            Some(Filter::Category(Categories::named(value).unwrap_or(Categories::NONE)))
         } else if kind.eq_ignore_ascii_case(b"pattern") {
             Some(Filter::Pattern(value))
         } else {
@@ -141,11 +138,7 @@ pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
 }
 
 /// COMMAND GETKEYSANDFLAGS: the keys in the command that follows, and what it does with each.
-pub fn keys_and_flags<H, Args: Arguments + ?Sized>(
-    registry: &Registry<H>,
-    args: &Args,
-    out: &mut impl Sink,
-) {
+pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut impl Sink) {
     reply_keys(registry, args, out, |request, key, out| {
         out.array(2);
         out.bulk(request.arg(key.index));
@@ -271,10 +264,7 @@ fn describe_key_spec(spec: &KeySpec, out: &mut impl Sink) {
     match spec.begin {
         BeginSearch::Index(index) => reply_rule("index", &[("index", index)], out),
         BeginSearch::Unknown => reply_rule("unknown", &[], out),
-        BeginSearch::Keyword {
-            keyword,
-            start_from,
-        } => {
+        BeginSearch::Keyword { keyword, start_from } => {
             out.map(2);
             field("type", "keyword", out);
             out.bulk(b"spec");
@@ -287,11 +277,7 @@ fn describe_key_spec(spec: &KeySpec, out: &mut impl Sink) {
     out.bulk(b"find_keys");
     match spec.find {
         FindKeys::Range { last, step, limit } => {
-            reply_rule(
-                "range",
-                &[("lastkey", last), ("keystep", step), ("limit", limit)],
-                out,
-            );
+            reply_rule("range", &[("lastkey", last), ("keystep", step), ("limit", limit)], out);
         }
         FindKeys::KeyNum { index, first, step } => {
             reply_rule(
@@ -384,10 +370,7 @@ fn document_flags(spec: &CommandSpec, out: &mut impl Sink) {
         (spec.is_internal, "syscmd"),
     ];
     out.bulk(b"doc_flags");
-    let present = flags
-        .into_iter()
-        .filter(|(is_set, _)| *is_set)
-        .map(|(_, name)| name);
+    let present = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
     reply_names(present, out);
 }
 
@@ -438,10 +421,7 @@ fn document_arg(arg: &Arg, out: &mut impl Sink) {
         ];
         out.bulk(b"flags");
         reply_names(
-            flags
-                .into_iter()
-                .filter(|(is_set, _)| *is_set)
-                .map(|(_, name)| name),
+            flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name),
             out,
         );
     }

@@ -75,9 +75,7 @@ fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
     let index = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let index = i32::try_from(index).map_err(|_| {
-        CommandError::constant(
-            "ERR value is out of range, value must between -2147483648 and 2147483647",
-        )
+        CommandError::constant("ERR value is out of range, value must between -2147483648 and 2147483647")
     })?;
     if index < 0 || i64::from(index) >= ctx.server.config.integer(id::DATABASES) {
         return Err(CommandError::constant("ERR DB index is out of range"));
@@ -123,9 +121,7 @@ fn is_same_password(wanted: &[u8], given: &[u8]) -> bool {
     let difference = wanted
         .iter()
         .zip(&given)
-        .fold(0, |difference, (left, right)| {
-            black_box(difference | (left ^ right))
-        });
+        .fold(0, |difference, (left, right)| black_box(difference | (left ^ right)));
     difference == 0
 }
 
@@ -167,9 +163,7 @@ fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
         Some(2) => Protocol::Resp2,
         Some(3) => Protocol::Resp3,
         Some(_) => {
-            return Err(CommandError::constant(
-                "NOPROTO unsupported protocol version",
-            ));
+            return Err(CommandError::constant("NOPROTO unsupported protocol version"));
         }
         None => {
             return Err(CommandError::constant(

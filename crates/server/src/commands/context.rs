@@ -168,11 +168,7 @@ impl<'a> Context<'a, '_> {
 /// # Errors
 /// `WRONGTYPE` when the entry is not a string.
 #[inline]
-pub fn bulk_of(
-    reply: &mut Reply<'_>,
-    shared: &mut Splices<'_>,
-    entry: EntryRef<'_, Value>,
-) -> CommandResult {
+pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut Splices<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
     match entry.value() {
         ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Int(number) => reply.bulk_integer(number),
@@ -198,11 +194,7 @@ pub fn background_job(work: BackgroundReply, asker: (usize, u64, u64)) -> Job {
     Box::new(move |server, seat| {
         let bytes = work(server, seat);
         let (worker, client, ticket) = asker;
-        server.workers[worker].send(crate::state::Message::Reply {
-            client,
-            ticket,
-            bytes,
-        });
+        server.workers[worker].send(crate::state::Message::Reply { client, ticket, bytes });
     })
 }
 

@@ -66,8 +66,7 @@ fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError
             }
             Some(next) if is("FREQ") && options.idle_s.is_none() => {
                 let frequency = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
-                let invalid =
-                    CommandError::constant("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                let invalid = CommandError::constant("ERR Invalid FREQ value, must be >= 0 and <= 255");
                 options.frequency = Some(u8::try_from(frequency).map_err(|_| invalid)?);
                 index += 1;
             }
@@ -82,9 +81,7 @@ fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError
 fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>, CommandError> {
     let ttl = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     if ttl < 0 {
-        return Err(CommandError::constant(
-            "ERR Invalid TTL value, must be >= 0",
-        ));
+        return Err(CommandError::constant("ERR Invalid TTL value, must be >= 0"));
     }
     let base_ms = if absolute { 0 } else { ctx.now_ms as i64 };
     Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
@@ -96,16 +93,12 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let taken = key.exists();
     key.unchanged();
     if taken && !options.replace {
-        return Err(CommandError::constant(
-            "BUSYKEY Target key name already exists.",
-        ));
+        return Err(CommandError::constant("BUSYKEY Target key name already exists."));
     }
     let at_ms = restored_expiry(ctx, options.absolute_ttl)?;
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
     if !payload::verify(ctx.arg(3), relaxed) {
-        return Err(CommandError::constant(
-            "ERR DUMP payload version or checksum are wrong",
-        ));
+        return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     let Some(loaded) = payload::load(ctx.arg(3)) else {
         return Err(CommandError::constant("ERR Bad data format"));
@@ -138,9 +131,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32> {
     let clock = ctx.keys.access.clock;
     if clock.lfu {
-        options
-            .frequency
-            .map(|frequency| clock.with_frequency(frequency))
+        options.frequency.map(|frequency| clock.with_frequency(frequency))
     } else {
         options.idle_s.map(|idle_s| clock.with_idle(idle_s))
     }

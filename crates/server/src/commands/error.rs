@@ -13,8 +13,7 @@ impl CommandError {
     /// Arguments that do not fit the grammar.
     pub const SYNTAX: CommandError = CommandError::constant("ERR syntax error");
     /// A number that is none.
-    pub const NOT_AN_INTEGER: CommandError =
-        CommandError::constant("ERR value is not an integer or out of range");
+    pub const NOT_AN_INTEGER: CommandError = CommandError::constant("ERR value is not an integer or out of range");
     /// A float that is none.
     pub const NOT_A_FLOAT: CommandError = CommandError::constant("ERR value is not a valid float");
     /// A key that must exist.

@@ -81,9 +81,7 @@ impl Conditions {
         match current {
             // Never is later than any time.
             None => !self.set && !self.later,
-            Some(current) => {
-                !self.unset && (!self.later || new > current) && (!self.earlier || new < current)
-            }
+            Some(current) => !self.unset && (!self.later || new > current) && (!self.earlier || new < current),
         }
     }
 }
@@ -133,9 +131,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let expires = key
-        .use_entry()
-        .is_some_and(|entry| entry.expire_at_ms().is_some());
+    let expires = key.use_entry().is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
         key.changed(Event::generic("persist"));

@@ -58,7 +58,11 @@ pub fn absolute_ms(amount: &[u8], unit: ExpiryUnit, now_ms: u64, command: &str) 
 /// # Errors
 /// When the amount is too large for a 64-bit time.
 pub fn any_absolute_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
-    let ms = if unit.in_seconds() { amount.checked_mul(1000) } else { Some(amount) };
+    let ms = if unit.in_seconds() {
+        amount.checked_mul(1000)
+    } else {
+        Some(amount)
+    };
     let base_ms = if unit.relative() { now_ms as i64 } else { 0 };
     ms.and_then(|ms| ms.checked_add(base_ms))
         .ok_or_else(|| invalid_expire_time(command))

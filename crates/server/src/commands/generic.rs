@@ -23,8 +23,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("unlink", leased(del)),
 ];
 
-const SAME_OBJECT: CommandError =
-    CommandError::constant("ERR source and destination objects are the same");
+const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
 
 /// The name of a value's type, as TYPE and SCAN know it.
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
@@ -158,9 +157,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
     let mut source = ctx.keys.write_in(from.0, from.1);
     source.note(Event::generic(events[0]));
     source.unchanged();
-    ctx.keys
-        .write_in(to.0, to.1)
-        .changed(Event::generic(events[1]));
+    ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
 }
 
 /// The options of COPY: the database of the copy, and whether it may replace a key.

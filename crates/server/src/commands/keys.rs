@@ -156,11 +156,7 @@ pub enum SpecialKeys {
 ///
 /// 0 for a command without keys, and for arguments that make no sense.
 #[inline]
-pub fn walk<Args: Arguments + ?Sized>(
-    spec: &CommandSpec,
-    args: &Args,
-    visit: &mut impl FnMut(KeyPosition),
-) -> usize {
+pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     match spec.key_shape {
         KeyShape::None => 0,
         KeyShape::One { index, flags } => {
@@ -184,11 +180,7 @@ pub fn walk<Args: Arguments + ?Sized>(
         } => {
             let count = args.len() as i64;
             let (first, last) = (i64::from(first), i64::from(last));
-            let last = if last >= 0 {
-                first + last
-            } else {
-                count + last
-            };
+            let last = if last >= 0 { first + last } else { count + last };
             if first >= count || last >= count || last < first {
                 return 0;
             }
@@ -285,20 +277,17 @@ fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRa
     let count = args.len() as i64;
     let begin = match spec.begin {
         BeginSearch::Index(index) => i64::from(index),
-        BeginSearch::Keyword {
-            keyword,
-            start_from,
-        } => match after_keyword(keyword.as_bytes(), i64::from(start_from), args) {
-            Some(begin) => begin,
-            None => return Ok(KeyRange::NONE),
-        },
+        BeginSearch::Keyword { keyword, start_from } => {
+            match after_keyword(keyword.as_bytes(), i64::from(start_from), args) {
+                Some(begin) => begin,
+                None => return Ok(KeyRange::NONE),
+            }
+        }
         BeginSearch::Unknown => return Err(SpecFailed),
     };
     let (first, last, step) = match spec.find {
         FindKeys::Range { last: ..0, .. } if begin == count => return Ok(KeyRange::NONE),
-        FindKeys::Range { last, step, limit } => {
-            (begin, range_end(begin, last, limit, count), step)
-        }
+        FindKeys::Range { last, step, limit } => (begin, range_end(begin, last, limit, count), step),
         FindKeys::KeyNum { index, first, step } => {
             let number = usize::try_from(begin + i64::from(index)).map_err(|_| SpecFailed)?;
             let key_count = strict_integer(args.arg(number)).ok_or(SpecFailed)?;
@@ -308,12 +297,7 @@ fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRa
         }
         FindKeys::Unknown => return Err(SpecFailed),
     };
-    if first < 1
-        || first >= count
-        || last < first
-        || last >= count
-        || spec.flags.contains(KeyFlags::INCOMPLETE)
-    {
+    if first < 1 || first >= count || last < first || last >= count || spec.flags.contains(KeyFlags::INCOMPLETE) {
         return Err(SpecFailed);
     }
     Ok(KeyRange {
@@ -335,11 +319,7 @@ fn range_end(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
 }
 
 /// The argument after `keyword`. A keyword in the last place introduces nothing and does not count.
-fn after_keyword<Args: Arguments + ?Sized>(
-    keyword: &[u8],
-    start_from: i64,
-    args: &Args,
-) -> Option<i64> {
+fn after_keyword<Args: Arguments + ?Sized>(keyword: &[u8], start_from: i64, args: &Args) -> Option<i64> {
     let count = args.len() as i64;
     let is_keyword = |index: &i64| args.arg(*index as usize).eq_ignore_ascii_case(keyword);
     let found = if start_from > 0 {
@@ -367,18 +347,12 @@ fn leading_integer(word: &[u8]) -> Option<i64> {
 /// What a command does with its only key when that depends on its options.
 fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args) -> KeyFlags {
     const READ: KeyFlags = KeyFlags::of(&[KeyFlags::RO, KeyFlags::ACCESS]);
-    const READ_AND_UPDATE: KeyFlags =
-        KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE]);
+    const READ_AND_UPDATE: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE]);
     const OVERWRITE: KeyFlags = KeyFlags::of(&[KeyFlags::OW, KeyFlags::UPDATE]);
     match special {
         SpecialKeys::Set => {
-            let returns_old_value =
-                (3..args.len()).any(|index| args.arg(index).eq_ignore_ascii_case(b"get"));
-            if returns_old_value {
-                READ_AND_UPDATE
-            } else {
-                OVERWRITE
-            }
+            let returns_old_value = (3..args.len()).any(|index| args.arg(index).eq_ignore_ascii_case(b"get"));
+            if returns_old_value { READ_AND_UPDATE } else { OVERWRITE }
         }
         SpecialKeys::BitField if bitfield_only_reads(args) => READ,
         _ => READ_AND_UPDATE,
@@ -419,11 +393,7 @@ fn walk_special<Args: Arguments + ?Sized>(
 }
 
 /// The key that is sorted, then the destination: of several STORE options the last one counts.
-fn walk_sort<Args: Arguments + ?Sized>(
-    args: &Args,
-    may_store: bool,
-    visit: &mut impl FnMut(KeyPosition),
-) -> usize {
+fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
     }
@@ -456,10 +426,7 @@ fn walk_sort<Args: Arguments + ?Sized>(
 }
 
 /// The third argument, or, if that is empty, everything after KEYS.
-fn walk_migrate<Args: Arguments + ?Sized>(
-    args: &Args,
-    visit: &mut impl FnMut(KeyPosition),
-) -> usize {
+fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     const FLAGS: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::DELETE]);
     let count = args.len();
     if count < 6 {
@@ -489,10 +456,7 @@ fn walk_migrate<Args: Arguments + ?Sized>(
         };
         index += 1 + values;
     }
-    visit(KeyPosition {
-        index: 3,
-        flags: FLAGS,
-    });
+    visit(KeyPosition { index: 3, flags: FLAGS });
     1
 }
 
@@ -501,7 +465,10 @@ fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(
     if args.len() < 2 {
         return 0;
     }
-    visit(KeyPosition { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) });
+    visit(KeyPosition {
+        index: 1,
+        flags: KeyFlags::RO.with(KeyFlags::ACCESS),
+    });
     let mut destination = None;
     let mut index = 5;
     while index + 1 < args.len() {
@@ -513,19 +480,17 @@ fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(
         index += 1;
     }
     let Some(index) = destination else { return 1 };
-    visit(KeyPosition { index, flags: KeyFlags::OW.with(KeyFlags::UPDATE) });
+    visit(KeyPosition {
+        index,
+        flags: KeyFlags::OW.with(KeyFlags::UPDATE),
+    });
     2
 }
 
 /// Keys whose number stands before them, followed by anything.
-fn walk_counted<Args: Arguments + ?Sized>(
-    args: &Args,
-    count: usize,
-    visit: &mut impl FnMut(KeyPosition),
-) -> usize {
+fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let first = count + 1;
-    let key_count =
-        leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
+    let key_count = leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
     let Some(key_count @ 1..) = key_count else {
         return 0;
     };
@@ -543,10 +508,7 @@ fn walk_counted<Args: Arguments + ?Sized>(
 }
 
 /// The same, then the destination.
-fn walk_counted_and_stored<Args: Arguments + ?Sized>(
-    args: &Args,
-    visit: &mut impl FnMut(KeyPosition),
-) -> usize {
+fn walk_counted_and_stored<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let visited = walk_counted(args, 2, visit);
     if visited == 0 {
         return 0;

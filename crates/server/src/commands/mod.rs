@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 pub mod bitmap;
-pub mod command_info;
 pub mod client;
+pub mod command_info;
+pub mod connection;
 pub mod context;
 pub mod database;
 pub mod dump;
@@ -16,14 +17,13 @@ pub mod keys;
 pub mod lcs;
 pub mod object;
 pub mod randomkey;
+pub mod registry;
 pub mod scan;
 pub mod server;
-pub mod wait;
-pub mod registry;
 pub mod spec;
 pub mod string;
-pub mod connection;
 pub mod tables;
+pub mod wait;
 
 use context::Binding;
 use registry::Registry;

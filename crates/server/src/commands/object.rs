@@ -26,11 +26,7 @@ const LONG_KEY_OVERHEAD_BYTES: usize = 2;
 
 /// The name under which OBJECT ENCODING reports how an entry's value is stored.
 pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
-    if entry.is_raw() {
-        "raw"
-    } else {
-        encoding_of_new(entry)
-    }
+    if entry.is_raw() { "raw" } else { encoding_of_new(entry) }
 }
 
 /// The name that the value would have if it had not been modified in place.

@@ -82,8 +82,7 @@ impl Search<'_, '_> {
     /// Looks for any key from a random place on, in databases where nearly everything has expired.
     fn search(&self) -> Option<Vec<u8>> {
         let start = Cursor::of_slot(fastrand::usize(..SLOTS));
-        self.first_from(start)
-            .or_else(|| self.first_from(Cursor::START))
+        self.first_from(start).or_else(|| self.first_from(Cursor::START))
     }
 
     fn first_from(&self, start: Cursor) -> Option<Vec<u8>> {

@@ -113,40 +113,22 @@ impl<H: Copy> Registry<H> {
             let handler = handler_of(&bindings, spec.name);
             let subcommands: Vec<_> = bindings
                 .iter()
-                .filter_map(|(name, handler)| {
-                    Some((
-                        name.strip_prefix(spec.name)?.strip_prefix('|')?,
-                        name,
-                        *handler,
-                    ))
-                })
+                .filter_map(|(name, handler)| Some((name.strip_prefix(spec.name)?.strip_prefix('|')?, name, *handler)))
                 .collect();
             if handler.is_some() || !subcommands.is_empty() {
-                names.push((
-                    spec.name.as_bytes().to_vec(),
-                    registry.commands.len() as u16,
-                ));
+                names.push((spec.name.as_bytes().to_vec(), registry.commands.len() as u16));
                 bound += usize::from(handler.is_some()) + subcommands.len();
                 registry.add(spec, handler, &subcommands);
             }
         }
-        assert_eq!(
-            bound,
-            bindings.len(),
-            "a binding names a command that has no metadata"
-        );
+        assert_eq!(bound, bindings.len(), "a binding names a command that has no metadata");
         registry.index = NameIndex::new(names);
         registry.original_index = registry.index.clone();
         registry
     }
 
     /// Adds a command and, right behind it, its subcommands.
-    fn add(
-        &mut self,
-        spec: &'static CommandSpec,
-        handler: Option<H>,
-        subcommands: &[(&str, &&'static str, H)],
-    ) {
+    fn add(&mut self, spec: &'static CommandSpec, handler: Option<H>, subcommands: &[(&str, &&'static str, H)]) {
         assert!(
             handler.is_some() || spec.arity == -2,
             "container {} can be called on its own and needs a handler",
@@ -229,10 +211,7 @@ impl<H> Registry<H> {
 
     fn by_full_name_in(&self, index: &NameIndex, full_name: &[u8]) -> Option<&'static Command<H>> {
         let mut words = full_name.split(|byte| *byte == b'|');
-        let command = self
-            .commands
-            .get(usize::from(index.find(words.next()?)?))
-            .copied()?;
+        let command = self.commands.get(usize::from(index.find(words.next()?)?)).copied()?;
         match (words.next(), words.next()) {
             (None, _) => Some(command),
             (Some(name), None) => self.subcommand(command, name),
@@ -247,10 +226,7 @@ impl<H> Registry<H> {
 
     /// The top-level commands that clients can call, by id.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command<H>> + Clone {
-        self.index
-            .names
-            .iter()
-            .map(|(_, id)| self.commands[usize::from(*id)])
+        self.index.names.iter().map(|(_, id)| self.commands[usize::from(*id)])
     }
 
     /// The number of top-level commands that clients can call.
@@ -274,26 +250,18 @@ impl<H> Registry<H> {
         let id = self.index.find(name).ok_or(RenameError::NoSuchCommand)?;
         let mut names = std::mem::take(&mut self.index.names);
         names.retain(|(_, other)| *other != id);
-        let is_taken = names
-            .iter()
-            .any(|(other, _)| other.eq_ignore_ascii_case(new_name));
+        let is_taken = names.iter().any(|(other, _)| other.eq_ignore_ascii_case(new_name));
         if !is_taken && !new_name.is_empty() {
             names.push((new_name.to_ascii_lowercase(), id));
             names.sort_unstable_by_key(|(_, id)| *id);
         }
         self.index = NameIndex::new(names);
-        if is_taken {
-            Err(RenameError::NameTaken)
-        } else {
-            Ok(())
-        }
+        if is_taken { Err(RenameError::NameTaken) } else { Ok(()) }
     }
 }
 
 fn handler_of<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H> {
-    let position = bindings
-        .binary_search_by_key(&name, |(bound, _)| *bound)
-        .ok()?;
+    let position = bindings.binary_search_by_key(&name, |(bound, _)| *bound).ok()?;
     Some(bindings[position].1)
 }
 
@@ -379,9 +347,7 @@ impl NameIndex {
 
     #[cold]
     fn is_name(&self, slot: &Slot, name: &[u8]) -> bool {
-        self.names[usize::from(slot.position)]
-            .0
-            .eq_ignore_ascii_case(name)
+        self.names[usize::from(slot.position)].0.eq_ignore_ascii_case(name)
     }
 }
 
@@ -397,8 +363,7 @@ impl PackedName {
     #[inline]
     fn of(name: &[u8]) -> PackedName {
         let len = name.len();
-        let (head, tail) = if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk())
-        {
+        let (head, tail) = if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
             (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
         } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
             (
@@ -423,8 +388,7 @@ impl PackedName {
     #[inline]
     fn hash(&self) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mixed =
-            (self.head ^ self.tail.rotate_left(23) ^ self.len as u64).wrapping_mul(MULTIPLIER);
+        let mixed = (self.head ^ self.tail.rotate_left(23) ^ self.len as u64).wrapping_mul(MULTIPLIER);
         (mixed ^ mixed >> 29) as usize >> 8
     }
 }

@@ -46,10 +46,7 @@ enum Verdict {
 
 impl<P: AsRef<[u8]>> Filter<P> {
     fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
-        if self
-            .type_name
-            .is_some_and(|wanted| type_name(entry.value()) != wanted)
-        {
+        if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
             return Verdict::Unwanted;
         }
         if let Some(pattern) = &self.pattern
@@ -140,14 +137,10 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
             Some(next) if is("MATCH") => filter.pattern = Filter::of_pattern(ctx, next).pattern,
             Some(next) if is("TYPE") => filter.type_name = Some(type_of_name(next)?),
             _ if is("NOVALUES") => {
-                return Err(CommandError::constant(
-                    "ERR NOVALUES option can only be used in HSCAN",
-                ));
+                return Err(CommandError::constant("ERR NOVALUES option can only be used in HSCAN"));
             }
             _ if is("NOSCORES") => {
-                return Err(CommandError::constant(
-                    "ERR NOSCORES option can only be used in ZSCAN",
-                ));
+                return Err(CommandError::constant("ERR NOSCORES option can only be used in ZSCAN"));
             }
             _ => return Err(CommandError::SYNTAX),
         }
@@ -168,10 +161,7 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (count, filter) = scan_options(ctx)?;
     let from = Cursor::of_number(from);
     let exclusive = matches!(ctx.keys.held, Held::Everything(_));
-    if count > IN_PLACE_KEYS
-        && !exclusive
-        && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
-    {
+    if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
         scan_in_place(ctx, from, count, &filter);
@@ -215,12 +205,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     }
 }
 
-fn scan_in_background(
-    ctx: &mut Context<'_, '_>,
-    from: Cursor,
-    count: usize,
-    filter: Filter<Vec<u8>>,
-) {
+fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.in_background(move |_, seat| {
         let mut found = Found::new(protocol);
@@ -247,17 +232,11 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
     let mut found = Found::new(ctx.reply.protocol);
     let reach = Reach::of(&ctx.keys.held, ctx.pass);
-    let stop = walk(
-        &reach,
-        ctx.keys.db,
-        Cursor::START,
-        usize::MAX,
-        &mut |_, entry| {
-            if filter.judge(entry) == Verdict::Wanted {
-                found.add(entry.key());
-            }
-        },
-    );
+    let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
     let complete = stop == Stop::End;
     if complete {
         found.reply(&mut ctx.reply);

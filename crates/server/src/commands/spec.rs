@@ -24,9 +24,7 @@ mod arg;
 mod bits;
 mod key_spec;
 
-pub use arg::{
-    Arg, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time,
-};
+pub use arg::{Arg, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time};
 pub use bits::{Categories, Flags, KeyFlags, category, flag, key_flag};
 pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknown};
 
@@ -154,12 +152,7 @@ pub struct CommandSpec {
 }
 
 /// Begins a row. See the module's head for how it goes on.
-pub const fn command(
-    name: &'static str,
-    arity: i32,
-    group: Group,
-    since: &'static str,
-) -> CommandSpec {
+pub const fn command(name: &'static str, arity: i32, group: Group, since: &'static str) -> CommandSpec {
     CommandSpec {
         name,
         arity,
@@ -206,8 +199,7 @@ impl CommandSpec {
 
     /// ACL categories beyond those of the flags; the group's own does not apply.
     pub const fn categories_without_group(mut self, extra: &[Categories]) -> CommandSpec {
-        self.acl_categories =
-            Categories::implied_by(self.flags, self.group).with(Categories::of(extra));
+        self.acl_categories = Categories::implied_by(self.flags, self.group).with(Categories::of(extra));
         self
     }
 
@@ -254,20 +246,13 @@ impl CommandSpec {
     }
 
     /// What changed, by version.
-    pub const fn history(
-        mut self,
-        changes: &'static [(&'static str, &'static str)],
-    ) -> CommandSpec {
+    pub const fn history(mut self, changes: &'static [(&'static str, &'static str)]) -> CommandSpec {
         self.history = changes;
         self
     }
 
     /// Advised against since that version, in favour of `replaced_by`.
-    pub const fn deprecated(
-        mut self,
-        since: &'static str,
-        replaced_by: &'static str,
-    ) -> CommandSpec {
+    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> CommandSpec {
         self.deprecated_since = since;
         self.replaced_by = replaced_by;
         self
@@ -339,9 +324,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
     while index < specs.len() {
         let spec = &specs[index];
         index += 1;
-        let (BeginSearch::Index(first), FindKeys::Range { last, step: 1, .. }) =
-            (spec.begin, spec.find)
-        else {
+        let (BeginSearch::Index(first), FindKeys::Range { last, step: 1, .. }) = (spec.begin, spec.find) else {
             covers_all = false;
             continue;
         };

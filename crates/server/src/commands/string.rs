@@ -264,7 +264,12 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
 
 fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Expiry, CommandError> {
     match options.expiry {
-        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?)),
+        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(
+            amount,
+            unit,
+            ctx.now_ms,
+            ctx.command.full_name,
+        )?)),
         None if options.keep_ttl => Ok(Expiry::Keep),
         None => Ok(Expiry::Never),
     }
@@ -465,15 +470,17 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply.bulk(b"");
         return Ok(());
     };
-    with_bytes(entry.value(), |bytes| match (clamp_range(start, end, bytes.len()), entry.value()) {
-        (None, _) => reply.bulk(b""),
-        (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
-            let part = BlobPart(blob.clone(), from..to + 1);
-            reply.bulk_header(part.1.len());
-            ctx.shared.push(reply.out.len(), Box::new(part));
-            reply.crlf();
+    with_bytes(entry.value(), |bytes| {
+        match (clamp_range(start, end, bytes.len()), entry.value()) {
+            (None, _) => reply.bulk(b""),
+            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
+                let part = BlobPart(blob.clone(), from..to + 1);
+                reply.bulk_header(part.1.len());
+                ctx.shared.push(reply.out.len(), Box::new(part));
+                reply.crlf();
+            }
+            (Some((from, to)), _) => reply.bulk(&bytes[from..=to]),
         }
-        (Some((from, to)), _) => reply.bulk(&bytes[from..=to]),
     })
 }
 
@@ -596,9 +603,7 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
     let before = match key.entry().map(|entry| entry.value()) {
         None => Ok(0),
         Some(ValueRef::Int(number)) => Ok(number),
-        Some(value) => {
-            with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER))
-        }
+        Some(value) => with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER)),
     };
     let after = before.and_then(|before| {
         before
@@ -624,8 +629,9 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let before = match key.entry() {
         None => Ok(LongDouble::from_i64(0)),
-        Some(entry) => with_bytes(entry.value(), LongDouble::parse)
-            .and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT)),
+        Some(entry) => {
+            with_bytes(entry.value(), LongDouble::parse).and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT))
+        }
     };
     let sum = before.and_then(|before| {
         let by = LongDouble::parse(argument).ok_or(CommandError::NOT_A_FLOAT)?;
@@ -669,7 +675,9 @@ fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn mset(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc().is_multiple_of(2) {
-        return Err(CommandError::constant("ERR wrong number of arguments for 'mset' command"));
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'mset' command",
+        ));
     }
     set_all(ctx);
     ctx.reply.ok();
@@ -688,7 +696,9 @@ fn set_all(ctx: &mut Context<'_, '_>) {
 
 fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc().is_multiple_of(2) {
-        return Err(CommandError::constant("ERR wrong number of arguments for 'msetnx' command"));
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'msetnx' command",
+        ));
     }
     if any_key(ctx, true) {
         ctx.reply.integer(0);

@@ -12,11 +12,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", l
 
 /// When a wait of so many milliseconds ends, in ms since the epoch; 0 waits for ever.
 fn deadline_ms(argument: &[u8], now_ms: u64) -> Result<u64, CommandError> {
-    let timeout = parse_i64(argument).ok_or(CommandError::constant(
-        "ERR timeout is not an integer or out of range",
-    ))?;
-    let timeout_ms =
-        u64::try_from(timeout).map_err(|_| CommandError::constant("ERR timeout is negative"))?;
+    let timeout = parse_i64(argument).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout).map_err(|_| CommandError::constant("ERR timeout is negative"))?;
     if timeout_ms == 0 {
         return Ok(u64::MAX);
     }
@@ -52,9 +49,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let replicas = parse_i64(ctx.arg(2))
         .filter(|replicas| *replicas >= 0)
-        .ok_or(CommandError::constant(
-            "ERR value is out of range, must be positive",
-        ))?;
+        .ok_or(CommandError::constant("ERR value is out of range, must be positive"))?;
     let at_ms = deadline_ms(ctx.arg(3), ctx.now_ms)?;
     let config = &ctx.server.config;
     if config.primary().is_some() {

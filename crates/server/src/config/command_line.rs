@@ -42,10 +42,7 @@ impl Action {
     /// # Errors
     /// What the server cannot do; wrong options are found later, when the configuration is read.
     pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
-        let arguments: Vec<&[u8]> = arguments
-            .iter()
-            .map(|argument| argument.as_bytes())
-            .collect();
+        let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         let (program, arguments) = arguments
             .split_first()
             .map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
@@ -54,8 +51,7 @@ impl Action {
             Some(b"-v" | b"--version") => Ok(Action::Show(version_line())),
             Some(b"-h" | b"--help") => Ok(Action::Show(USAGE.into())),
             Some(b"--test-memory") => Err(StartError::Other(
-                "This server has no memory test; use one that runs without an operating system."
-                    .into(),
+                "This server has no memory test; use one that runs without an operating system.".into(),
             )),
             Some(b"--check-system") => Ok(Action::CheckSystem),
             _ => Ok(Action::Run(CommandLine::parse(arguments))),
@@ -73,10 +69,7 @@ const OTHER_PROGRAMS: [(&str, &str); 5] = [
 ];
 
 fn refuse_other_programs(program: &[u8], arguments: &[&[u8]]) -> Result<(), StartError> {
-    let name = program
-        .rsplit(|&byte| byte == b'/')
-        .next()
-        .unwrap_or(program);
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or(program);
     let called = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
     let sentinel = arguments.contains(&&b"--sentinel"[..]);
     match OTHER_PROGRAMS

@@ -64,10 +64,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Configuration { place, reason } => {
-                writeln!(
-                    out,
-                    "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***"
-                )?;
+                writeln!(out, "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***")?;
                 if let Some(Place { number, line }) = place {
                     writeln!(out, "Reading the configuration file, at line {number}")?;
                     writeln!(out, ">>> '{}'", String::from_utf8_lossy(line))?;
@@ -95,10 +92,7 @@ impl Config {
             .map(std::path::absolute)
             .transpose()
             .map_err(|error| {
-                StartError::Other(format!(
-                    "Fatal error, can't open config file: {}",
-                    error_text(&error)
-                ))
+                StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
             })?;
         let mut text = Vec::new();
         if let Some(file) = &file {
@@ -155,9 +149,7 @@ impl From<&str> for LineError {
 impl Reader {
     fn new(file: Option<PathBuf>) -> Reader {
         Reader {
-            values: ParameterId::all()
-                .map(|id| id.parameter().default_value())
-                .collect(),
+            values: ParameterId::all().map(|id| id.parameter().default_value()).collect(),
             origin: Origin {
                 file,
                 ..Origin::default()
@@ -189,8 +181,7 @@ impl Reader {
     }
 
     fn line(&mut self, place: &Place, depth: usize) -> Result<(), LineError> {
-        let arguments =
-            split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
+        let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
         let Some((name, arguments)) = arguments.split_first() else {
             return Ok(());
         };
@@ -226,13 +217,7 @@ impl Reader {
         Ok(())
     }
 
-    fn directive(
-        &mut self,
-        name: &[u8],
-        arguments: &[Vec<u8>],
-        place: &Place,
-        depth: usize,
-    ) -> Result<(), LineError> {
+    fn directive(&mut self, name: &[u8], arguments: &[Vec<u8>], place: &Place, depth: usize) -> Result<(), LineError> {
         let directive = || Directive {
             arguments: arguments.to_vec(),
             place: place.clone(),
@@ -248,9 +233,7 @@ impl Reader {
             _ if name.contains(&b'.') && arguments.is_empty() => {
                 return Err("Module config specified without value".into());
             }
-            _ if name.contains(&b'.') => {
-                self.module_setting = Some(String::from_utf8_lossy(name).into())
-            }
+            _ if name.contains(&b'.') => self.module_setting = Some(String::from_utf8_lossy(name).into()),
             _ => return Err("Bad directive or wrong number of arguments".into()),
         }
         Ok(())
@@ -267,26 +250,15 @@ impl Reader {
 
     /// The checks that concern the configuration as a whole.
     fn finish(self) -> Result<Config, StartError> {
-        let whole = |reason: String| {
-            Err(StartError::Configuration {
-                place: None,
-                reason,
-            })
-        };
+        let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
         if let Some(setting) = self.module_setting {
-            return Err(StartError::Other(format!(
-                "Unused Module Configuration: {setting}"
-            )));
+            return Err(StartError::Other(format!("Unused Module Configuration: {setting}")));
         }
         let config = Config::new(&self.values, self.origin);
         let logfile = config.text(id::LOGFILE);
         if !logfile.is_empty() {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
-            if let Err(error) = std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-            {
+            if let Err(error) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
                 return whole(format!("Can't open the log file: {}", error_text(&error)));
             }
         }
@@ -331,13 +303,7 @@ fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
 
 /// Directives a rewritten file keeps although they are no parameters.
 pub(super) fn is_directive(name: &[u8]) -> bool {
-    const DIRECTIVES: [&str; 5] = [
-        "include",
-        "rename-command",
-        "user",
-        "loadmodule",
-        "sentinel",
-    ];
+    const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
     DIRECTIVES
         .iter()
         .chain(RETIRED)

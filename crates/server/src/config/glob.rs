@@ -83,10 +83,7 @@ fn matches_class(class: &[u8], byte: u8, fold: fn(u8) -> u8) -> (bool, usize) {
 pub fn expand_paths(pattern: &[u8]) -> Vec<PathBuf> {
     let root = if pattern.starts_with(b"/") { "/" } else { "" };
     let mut paths = vec![PathBuf::from(root)];
-    for part in pattern
-        .split(|&byte| byte == b'/')
-        .filter(|part| !part.is_empty())
-    {
+    for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
         paths = paths.iter().flat_map(|path| children(path, part)).collect();
     }
     paths
@@ -111,9 +108,7 @@ fn children(directory: &Path, part: &[u8]) -> Vec<PathBuf> {
     };
     let mut names: Vec<Vec<u8>> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().into_vec()))
-        .filter(|name| {
-            name.starts_with(b".") == part.starts_with(b".") && matches(part, name, |byte| byte)
-        })
+        .filter(|name| name.starts_with(b".") == part.starts_with(b".") && matches(part, name, |byte| byte))
         .collect();
     names.sort();
     names

@@ -6,10 +6,7 @@ use super::numbers::is_blank;
 /// `'...'` may contain blanks and the escape `\'`. A line ends at a NUL byte.
 /// Nothing comes back when a quote is not closed, or is not followed by a blank.
 pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let end = line
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(line.len());
+    let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());
     let mut reader = Reader { rest: &line[..end] };
     let mut arguments = Vec::new();
     while reader.skip_blanks() {
@@ -68,8 +65,7 @@ impl Reader<'_> {
 
     fn escaped(&mut self) -> Option<u8> {
         if let [b'x', high, low, ..] = *self.rest
-            && let (Some(high), Some(low)) =
-                (char::from(high).to_digit(16), char::from(low).to_digit(16))
+            && let (Some(high), Some(low)) = (char::from(high).to_digit(16), char::from(low).to_digit(16))
         {
             self.rest = &self.rest[3..];
             return Some((high * 16 + low) as u8);

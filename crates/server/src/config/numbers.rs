@@ -33,9 +33,7 @@ pub fn memory(text: &[u8]) -> Option<u64> {
     };
     let mut amount: u64 = 0;
     for digit in digits {
-        amount = amount
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))?;
+        amount = amount.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
     }
     Some(amount.wrapping_mul(factor))
 }

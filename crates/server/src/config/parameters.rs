@@ -625,12 +625,8 @@ impl TextCheck {
         match self {
             TextCheck::Any => None,
             TextCheck::NotEmpty => empty_refusal(name, value),
-            TextCheck::FileName => {
-                empty_refusal(name, value).or_else(|| path_refusal(name, value, "filename"))
-            }
-            TextCheck::DirectoryName => {
-                empty_refusal(name, value).or_else(|| path_refusal(name, value, "dirname"))
-            }
+            TextCheck::FileName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "filename")),
+            TextCheck::DirectoryName => empty_refusal(name, value).or_else(|| path_refusal(name, value, "dirname")),
             TextCheck::Ipv4 => address_refusal::<Ipv4Addr>(value, "Invalid IPv4 address"),
             TextCheck::Ipv6 => address_refusal::<Ipv6Addr>(value, "Invalid IPv6 address"),
             TextCheck::HostName => host_name_refusal(value),
@@ -639,8 +635,9 @@ impl TextCheck {
             TextCheck::AnnouncedAddress => announced_address_refusal(name, value),
             TextCheck::TitleTemplate => (!super::title::is_valid(value))
                 .then(|| "template format is invalid or contains unknown variables".into()),
-            TextCheck::HashSeed => (value.len() > 256)
-                .then(|| "hash-seed must be less than or equal to 256 characters".into()),
+            TextCheck::HashSeed => {
+                (value.len() > 256).then(|| "hash-seed must be less than or equal to 256 characters".into())
+            }
         }
     }
 }
@@ -678,13 +675,10 @@ fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
     if value.len() > LONGEST_ADDRESS {
         return Some(format!("{name} is too long"));
     }
-    (!value.iter().all(|&byte| fits_nodes_file(byte)))
-        .then(|| format!("{name} contains invalid character"))
+    (!value.iter().all(|&byte| fits_nodes_file(byte))).then(|| format!("{name} contains invalid character"))
 }
 
 /// Whether a byte may stand in a field of the file of the cluster's nodes, whose separators are punctuation.
 fn fits_nodes_file(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || !byte.is_ascii()
-        || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
+    byte.is_ascii_alphanumeric() || !byte.is_ascii() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
 }

@@ -33,30 +33,22 @@ impl Config {
     /// # Errors
     /// The text of an `-ERR` error; the old file is untouched then.
     pub fn rewrite(&self, users: &[Vec<u8>]) -> Result<(), String> {
-        let file = self
-            .file()
-            .ok_or("The server is running without a config file")?;
+        let file = self.file().ok_or("The server is running without a config file")?;
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        rewrite_file(self, file, users)
-            .map_err(|error| format!("Rewriting config file: {}", error_text(&error)))
+        rewrite_file(self, file, users).map_err(|error| format!("Rewriting config file: {}", error_text(&error)))
     }
 
     /// The text of the file that was `old`, brought up to date.
     pub(super) fn rewritten(&self, old: &[u8], users: &[Vec<u8>]) -> Vec<u8> {
         let mut document = Document::read(old);
         for id in ParameterId::all() {
-            document.update(
-                Owner::Parameter(id),
-                &wanted_lines(self, id),
-                |document, place| {
-                    let named = Named {
-                        id,
-                        name: id.parameter().name,
-                    };
-                    value_of_line(named, &document.lines[place])
-                        .is_some_and(|value| value == self.value(id))
-                },
-            );
+            document.update(Owner::Parameter(id), &wanted_lines(self, id), |document, place| {
+                let named = Named {
+                    id,
+                    name: id.parameter().name,
+                };
+                value_of_line(named, &document.lines[place]).is_some_and(|value| value == self.value(id))
+            });
         }
         let users_in_file = self.text(id::ACLFILE).is_empty();
         let users: Vec<Wanted> = users
@@ -100,11 +92,7 @@ fn replace_file(file: &Path, text: &[u8]) -> io::Result<()> {
 
 /// Writes a new file to disk, with the permissions of the one it will replace.
 fn write_new(path: &Path, model: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
     if let Ok(model) = fs::metadata(model) {
         file.set_permissions(model.permissions())?;
     }
@@ -165,21 +153,13 @@ impl Document {
             None => return self.lines.push([NOT_UNDERSTOOD, line].concat()),
         };
         if let Some(owner) = owner {
-            self.places
-                .entry(owner)
-                .or_default()
-                .push_back(self.lines.len());
+            self.places.entry(owner).or_default().push_back(self.lines.len());
         }
         self.lines.push(line.to_vec());
     }
 
     /// Gives an owner the lines it wants. A single line that `is_current` stays.
-    fn update(
-        &mut self,
-        owner: Owner,
-        wanted: &[Wanted],
-        is_current: impl Fn(&Document, usize) -> bool,
-    ) {
+    fn update(&mut self, owner: Owner, wanted: &[Wanted], is_current: impl Fn(&Document, usize) -> bool) {
         let mut places = self.places.remove(&owner).unwrap_or_default();
         if let [place] = *places.make_contiguous()
             && is_current(self, place)
@@ -208,8 +188,7 @@ impl Document {
 
     /// The text, with several empty lines in a row made one.
     fn text(mut self) -> Vec<u8> {
-        self.lines
-            .dedup_by(|line, before| line.is_empty() && before.is_empty());
+        self.lines.dedup_by(|line, before| line.is_empty() && before.is_empty());
         self.lines
             .iter()
             .flat_map(|line| [line.as_slice(), b"\n"])
@@ -241,17 +220,13 @@ fn wanted_lines(config: &Config, id: ParameterId) -> Vec<Wanted> {
                 )
             })
             .collect(),
-        Value::OomScoreAdjustments(values) => {
-            line(specials::print_oom_score_adjustments(values), always)
-        }
+        Value::OomScoreAdjustments(values) => line(specials::print_oom_score_adjustments(values), always),
         Value::Addresses(_) if !always => Vec::new(),
         Value::Addresses(addresses) => line(or_empty(addresses.join(" ")), true),
         Value::Primary(None) => Vec::new(),
         Value::Primary(_) if config.boolean(id::CLUSTER_ENABLED) => Vec::new(),
         Value::Primary(primary) => line(specials::print_primary(primary.as_ref()), true),
-        Value::Percentiles(percentiles) => {
-            line(or_empty(specials::print_percentiles(percentiles)), true)
-        }
+        Value::Percentiles(percentiles) => line(or_empty(specials::print_percentiles(percentiles)), true),
     }
 }
 
@@ -273,9 +248,7 @@ fn or_empty(text: String) -> String {
 
 fn number_text(parameter: &Parameter, number: i64) -> Vec<u8> {
     match parameter.kind {
-        Kind::Integer {
-            unit: Unit::Memory, ..
-        } => with_unit(number as u64).into_bytes(),
+        Kind::Integer { unit: Unit::Memory, .. } => with_unit(number as u64).into_bytes(),
         Kind::Integer {
             unit: Unit::SignedMemory | Unit::MemoryOrPercent,
             ..

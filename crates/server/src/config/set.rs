@@ -91,10 +91,7 @@ impl Config {
         self.store_all(changes.iter().map(|change| (change.id, &change.old)));
         // The old values worked before; the first failure is the one to report.
         let _ = apply(&ids);
-        Err(SetError::related_to(
-            id.parameter().name.as_bytes(),
-            &reason,
-        ))
+        Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
     }
 
     fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value Value)>) {
@@ -103,16 +100,11 @@ impl Config {
     }
 
     /// Reads the new values. A parameter that comes under both of its names appears once, with the last value.
-    fn read_changes(
-        &self,
-        names: &[Named],
-        pairs: &[(&[u8], &[u8])],
-    ) -> Result<Vec<Change>, SetError> {
+    fn read_changes(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
         let mut changes: Vec<Change> = Vec::new();
         for (named, (_, text)) in names.iter().zip(pairs) {
             let place = changes.iter().position(|change| change.id == named.id);
-            let current =
-                place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
+            let current = place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
             let parameter = named.id.parameter();
             let new = parameter
                 .read(&split(parameter.flags, text), &current)
@@ -130,13 +122,8 @@ impl Config {
     }
 
     /// Changes to the directory that `dir` names, if it is among the parameters, and returns the one that was left.
-    fn enter_directory(
-        &self,
-        names: &[Named],
-        pairs: &[(&[u8], &[u8])],
-    ) -> Result<Option<PathBuf>, SetError> {
-        let is_directory =
-            |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
+    fn enter_directory(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
+        let is_directory = |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
         let Some(place) = names.iter().position(is_directory) else {
             return Ok(None);
         };

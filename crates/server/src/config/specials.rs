@@ -52,11 +52,7 @@ pub enum ClientClass {
 }
 
 impl ClientClass {
-    const ALL: [ClientClass; 3] = [
-        ClientClass::Normal,
-        ClientClass::Replica,
-        ClientClass::Pubsub,
-    ];
+    const ALL: [ClientClass; 3] = [ClientClass::Normal, ClientClass::Replica, ClientClass::Pubsub];
 
     fn named(name: &[u8]) -> Option<ClientClass> {
         match name.to_ascii_lowercase().as_slice() {
@@ -142,8 +138,7 @@ pub mod keyspace_events {
     /// `n`: a key appeared.
     pub const NEW: i64 = 1 << 14;
     /// `A`: everything but `K`, `E`, `m` and `n`.
-    pub const ALL: i64 =
-        GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
+    pub const ALL: i64 = GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
 
     /// The letters `A` stands for and `n`, in the order in which they are printed.
     const CLASSES: [(u8, i64); 11] = [
@@ -167,10 +162,7 @@ pub mod keyspace_events {
         letters.iter().try_fold(0, |bits, letter| match letter {
             b'A' => Some(bits | ALL),
             _ => {
-                let (_, bit) = CLASSES
-                    .iter()
-                    .chain(&CHANNELS)
-                    .find(|(known, _)| known == letter)?;
+                let (_, bit) = CLASSES.iter().chain(&CHANNELS).find(|(known, _)| known == letter)?;
                 Some(bits | bit)
             }
         })
@@ -197,11 +189,7 @@ pub mod keyspace_events {
 /// Reads the arguments of one `save`; a single empty one asks for no dumps.
 pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
     let refusal = || "Invalid save parameters".to_string();
-    let arguments = if matches!(arguments, [b""]) {
-        &[]
-    } else {
-        arguments
-    };
+    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
     let (pairs, []) = arguments.as_chunks::<2>() else {
         return Err(refusal());
     };
@@ -238,8 +226,7 @@ pub fn read_output_buffer_limits(
     };
     let mut limits = *current;
     for [class, hard, soft, seconds] in groups {
-        let class = ClientClass::named(class)
-            .ok_or("Invalid client class specified in buffer limit configuration.")?;
+        let class = ClientClass::named(class).ok_or("Invalid client class specified in buffer limit configuration.")?;
         limits[class as usize] = read_output_buffer_limit(hard, soft, seconds)
             .ok_or("Error in hard, soft or soft_seconds setting in buffer limit configuration.")?;
     }
@@ -280,15 +267,11 @@ pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> Str
 
 /// Reads three numbers between -2000 and 2000.
 pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, String> {
-    let arguments: &[&[u8]; 3] = arguments
-        .try_into()
-        .map_err(|_| "wrong number of arguments")?;
+    let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
     let mut values = [0; 3];
     for (value, argument) in values.iter_mut().zip(arguments) {
         let number = lenient(argument).filter(|number| (-2000..=2000).contains(number));
-        *value = number
-            .ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")?
-            as i32;
+        *value = number.ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")? as i32;
     }
     Ok(values)
 }
@@ -303,11 +286,7 @@ pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
     if arguments.len() > ADDRESSES_MAX {
         return Err("Too many bind addresses specified.".into());
     }
-    let arguments = if matches!(arguments, [b""]) {
-        &[]
-    } else {
-        arguments
-    };
+    let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
     Ok(arguments
         .iter()
         .map(|address| String::from_utf8_lossy(address).into())
@@ -333,9 +312,7 @@ pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
 
 /// Prints host and port, or nothing.
 pub fn print_primary(primary: Option<&Primary>) -> String {
-    primary.map_or_else(String::new, |primary| {
-        format!("{} {}", primary.host, primary.port)
-    })
+    primary.map_or_else(String::new, |primary| format!("{} {}", primary.host, primary.port))
 }
 
 /// Reads numbers between 0 and 100; a single empty argument stands for none.
@@ -346,15 +323,11 @@ pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
     arguments
         .iter()
         .map(|argument| {
-            let percentile =
-                fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+            let percentile = fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
             if (0.0..=100.0).contains(&percentile) {
                 Ok(percentile)
             } else {
-                Err(
-                    "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
-                        .to_string(),
-                )
+                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string())
             }
         })
         .collect()

@@ -62,10 +62,7 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("weft-config-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a scratch directory");
-        Scratch(
-            path.canonicalize()
-                .expect("the path of the scratch directory"),
-        )
+        Scratch(path.canonicalize().expect("the path of the scratch directory"))
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {

@@ -18,10 +18,7 @@ pub fn expand(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> O
         rest = &rest[close + 1..];
     }
     title.extend_from_slice(rest);
-    let first = title
-        .iter()
-        .position(|&byte| byte != b' ')
-        .unwrap_or(title.len());
+    let first = title.iter().position(|&byte| byte != b' ').unwrap_or(title.len());
     let end = title
         .iter()
         .rposition(|&byte| byte != b' ')

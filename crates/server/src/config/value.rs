@@ -35,9 +35,7 @@ impl Parameter {
         match self.kind {
             Kind::Bool { default } => Value::Number(i64::from(default)),
             Kind::Enum { default, .. } => Value::Number(default),
-            Kind::Integer {
-                default, adjust, ..
-            } => Value::Number(adjusted(default, adjust)),
+            Kind::Integer { default, adjust, .. } => Value::Number(adjusted(default, adjust)),
             Kind::Text { default, .. } => Value::Text(default.as_bytes().into()),
             Kind::Special(special) => default_special(special),
         }
@@ -50,11 +48,8 @@ impl Parameter {
     pub fn read(&self, arguments: &[&[u8]], current: &Value) -> Result<Value, String> {
         match self.kind {
             Kind::Bool { .. } => read_bool(single(arguments)?),
-            Kind::Enum {
-                choices, conflict, ..
-            } => {
-                let number =
-                    read_choices(choices, arguments, self.flags.contains(Flags::MULTI_ARG))?;
+            Kind::Enum { choices, conflict, .. } => {
+                let number = read_choices(choices, arguments, self.flags.contains(Flags::MULTI_ARG))?;
                 match conflict {
                     Some((bits, reason)) if number & bits == bits => Err(reason.into()),
                     _ => Ok(Value::Number(number)),
@@ -103,26 +98,18 @@ impl Parameter {
             Value::Text(text) => text.to_vec(),
             Value::Directory => working_directory(),
             Value::SavePoints(points) => specials::print_save_points(points).into_bytes(),
-            Value::OutputBufferLimits(limits) => {
-                specials::print_output_buffer_limits(limits).into_bytes()
-            }
-            Value::OomScoreAdjustments(values) => {
-                specials::print_oom_score_adjustments(values).into_bytes()
-            }
+            Value::OutputBufferLimits(limits) => specials::print_output_buffer_limits(limits).into_bytes(),
+            Value::OomScoreAdjustments(values) => specials::print_oom_score_adjustments(values).into_bytes(),
             Value::Addresses(addresses) => addresses.join(" ").into_bytes(),
             Value::Primary(primary) => specials::print_primary(primary.as_ref()).into_bytes(),
-            Value::Percentiles(percentiles) => {
-                specials::print_percentiles(percentiles).into_bytes()
-            }
+            Value::Percentiles(percentiles) => specials::print_percentiles(percentiles).into_bytes(),
         }
     }
 
     fn print_number(&self, number: i64) -> String {
         match self.kind {
             Kind::Bool { .. } => if number != 0 { "yes" } else { "no" }.into(),
-            Kind::Enum { choices, .. } => {
-                print_choices(choices, number, self.flags.contains(Flags::MULTI_ARG))
-            }
+            Kind::Enum { choices, .. } => print_choices(choices, number, self.flags.contains(Flags::MULTI_ARG)),
             Kind::Integer {
                 unit: Unit::MemoryOrPercent,
                 ..
@@ -131,9 +118,7 @@ impl Parameter {
                 unit: Unit::Memory | Unit::MemoryOrPercent,
                 ..
             } => (number as u64).to_string(),
-            Kind::Integer {
-                unit: Unit::Octal, ..
-            } => format!("{number:o}"),
+            Kind::Integer { unit: Unit::Octal, .. } => format!("{number:o}"),
             Kind::Special(Special::KeyspaceEvents) => specials::keyspace_events::to_letters(number),
             Kind::Integer { .. } | Kind::Text { .. } | Kind::Special(_) => number.to_string(),
         }
@@ -144,16 +129,10 @@ fn default_special(special: Special) -> Value {
     match special {
         Special::Directory => Value::Directory,
         Special::SavePoints => Value::SavePoints(specials::DEFAULT_SAVE_POINTS.into()),
-        Special::OutputBufferLimits => {
-            Value::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS)
-        }
-        Special::OomScoreAdjustments => {
-            Value::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS)
-        }
+        Special::OutputBufferLimits => Value::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS),
+        Special::OomScoreAdjustments => Value::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS),
         Special::KeyspaceEvents => Value::Number(0),
-        Special::Addresses(defaults) => {
-            Value::Addresses(defaults.iter().map(|&address| address.into()).collect())
-        }
+        Special::Addresses(defaults) => Value::Addresses(defaults.iter().map(|&address| address.into()).collect()),
         Special::Primary => Value::Primary(None),
         Special::Percentiles => Value::Percentiles(specials::DEFAULT_PERCENTILES.into()),
     }
@@ -173,9 +152,7 @@ fn read_special(special: Special, arguments: &[&[u8]], current: &Value) -> Resul
             };
             Value::OutputBufferLimits(specials::read_output_buffer_limits(arguments, limits)?)
         }
-        Special::OomScoreAdjustments => {
-            Value::OomScoreAdjustments(specials::read_oom_score_adjustments(arguments)?)
-        }
+        Special::OomScoreAdjustments => Value::OomScoreAdjustments(specials::read_oom_score_adjustments(arguments)?),
         Special::KeyspaceEvents => Value::Number(
             specials::keyspace_events::from_letters(single(arguments)?)
                 .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?,
@@ -222,10 +199,7 @@ fn read_choices(choices: Choices, arguments: &[&[u8]], several: bool) -> Result<
         .flatten()
         .ok_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!(
-                "argument(s) must be one of the following: {}",
-                names.join(", ")
-            )
+            format!("argument(s) must be one of the following: {}", names.join(", "))
         })
 }
 
@@ -252,14 +226,8 @@ fn print_choices(choices: Choices, number: i64, several: bool) -> String {
 fn read_number(text: &[u8], unit: Unit) -> Result<i64, String> {
     let memory = || numbers::memory(text).map(|amount| amount as i64);
     let (number, refusal) = match unit {
-        Unit::Plain => (
-            numbers::plain(text),
-            "argument couldn't be parsed into an integer",
-        ),
-        Unit::Octal => (
-            numbers::octal(text),
-            "argument couldn't be parsed as an octal number",
-        ),
+        Unit::Plain => (numbers::plain(text), "argument couldn't be parsed into an integer"),
+        Unit::Octal => (numbers::octal(text), "argument couldn't be parsed as an octal number"),
         Unit::Memory => (memory(), "argument must be a memory value"),
         Unit::SignedMemory => (
             memory().or_else(|| numbers::plain(text)),
@@ -301,9 +269,7 @@ fn check_bounds(number: i64, min: i64, max: i64, unit: Unit, unsigned: bool) -> 
     if (min..=max).contains(&number) {
         Ok(())
     } else {
-        Err(format!(
-            "argument must be between {min} and {max} inclusive"
-        ))
+        Err(format!("argument must be between {min} and {max} inclusive"))
     }
 }
 

@@ -37,9 +37,7 @@ pub(super) struct Origin {
 impl Config {
     /// Every parameter at its default.
     pub fn defaults() -> Config {
-        let values: Vec<Value> = ParameterId::all()
-            .map(|id| id.parameter().default_value())
-            .collect();
+        let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
         Config::new(&values, Origin::default())
     }
 
@@ -249,8 +247,5 @@ fn is_number(id: ParameterId) -> bool {
 
 fn shown_under(pattern: &[u8], named: &Named) -> bool {
     let hidden = named.id.parameter().flags.contains(Flags::HIDDEN);
-    !hidden
-        && glob::matches(pattern, named.name.as_bytes(), |byte| {
-            byte.to_ascii_lowercase()
-        })
+    !hidden && glob::matches(pattern, named.name.as_bytes(), |byte| byte.to_ascii_lowercase())
 }

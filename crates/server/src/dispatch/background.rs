@@ -147,6 +147,8 @@ fn attempt(
 ) -> Outcome {
     thread.begin(unix_ms());
     let pass = seat.enter();
+    // Waiting at the gate is no command's time.
+    thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
 }

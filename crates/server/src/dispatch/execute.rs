@@ -183,12 +183,10 @@ pub fn run_leased<'p>(
 ) -> Outcome {
     let held = match keys {
         [] => Held::Nothing,
-        [key] => {
-            match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
-                Some(lease) => Held::One(lease),
-                None => return Outcome::Contended,
-            }
-        }
+        [key] => match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
+            Some(lease) => Held::One(lease),
+            None => return Outcome::Contended,
+        },
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach(thread, request, keys, connection);
         }
@@ -223,10 +221,7 @@ fn run<'p>(
     let command = request.command;
     let parts = thread.access(&connection.client);
     let Connection {
-        client,
-        input,
-        output,
-        ..
+        client, input, output, ..
     } = connection;
     let (first, last) = request.plan.args;
     let args = Args::new(
@@ -256,10 +251,7 @@ fn run<'p>(
             },
             effects: &mut thread.effects,
         },
-        reply: Reply {
-            out: bytes,
-            protocol,
-        },
+        reply: Reply { out: bytes, protocol },
         shared,
         client,
         server: &thread.server,

@@ -12,8 +12,8 @@ use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
 use crate::keyspace::hash::KeyHasher;
 use crate::net::connection::Connection;
 
-use crate::commands::keys;
 use super::prefetch::Probe;
+use crate::commands::keys;
 
 /// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.
 pub const REQUESTS_A_TURN: usize = 64;
@@ -172,10 +172,11 @@ impl Planner<'_> {
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
         let kind = match self.commands.lookup(&args) {
-            Lookup::Found(command @ Command {
-                handler: Some(binding),
-                ..
-            }) if command.spec.accepts_arg_count(args.len()) => {
+            Lookup::Found(
+                command @ Command {
+                    handler: Some(binding), ..
+                },
+            ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
                 let exclusive = binding.mode == Mode::Exclusive;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {

@@ -81,13 +81,7 @@ impl Prefetcher {
 
 /// One step for one block that begins at `from`; returns where the next begins.
 #[inline]
-fn step(
-    pass: &Pass<'_>,
-    probes: &[Probe],
-    from: usize,
-    block: usize,
-    fetch: impl Fn(&ReadLease<'_>, &Probe),
-) -> usize {
+fn step(pass: &Pass<'_>, probes: &[Probe], from: usize, block: usize, fetch: impl Fn(&ReadLease<'_>, &Probe)) -> usize {
     let to = (from + block).min(probes.len());
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let block = probes.get(from..to).unwrap_or_default();

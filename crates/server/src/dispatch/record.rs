@@ -87,14 +87,25 @@ fn remember_excess(
     let flags = command.spec.flags;
     let unix_s = unix_ms() / 1000;
     if ending.nanoseconds >= thresholds.spike_ns {
-        let event = if flags.contains(Flags::FAST) { "fast-command" } else { "command" };
-        server.observed.latency.add(event, unix_s, ending.nanoseconds / 1_000_000);
+        let event = if flags.contains(Flags::FAST) {
+            "fast-command"
+        } else {
+            "command"
+        };
+        server
+            .observed
+            .latency
+            .add(event, unix_s, ending.nanoseconds / 1_000_000);
     }
     if flags.contains(Flags::SKIP_COMMANDLOG) {
         return;
     }
     let excesses = [
-        (Kind::Slow, ending.nanoseconds >= thresholds.slow_ns, ending.nanoseconds / 1000),
+        (
+            Kind::Slow,
+            ending.nanoseconds >= thresholds.slow_ns,
+            ending.nanoseconds / 1000,
+        ),
         (
             Kind::LargeRequest,
             ending.request_bytes >= thresholds.request_bytes,
@@ -109,7 +120,10 @@ fn remember_excess(
     for (kind, exceeded, size) in excesses {
         if exceeded {
             let max_len = server.config.unsigned(max_len_of(kind)) as usize;
-            server.observed.commandlog.push(kind, max_len, unix_s, size, subject.clone());
+            server
+                .observed
+                .commandlog
+                .push(kind, max_len, unix_s, size, subject.clone());
         }
     }
 }
@@ -133,9 +147,7 @@ pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -
 
 /// Whether an argument must not be shown to others.
 pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
-    let word = |back: usize, word: &str| {
-        index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes())
-    };
+    let word = |back: usize, word: &str| index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes());
     match full_name {
         "auth" => index >= 1,
         "hello" => (index > 2 && word(1, "auth")) || (index > 3 && word(2, "auth")),

@@ -49,9 +49,8 @@ impl Tunables {
     pub fn read(config: &Config) -> Self {
         let bytes = |parameter| usize::try_from(config.integer(parameter)).unwrap_or(usize::MAX);
         // Negative thresholds switch a log off.
-        let threshold_ns = |parameter| {
-            u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000))
-        };
+        let threshold_ns =
+            |parameter| u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let policy = config.choice(id::MAXMEMORY_POLICY);
         Tunables {
             generation: config.generation(),

@@ -251,13 +251,25 @@ impl<'a> Keys<'a, '_> {
     fn prefetch_window(&self, index: usize) {
         // Entries two distances ahead, values one: at the start both windows are filled at once.
         let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
-        let (entries, values) = if index == 0 { (0, 0) } else { (index + far - 1, index + near - 1) };
-        for key in self.planned.get(entries..(index + far).min(self.planned.len())).unwrap_or_default() {
+        let (entries, values) = if index == 0 {
+            (0, 0)
+        } else {
+            (index + far - 1, index + near - 1)
+        };
+        for key in self
+            .planned
+            .get(entries..(index + far).min(self.planned.len()))
+            .unwrap_or_default()
+        {
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
                 table.prefetch_entry(key.hash);
             }
         }
-        for key in self.planned.get(values..(index + near).min(self.planned.len())).unwrap_or_default() {
+        for key in self
+            .planned
+            .get(values..(index + near).min(self.planned.len()))
+            .unwrap_or_default()
+        {
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
                 table.prefetch_value(key.hash);
             }
@@ -494,9 +506,7 @@ impl KeyWrite<'_> {
         self.closed = true;
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
-        self.access
-            .counts
-            .add(self.access.seat, self.db, keys, expiring);
+        self.access.counts.add(self.access.seat, self.db, keys, expiring);
         let occupied = !self.table.is_empty();
         if occupied != (self.keys_before > 0) {
             self.header.mark(self.db, occupied);

@@ -39,11 +39,7 @@ impl LazyFree {
                     done.fetch_add(objects, Ordering::Relaxed);
                 }
             })?;
-        Ok(LazyFree {
-            sender,
-            pending,
-            freed,
-        })
+        Ok(LazyFree { sender, pending, freed })
     }
 
     /// Hands over something that counts as `objects` objects.

@@ -28,10 +28,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// In front of everything.
-    pub const START: Cursor = Cursor {
-        slot: 0,
-        position: 0,
-    };
+    pub const START: Cursor = Cursor { slot: 0, position: 0 };
 
     /// In front of a slot.
     pub const fn of_slot(slot: usize) -> Self {
@@ -55,11 +52,7 @@ impl Cursor {
     pub const fn of_number(number: u64) -> Self {
         let slot = number >> 32;
         Cursor {
-            slot: if slot < SLOTS as u64 {
-                slot as u32
-            } else {
-                SLOTS as u32
-            },
+            slot: if slot < SLOTS as u64 { slot as u32 } else { SLOTS as u32 },
             position: number as u32,
         }
     }
@@ -173,16 +166,10 @@ pub fn walk_patiently(
         let reach = Reach::Pass(&pass);
         let contended = loop {
             let mut visited = 0;
-            let stop = walk(
-                &reach,
-                db,
-                cursor,
-                rest.min(KEYS_A_STEP),
-                &mut |slot, entry| {
-                    visited += 1;
-                    visit(slot, entry);
-                },
-            );
+            let stop = walk(&reach, db, cursor, rest.min(KEYS_A_STEP), &mut |slot, entry| {
+                visited += 1;
+                visit(slot, entry);
+            });
             rest = rest.saturating_sub(visited);
             match stop {
                 Stop::Enough(next) if rest > 0 => cursor = next,

@@ -191,7 +191,8 @@ impl Client {
         view.address.clone_from(&self.address);
         view.flags = self.flags;
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
-        view.flags.put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
+        view.flags
+            .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
         view
     }
 
@@ -233,7 +234,10 @@ impl Client {
 
     /// The peer's address without port and brackets; the path of a Unix socket.
     pub fn ip(&self) -> &str {
-        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        let host = self
+            .address
+            .rsplit_once(':')
+            .map_or(self.address.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
 

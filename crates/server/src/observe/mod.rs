@@ -49,5 +49,7 @@ impl Observations {
 }
 
 fn random_id() -> String {
-    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16))).take(40).collect()
+    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
+        .take(40)
+        .collect()
 }

@@ -64,7 +64,12 @@ pub fn operating_system() -> String {
         |_| "unknown".to_owned(),
         |name| {
             let part = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
-            format!("{} {} {}", part(name.sysname()), part(name.release()), part(name.machine()))
+            format!(
+                "{} {} {}",
+                part(name.sysname()),
+                part(name.release()),
+                part(name.machine())
+            )
         },
     )
 }
@@ -81,6 +86,9 @@ mod tests {
         assert!(operating_system().starts_with("Linux "));
         let all = cpu();
         let main = cpu_of_main_thread().expect("/proc is mounted");
-        assert!(main.user_s + main.system_s <= all.user_s + all.system_s + 0.02, "{main:?} of {all:?}");
+        assert!(
+            main.user_s + main.system_s <= all.user_s + all.system_s + 0.02,
+            "{main:?} of {all:?}"
+        );
     }
 }

@@ -112,10 +112,7 @@ impl Compressor {
         let last = input.len().saturating_sub(2);
         let mut at = 0;
         while at < last {
-            let Some(from) = self
-                .note(input, at)
-                .filter(|from| is_match(input, *from, at))
-            else {
+            let Some(from) = self.note(input, at).filter(|from| is_match(input, *from, at)) else {
                 output.literal(input[at])?;
                 at += 1;
                 continue;
@@ -134,14 +131,10 @@ impl Compressor {
 
     /// Notes the three bytes at `at`; returns where bytes with the same hash were seen before.
     fn note(&mut self, input: &[u8], at: usize) -> Option<usize> {
-        let value =
-            u32::from(input[at]) << 16 | u32::from(input[at + 1]) << 8 | u32::from(input[at + 2]);
-        let hash = (value >> (24 - HASH_BITS)).wrapping_sub(value.wrapping_mul(5))
-            & ((1 << HASH_BITS) - 1);
+        let value = u32::from(input[at]) << 16 | u32::from(input[at + 1]) << 8 | u32::from(input[at + 2]);
+        let hash = (value >> (24 - HASH_BITS)).wrapping_sub(value.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
         let before = std::mem::replace(&mut self.seen[hash as usize], self.base + at as u32);
-        before
-            .checked_sub(self.base)
-            .map(|position| position as usize)
+        before.checked_sub(self.base).map(|position| position as usize)
     }
 }
 

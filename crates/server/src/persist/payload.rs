@@ -69,10 +69,7 @@ pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
 
 impl Loaded<'_> {
     /// The string on its way into the keyspace; `stored` says how bytes are stored.
-    pub fn as_new<'b>(
-        &'b self,
-        stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>,
-    ) -> NewValue<'b, Value> {
+    pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
         match self {
             Loaded::Int(number) => NewValue::Int(*number),
             Loaded::Bytes(bytes) => stored(bytes),

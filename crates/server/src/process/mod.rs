@@ -1,8 +1,8 @@
 //! The process and its place in the system: daemon, supervisor, files, limits, warnings, last words.
 
 pub mod banner;
-pub mod crash;
 pub mod cpus;
+pub mod crash;
 pub mod daemon;
 pub mod kernel;
 pub mod oom_score;

@@ -6,13 +6,7 @@ use super::{COUNTERS_PER_LINE, StripedCounters};
 
 #[test]
 fn counters_do_not_touch_each_other() {
-    for counters in [
-        1,
-        COUNTERS_PER_LINE - 1,
-        COUNTERS_PER_LINE,
-        COUNTERS_PER_LINE + 1,
-        100,
-    ] {
+    for counters in [1, COUNTERS_PER_LINE - 1, COUNTERS_PER_LINE, COUNTERS_PER_LINE + 1, 100] {
         let striped = StripedCounters::new(3, counters);
         assert_eq!(striped.stripes(), 3);
         for index in 0..counters {
@@ -21,11 +15,7 @@ fn counters_do_not_touch_each_other() {
             }
         }
         for index in 0..counters {
-            assert_eq!(
-                striped.sum(index),
-                (index * 30 + 3) as i64,
-                "{index} of {counters}"
-            );
+            assert_eq!(striped.sum(index), (index * 30 + 3) as i64, "{index} of {counters}");
         }
     }
 }

@@ -14,10 +14,7 @@ fn counts(cells: usize, seats: usize) -> Arc<Counts> {
     Arc::new(Domain::new(cells, seats, |_| ((), (0, 0))))
 }
 
-fn spawn<R: 'static>(
-    domain: &Arc<Counts>,
-    work: impl FnOnce(CountsSeat) -> R + 'static,
-) -> thread::JoinHandle<R> {
+fn spawn<R: 'static>(domain: &Arc<Counts>, work: impl FnOnce(CountsSeat) -> R + 'static) -> thread::JoinHandle<R> {
     let seat = domain.join().unwrap();
     thread::spawn(move || work(seat))
 }
@@ -45,9 +42,7 @@ fn try_look(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
 fn writers_exclude_each_other_and_see_each_others_work() {
     explore(4, || {
         let domain = counts(1, 3);
-        let other = spawn(&domain, |mut seat| {
-            try_raise(&mut seat, 0) + try_raise(&mut seat, 0)
-        });
+        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
         let mut seat = domain.join().unwrap();
         let raised = try_raise(&mut seat, 0) + try_raise(&mut seat, 0);
         let all = raised + other.join().unwrap();
@@ -117,10 +112,7 @@ fn an_announced_writer_gets_in_before_new_readers() {
         if wrote {
             assert_eq!(*pass.try_read(0).unwrap(), (1, 1));
         } else {
-            assert!(
-                pass.try_read(0).is_none(),
-                "the announcement outlives the reader"
-            );
+            assert!(pass.try_read(0).is_none(), "the announcement outlives the reader");
             assert!(pass.try_write(0).is_some(), "and any writer answers it");
             assert!(pass.try_read(0).is_some());
         }
@@ -140,11 +132,7 @@ fn a_batch_with_leases_and_the_exclusive_exclude_each_other() {
         let mut seat = domain.join().unwrap();
         {
             let mut alone = seat.exclusive();
-            assert_eq!(
-                alone.cell(0),
-                alone.cell(1),
-                "the batch is done or has not begun"
-            );
+            assert_eq!(alone.cell(0), alone.cell(1), "the batch is done or has not begun");
             alone.iter_mut().for_each(|cell| cell.0 += 10);
         }
         batch.join().unwrap();

@@ -23,10 +23,7 @@ struct Account {
 
 impl Account {
     fn check(&self) -> i64 {
-        assert_eq!(
-            self.amount, *self.copy,
-            "somebody wrote while this was read"
-        );
+        assert_eq!(self.amount, *self.copy, "somebody wrote while this was read");
         self.amount
     }
 
@@ -53,10 +50,7 @@ fn bank(cells: usize) -> Arc<Bank> {
 }
 
 /// Runs `work` on every seat, each with its own random numbers, and says what they returned together.
-fn on_all_seats(
-    bank: &Arc<Bank>,
-    work: impl Fn(Seat<AtomicU64, Account>, fastrand::Rng) -> u64 + Sync,
-) -> u64 {
+fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(Seat<AtomicU64, Account>, fastrand::Rng) -> u64 + Sync) -> u64 {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     thread::scope(|scope| {
@@ -67,10 +61,7 @@ fn on_all_seats(
                 scope.spawn(move || work(seat, fastrand::Rng::with_seed(seed ^ thread)))
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     })
 }
 

@@ -42,9 +42,7 @@ const _: fn() = || {
 };
 
 fn numbers(cells: usize, seats: usize) -> Arc<Domain<AtomicU64, usize>> {
-    Arc::new(Domain::new(cells, seats, |cell| {
-        (AtomicU64::new(0), cell * 10)
-    }))
+    Arc::new(Domain::new(cells, seats, |cell| (AtomicU64::new(0), cell * 10)))
 }
 
 #[test]
@@ -52,12 +50,7 @@ fn cells_are_made_in_order_and_know_their_numbers() {
     let domain = numbers(5, 1);
     let mut seat = domain.join().unwrap();
     assert_eq!(
-        (
-            domain.len(),
-            domain.is_empty(),
-            domain.seats(),
-            seat.index()
-        ),
+        (domain.len(), domain.is_empty(), domain.seats(), seat.index()),
         (5, false, 1, 0)
     );
     let pass = seat.enter();
@@ -86,10 +79,7 @@ fn a_header_is_reached_with_and_without_a_lease() {
         pass.domain().header(1).fetch_add(1, Relaxed);
     }
     let alone = seat.exclusive();
-    assert_eq!(
-        (alone.header(0).load(Relaxed), alone.header(1).load(Relaxed)),
-        (0, 4)
-    );
+    assert_eq!((alone.header(0).load(Relaxed), alone.header(1).load(Relaxed)), (0, 4));
 }
 
 #[test]
@@ -98,9 +88,7 @@ fn one_pass_holds_many_leases_and_conflicts_show_within_it() {
     let mut seat = domain.join().unwrap();
     let pass = seat.enter();
     let reads: Vec<_> = (0..100).map(|cell| pass.try_read(cell).unwrap()).collect();
-    let again: Vec<_> = (0..100)
-        .map(|cell| pass.read_spinning(cell).unwrap())
-        .collect();
+    let again: Vec<_> = (0..100).map(|cell| pass.read_spinning(cell).unwrap()).collect();
     assert!((0..100).all(|cell| pass.try_write(cell).is_none()));
     drop(reads);
     assert!((0..100).all(|cell| pass.write_spinning(cell).is_none()));

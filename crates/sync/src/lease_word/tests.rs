@@ -47,10 +47,7 @@ fn an_announcement_refuses_new_readers_until_a_writer_got_in() {
         let word = LeaseWord::new();
         assert!(word.try_read());
         word.announce_writer();
-        assert!(
-            !word.try_read(),
-            "the reader that is in stays, but no other joins it"
-        );
+        assert!(!word.try_read(), "the reader that is in stays, but no other joins it");
         word.release_read();
         word.announce_writer();
         assert!(!word.try_read(), "free, but promised to a writer");

@@ -71,10 +71,7 @@ fn send_and_receive(messages_each: usize, at_most: usize) {
             .iter()
             .filter(|message| message.0 == sender)
             .map(|message| message.1);
-        assert!(
-            numbers.eq(0..messages_each),
-            "each sender's messages arrive in order"
-        );
+        assert!(numbers.eq(0..messages_each), "each sender's messages arrive in order");
     }
 }
 
@@ -134,8 +131,7 @@ fn a_mailbox_gives_the_memory_of_a_flood_back() {
 fn a_batch_whose_making_panics_does_not_silence_the_next_message() {
     let mailbox = Mailbox::new();
     let breaks = (0..3).inspect(|number| assert!(*number < 2, "broken"));
-    let caught =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mailbox.push_all(breaks)));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mailbox.push_all(breaks)));
     assert!(caught.is_err());
     assert!(mailbox.push(9));
     let mut taken = Vec::new();

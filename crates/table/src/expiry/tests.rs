@@ -67,19 +67,14 @@ fn a_key_is_due_when_its_time_has_passed_and_not_before() {
 fn every_due_key_is_found_at_any_size() {
     for count in [1, 100, 183, 5_000, 100_000] {
         let period = count * 10;
-        let mut table = table_of(count, |number| {
-            (number % 3 > 0).then(|| number * 7919 % period)
-        });
+        let mut table = table_of(count, |number| (number % 3 > 0).then(|| number * 7919 % period));
         let mut left = count - count.div_ceil(3);
         assert_eq!(table.with_expiry() as u64, left);
         for step in 1..=20 {
             let now_ms = NOW_MS + period * step / 20;
             left -= expired_by(&mut table, now_ms, 37) as u64;
             let due = table.iter().filter_map(|entry| entry.expire_at_ms());
-            assert!(
-                due.into_iter().all(|at| at >= now_ms),
-                "{count} keys, step {step}"
-            );
+            assert!(due.into_iter().all(|at| at >= now_ms), "{count} keys, step {step}");
             assert_eq!(table.with_expiry() as u64, left);
         }
         assert_eq!(left, 0);
@@ -92,9 +87,7 @@ fn every_due_key_is_found_at_any_size() {
 fn a_postponed_expiry_costs_one_look() {
     let mut table = table_of(183, |_| Some(1_000));
     for number in 0..183 {
-        let mut entry = table
-            .find_mut(hash(number), &u64::to_be_bytes(number))
-            .unwrap();
+        let mut entry = table.find_mut(hash(number), &u64::to_be_bytes(number)).unwrap();
         drop(entry.set_expire(Some(NOW_MS + 9_000)));
     }
     assert!(table.next_due_ms().unwrap() <= NOW_MS + 1_000);
@@ -108,9 +101,7 @@ fn persisting_all_keys_gives_the_index_back() {
     let mut table = table_of(100, |_| Some(5));
     let with_index = table.memory_bytes();
     for number in 0..100 {
-        let mut entry = table
-            .find_mut(hash(number), &u64::to_be_bytes(number))
-            .unwrap();
+        let mut entry = table.find_mut(hash(number), &u64::to_be_bytes(number)).unwrap();
         drop(entry.set_expire(None));
     }
     assert_eq!((table.with_expiry(), table.next_due_ms()), (0, None));
@@ -132,10 +123,6 @@ fn a_sweep_survives_growth_and_expiries_behind_it() {
     }
     while table.expire_due(NOW_MS + 501, 1_000, &mut removed) {}
     assert_eq!(removed.len(), 30_060 + 50_000);
-    assert!(
-        table
-            .iter()
-            .all(|entry| entry.expire_at_ms() >= Some(NOW_MS + 501))
-    );
+    assert!(table.iter().all(|entry| entry.expire_at_ms() >= Some(NOW_MS + 501)));
     assert!(table.next_due_ms().unwrap() > NOW_MS + 200);
 }

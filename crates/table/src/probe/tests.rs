@@ -20,10 +20,7 @@ fn a_hint_follows_the_arrays() {
         insert(&mut table, number);
         table.publish(&hint);
         let (array, extent) = match table.directory() {
-            None => (
-                table.root.buckets().addr(),
-                table.root.bucket_count() as u16,
-            ),
+            None => (table.root.buckets().addr(), table.root.bucket_count() as u16),
             Some(directory) => (
                 directory.segments.as_ptr().addr(),
                 IS_DIRECTORY | u16::from(directory.depth),

@@ -6,13 +6,10 @@ use crate::size_class::size_class;
 
 #[test]
 fn bucket_counts_fill_size_classes() {
-    let counts: Vec<usize> =
-        std::iter::successors(Some(1), |&count| Some(next_bucket_count(count)))
-            .take(20)
-            .collect();
-    let expected = [
-        1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64,
-    ];
+    let counts: Vec<usize> = std::iter::successors(Some(1), |&count| Some(next_bucket_count(count)))
+        .take(20)
+        .collect();
+    let expected = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64];
     assert_eq!(counts, expected);
     for count in counts {
         assert_eq!(size_class(count * 64), count * 64);

@@ -5,10 +5,7 @@ use super::{Blob, Decimal};
 #[test]
 fn decimal_agrees_with_the_standard_library() {
     for number in [0, 1, -1, 9, 10, -10, 1234567890123, i64::MAX, i64::MIN] {
-        assert_eq!(
-            Decimal::new(number).as_bytes(),
-            number.to_string().as_bytes()
-        );
+        assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
     }
 }
 

@@ -112,11 +112,7 @@ fn results_that_do_not_fit_wrap_saturate_or_fail() {
             Some(saturated),
             "{form:?} {value} + {increment}"
         );
-        assert_eq!(
-            form.add(value, increment, Fail),
-            None,
-            "{form:?} {value} + {increment}"
-        );
+        assert_eq!(form.add(value, increment, Fail), None, "{form:?} {value} + {increment}");
     }
     for overflow in [Wrap, Saturate, Fail] {
         assert_eq!(unsigned(8).add(254, 1, overflow), Some(255));
@@ -142,11 +138,7 @@ fn values_that_are_set_overflow_as_in_valkey() {
     ];
     for (form, value, wrapped, saturated) in overflows {
         assert_eq!(form.assign(value, Wrap), Some(wrapped), "{form:?} {value}");
-        assert_eq!(
-            form.assign(value, Saturate),
-            Some(saturated),
-            "{form:?} {value}"
-        );
+        assert_eq!(form.assign(value, Saturate), Some(saturated), "{form:?} {value}");
         assert_eq!(form.assign(value, Fail), None, "{form:?} {value}");
     }
     assert_eq!(signed(64).assign(i64::MIN, Saturate), Some(i64::MIN));

@@ -13,9 +13,7 @@ fn sample(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes: Vec<u8> = match random.u32(0..4) {
         0 => vec![0; length],
         1 => vec![0xff; length],
-        _ => std::iter::repeat_with(|| random.u8(..))
-            .take(length)
-            .collect(),
+        _ => std::iter::repeat_with(|| random.u8(..)).take(length).collect(),
     };
     for _ in 0..random.usize(0..3) {
         if let Some(byte) = random.choice(&mut bytes) {
@@ -54,10 +52,7 @@ fn single_bits_are_numbered_from_the_most_significant_one() {
 #[test]
 fn counting_agrees_with_the_model() {
     with_random_samples(|random, bytes| {
-        assert_eq!(
-            count_ones(bytes),
-            bits_of(bytes).filter(|bit| *bit).count() as u64
-        );
+        assert_eq!(count_ones(bytes), bits_of(bytes).filter(|bit| *bit).count() as u64);
         if bytes.is_empty() {
             return;
         }
@@ -123,9 +118,7 @@ fn combining_agrees_with_the_model() {
             let byte = |index| {
                 sources[1..]
                     .iter()
-                    .fold(at(sources[0], index), |sum, source| {
-                        fold(sum, at(source, index))
-                    })
+                    .fold(at(sources[0], index), |sum, source| fold(sum, at(source, index)))
             };
             (0..length).map(byte).collect()
         };

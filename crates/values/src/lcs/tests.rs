@@ -58,8 +58,7 @@ fn texts_give_the_known_subsequence_and_matches() {
     assert_eq!(comparison.length(), 6);
     assert_eq!(comparison.subsequence(), b"mytext");
     let matches = comparison.matches();
-    let wanted =
-        [((4, 7), (5, 8)), ((2, 3), (0, 1))].map(|(first, second)| Match { first, second });
+    let wanted = [((4, 7), (5, 8)), ((2, 3), (0, 1))].map(|(first, second)| Match { first, second });
     assert_eq!(matches, wanted);
     assert_eq!(matches[0].length(), 4);
 }
@@ -83,11 +82,7 @@ fn random_strings_agree_with_the_table() {
     for _ in 0..400 {
         let letters = random.u8(1..6);
         let longest = if random.bool() { 12 } else { 300 };
-        let mut text = || -> Vec<u8> {
-            (0..random.usize(0..longest))
-                .map(|_| random.u8(0..letters))
-                .collect()
-        };
+        let mut text = || -> Vec<u8> { (0..random.usize(0..longest)).map(|_| random.u8(0..letters)).collect() };
         let (first, second) = (text(), text());
         let (bytes, matches) = model(&first, &second);
         let comparison = Comparison::new(&first, &second).unwrap();

@@ -29,10 +29,7 @@ fn commands(text: &str) -> Vec<String> {
 #[test]
 fn words_quotes_escapes_and_repetition() {
     let text = "== a\n# remark\nSET \"a \\x00\\r\\n\\\"\" 'b\\n' \"\"\n  GET \"ab\"x3\n";
-    assert_eq!(
-        commands(text),
-        ["SET|a \\x00\\r\\n\\\"|b\\\\n|", "GET|ababab"]
-    );
+    assert_eq!(commands(text), ["SET|a \\x00\\r\\n\\\"|b\\\\n|", "GET|ababab"]);
 }
 
 #[test]
@@ -105,10 +102,7 @@ fn mistakes_name_their_line() {
         ("== a\n@what\n", "a.case:2: the harness knows no @what"),
         ("== a\n@approx x\nGET a\n", "a.case:2: 'x' is not a number"),
         ("== a\n@for x a\nGET a\n", "a.case:2: @for without"),
-        (
-            "== a\n@for x a\n  @for y [b\n    GET a\n",
-            "a.case:3: brackets",
-        ),
+        ("== a\n@for x a\n  @for y [b\n    GET a\n", "a.case:3: brackets"),
         ("== a\n@ignore\n@sleep 5\n", "a.case:3: a word about"),
         ("== a\n@ignore GET a\n", "a.case:2: @ignore stands"),
         ("== a\n== a\n", "a.case:2: a second section"),

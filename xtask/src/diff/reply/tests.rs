@@ -32,30 +32,16 @@ fn a_cut_reply_is_incomplete_at_every_byte() {
     for (wire, _) in WHOLE {
         for end in 0..wire.len() {
             let cut = Reply::parse(&wire.as_bytes()[..end]);
-            assert_eq!(
-                cut.err(),
-                Some(Trouble::Incomplete),
-                "{wire:?} cut at {end}"
-            );
+            assert_eq!(cut.err(), Some(Trouble::Incomplete), "{wire:?} cut at {end}");
         }
     }
 }
 
 #[test]
 fn nonsense_is_malformed() {
-    for wire in [
-        "?x\r\n",
-        "$x\r\n",
-        "$-2\r\n",
-        "$1\r\nabc\r\n",
-        "\r\n",
-        "*1\r\n?\r\n",
-    ] {
+    for wire in ["?x\r\n", "$x\r\n", "$-2\r\n", "$1\r\nabc\r\n", "\r\n", "*1\r\n?\r\n"] {
         let result = Reply::parse(wire.as_bytes());
-        assert!(
-            matches!(result, Err(Trouble::Malformed(_))),
-            "{wire:?}: {result:?}"
-        );
+        assert!(matches!(result, Err(Trouble::Malformed(_))), "{wire:?}: {result:?}");
     }
 }
 

@@ -19,10 +19,7 @@ fn powers_of_ten_are_exact_to_the_last_bit() {
         let power = FIRST_POWER + index as i32 * POWER_STEP;
         let (floor, exponent) = rounded_power(power);
         assert_eq!(entry.exponent, exponent, "1e{power}");
-        assert!(
-            entry.fraction.wrapping_sub(floor) <= 1,
-            "1e{power}: {floor:x}"
-        );
+        assert!(entry.fraction.wrapping_sub(floor) <= 1, "1e{power}: {floor:x}");
     }
 }
 
@@ -46,8 +43,5 @@ fn digits_are_nearly_always_the_shortest() {
         let shortest = shortest.split('e').next().unwrap().replace('.', "").len();
         longer += usize::from(digits.trim_end_matches('0').len() > shortest);
     }
-    assert!(
-        longer < COUNT / 100,
-        "{longer} of {COUNT} are not the shortest"
-    );
+    assert!(longer < COUNT / 100, "{longer} of {COUNT} are not the shortest");
 }

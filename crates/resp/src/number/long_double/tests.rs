@@ -107,9 +107,6 @@ fn numbers_round_up_to_integers_within_range() {
         );
     }
     let seconds = LongDouble::parse(b"0.0015").unwrap();
-    assert_eq!(
-        seconds.multiply(LongDouble::from_i64(1000)).ceil_to_i64(),
-        Some(2)
-    );
+    assert_eq!(seconds.multiply(LongDouble::from_i64(1000)).ceil_to_i64(), Some(2));
     assert!(LongDouble::parse(b"-1e300").unwrap().is_negative());
 }

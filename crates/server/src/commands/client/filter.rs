@@ -76,11 +76,7 @@ impl Filter {
     ///
     /// # Errors
     /// For the first argument that is no filter, or whose value is none.
-    pub fn parse(
-        args: Args<'_>,
-        databases: i64,
-        skip_caller: bool,
-    ) -> Result<Filter, CommandError> {
+    pub fn parse(args: Args<'_>, databases: i64, skip_caller: bool) -> Result<Filter, CommandError> {
         let mut filter = Filter {
             skip_caller,
             ..Filter::default()
@@ -123,16 +119,10 @@ impl Filter {
             b"USER" => self.user = Some(read_user(value)?),
             b"NOT-USER" => self.not_user = Some(read_user(value)?),
             b"FLAGS" => self.flags = Some(read_letters(value, FLAG_LETTERS, "flags", "provided")?),
-            b"NOT-FLAGS" => {
-                self.not_flags = Some(read_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?)
-            }
-            b"CAPA" => {
-                self.capabilities =
-                    Some(read_letters(value, CAPABILITY_LETTERS, "capa", "provided")?)
-            }
+            b"NOT-FLAGS" => self.not_flags = Some(read_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?),
+            b"CAPA" => self.capabilities = Some(read_letters(value, CAPABILITY_LETTERS, "capa", "provided")?),
             b"NOT-CAPA" => {
-                self.not_capabilities =
-                    Some(read_letters(value, CAPABILITY_LETTERS, "capa", "NOT-CAPA")?);
+                self.not_capabilities = Some(read_letters(value, CAPABILITY_LETTERS, "capa", "NOT-CAPA")?);
             }
             b"DB" => self.db = Some(read_database(value, "DB", databases)?),
             b"NOT-DB" => self.not_db = Some(read_database(value, "NOT-DB", databases)?),
@@ -155,18 +145,11 @@ impl Filter {
 
     fn passes_numbers(&self, client: &Client, now_ms: u64) -> bool {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
-            && self
-                .not_ids
-                .as_ref()
-                .is_none_or(|ids| !ids.contains(&client.id))
+            && self.not_ids.as_ref().is_none_or(|ids| !ids.contains(&client.id))
             && self.db.is_none_or(|db| client.db == db)
             && self.not_db.is_none_or(|db| client.db != db)
-            && self
-                .min_age_s
-                .is_none_or(|age_s| client.age_s(now_ms) >= age_s)
-            && self
-                .min_idle_s
-                .is_none_or(|idle_s| client.idle_s(now_ms) >= idle_s)
+            && self.min_age_s.is_none_or(|age_s| client.age_s(now_ms) >= age_s)
+            && self.min_idle_s.is_none_or(|idle_s| client.idle_s(now_ms) >= idle_s)
     }
 
     fn passes_addresses(&self, client: &Client) -> bool {
@@ -179,18 +162,12 @@ impl Filter {
     fn passes_texts(&self, client: &Client) -> bool {
         is_or_not_set(&client.name, &self.name, &self.not_name)
             && is_or_not_set(&client.lib_name, &self.lib_name, &self.not_lib_name)
-            && is_or_not_set(
-                &client.lib_version,
-                &self.lib_version,
-                &self.not_lib_version,
-            )
+            && is_or_not_set(&client.lib_version, &self.lib_version, &self.not_lib_version)
             && is_or_not(DEFAULT_USER, &self.user, &self.not_user)
     }
 
     fn passes_letters(&self, client: &Client) -> bool {
-        let has_all = |set: &str, letters: &[u8]| {
-            letters.iter().all(|letter| set.as_bytes().contains(letter))
-        };
+        let has_all = |set: &str, letters: &[u8]| letters.iter().all(|letter| set.as_bytes().contains(letter));
         let wants_flags = self.flags.is_some() || self.not_flags.is_some();
         let flags = if wants_flags {
             client.flag_letters()
@@ -200,14 +177,8 @@ impl Filter {
         let capabilities = client.capability_letters();
         self.kind.is_none_or(|kind| client.kind() == kind)
             && self.not_kind.is_none_or(|kind| client.kind() != kind)
-            && self
-                .flags
-                .as_ref()
-                .is_none_or(|letters| has_all(&flags, letters))
-            && self
-                .not_flags
-                .as_ref()
-                .is_none_or(|letters| !has_all(&flags, letters))
+            && self.flags.as_ref().is_none_or(|letters| has_all(&flags, letters))
+            && self.not_flags.as_ref().is_none_or(|letters| !has_all(&flags, letters))
             && self
                 .capabilities
                 .as_ref()
@@ -221,8 +192,7 @@ impl Filter {
 
 /// Whether a value is the wanted and not the unwanted one.
 fn is_or_not(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
-    wanted.as_ref().is_none_or(|wanted| value == wanted)
-        && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
+    wanted.as_ref().is_none_or(|wanted| value == wanted) && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
 }
 
 /// The same for a value that is missing when it is empty: nothing is equal to it then.
@@ -234,11 +204,7 @@ fn is_or_not_set(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u
 }
 
 /// Adds the numbers from argument `at` on; returns where they end.
-fn read_ids(
-    args: Args<'_>,
-    mut at: usize,
-    ids: &mut Option<HashSet<u64>>,
-) -> Result<usize, CommandError> {
+fn read_ids(args: Args<'_>, mut at: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
     let ids = ids.get_or_insert_default();
     while at < args.len()
         && let Some(id) = parse_i64(args.at(at))
@@ -246,9 +212,7 @@ fn read_ids(
         match u64::try_from(id) {
             Ok(id) if id > 0 => ids.insert(id),
             _ => {
-                return Err(CommandError::constant(
-                    "ERR client-id should be greater than 0",
-                ));
+                return Err(CommandError::constant("ERR client-id should be greater than 0"));
             }
         };
         at += 1;
@@ -257,25 +221,17 @@ fn read_ids(
 }
 
 fn read_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
-    ClientKind::named(value)
-        .ok_or_else(|| CommandError::bytes([b"ERR Unknown client type '", value, b"'"].concat()))
+    ClientKind::named(value).ok_or_else(|| CommandError::bytes([b"ERR Unknown client type '", value, b"'"].concat()))
 }
 
 fn read_user(value: &[u8]) -> Result<Vec<u8>, CommandError> {
     if value != DEFAULT_USER {
-        return Err(CommandError::bytes(
-            [b"ERR No such user '", value, b"'"].concat(),
-        ));
+        return Err(CommandError::bytes([b"ERR No such user '", value, b"'"].concat()));
     }
     Ok(value.to_vec())
 }
 
-fn read_letters(
-    value: &[u8],
-    known: &[u8],
-    what: &str,
-    filter: &str,
-) -> Result<Vec<u8>, CommandError> {
+fn read_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result<Vec<u8>, CommandError> {
     if value.iter().all(|letter| known.contains(letter)) {
         return Ok(value.to_vec());
     }
@@ -285,8 +241,7 @@ fn read_letters(
 }
 
 fn read_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {
-    let not_an_integer =
-        || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+    let not_an_integer = || CommandError::text(format!("ERR {option} is not an integer or out of range"));
     let number = parse_i64(value).ok_or_else(not_an_integer)?;
     if !(0..databases).contains(&number) {
         let highest = databases - 1;
@@ -298,13 +253,10 @@ fn read_database(value: &[u8], option: &str, databases: i64) -> Result<usize, Co
 }
 
 fn read_seconds(value: &[u8], option: &str) -> Result<u64, CommandError> {
-    let not_an_integer =
-        || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+    let not_an_integer = || CommandError::text(format!("ERR {option} is not an integer or out of range"));
     let seconds = parse_i64(value).ok_or_else(not_an_integer)?;
     if seconds <= 0 {
-        return Err(CommandError::text(format!(
-            "ERR {option} should be greater than 0"
-        )));
+        return Err(CommandError::text(format!("ERR {option} should be greater than 0")));
     }
     Ok(seconds as u64)
 }

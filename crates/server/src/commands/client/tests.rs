@@ -19,10 +19,7 @@ fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
 
 #[test]
 fn counts_of_all_workers_are_added() {
-    let parts: Vec<Part> = [1u64, 0, 41]
-        .iter()
-        .map(|count| count.to_le_bytes().to_vec())
-        .collect();
+    let parts: Vec<Part> = [1u64, 0, 41].iter().map(|count| count.to_le_bytes().to_vec()).collect();
     assert_eq!(total(&parts), 42);
     assert_eq!(total(&[]), 0);
 }
@@ -33,10 +30,7 @@ fn the_end_of_a_pause_is_a_time_that_exists() {
         (b"0", Ok(1000)),
         (b"250", Ok(1250)),
         (b"-1", Err(b"ERR timeout is negative")),
-        (
-            b"1.5",
-            Err(b"ERR timeout is not an integer or out of range"),
-        ),
+        (b"1.5", Err(b"ERR timeout is not an integer or out of range")),
         (b"9223372036854775807", Err(b"ERR timeout is out of range")),
     ];
     for (timeout, expected) in cases {
@@ -51,10 +45,7 @@ fn a_second_pause_never_weakens_the_first() {
     assert!(!pause.holds(100, true));
     pause.begin(100, 500, true);
     pause.begin(100, 300, false);
-    assert!(
-        pause.holds(400, false),
-        "the longer time and the stricter mode stay"
-    );
+    assert!(pause.holds(400, false), "the longer time and the stricter mode stay");
     assert!(!pause.end_if_due(499));
     assert!(pause.end_if_due(500));
     assert!(!pause.holds(400, true));

@@ -25,13 +25,7 @@ impl Reply {
 
 impl std::fmt::Display for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let joined = |members: &[Reply]| {
-            members
-                .iter()
-                .map(Reply::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
+        let joined = |members: &[Reply]| members.iter().map(Reply::to_string).collect::<Vec<_>>().join(" ");
         match self {
             Reply::Integer(value) => write!(f, "{value}"),
             Reply::Simple(text) => write!(f, "+{text}"),
@@ -61,17 +55,14 @@ impl Tree {
     fn add(&mut self, reply: Reply) {
         match self.open.last_mut() {
             None => self.done.push(reply),
-            Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => {
-                members.push(reply)
-            }
+            Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => members.push(reply),
             Some(_) => unreachable!("only aggregates are open"),
         }
         self.close_full();
     }
 
     fn close_full(&mut self) {
-        while let Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), len)) =
-            self.open.last_mut()
+        while let Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), len)) = self.open.last_mut()
         {
             if members.len() < *len {
                 return;
@@ -86,9 +77,7 @@ impl Tree {
             }
             match self.open.last_mut() {
                 None => self.done.push(reply),
-                Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => {
-                    members.push(reply)
-                }
+                Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => members.push(reply),
                 Some(_) => unreachable!("only aggregates are open"),
             }
         }
@@ -151,9 +140,7 @@ fn full_registry() -> Registry<()> {
 fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
     let mut out = Tree::default();
     let matches = |pattern: &[u8], name: &[u8]| match pattern.strip_suffix(b"*") {
-        Some(prefix) => {
-            name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
-        }
+        Some(prefix) => name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix),
         None => pattern.eq_ignore_ascii_case(name),
     };
     match words.get(1).copied() {
@@ -181,10 +168,8 @@ fn run_line(registry: &Registry<()>, line: &str) -> Reply {
 
 /// The lines of a recording: a request and the reply to it.
 fn recorded(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    text.lines().map(|line| {
-        line.split_once(" => ")
-            .expect("a recorded line has a reply")
-    })
+    text.lines()
+        .map(|line| line.split_once(" => ").expect("a recorded line has a reply"))
 }
 
 /// Blanks the texts that are our own, and sorts what has no order.
@@ -200,9 +185,7 @@ fn normalized(reply: Reply) -> Reply {
                     continue;
                 };
                 match (name.as_str(), value) {
-                    ("summary" | "complexity" | "notes", value @ Reply::Bulk(_)) => {
-                        *value = prose()
-                    }
+                    ("summary" | "complexity" | "notes", value @ Reply::Bulk(_)) => *value = prose(),
                     ("history", Reply::Set(changes)) => {
                         for change in changes {
                             let Reply::Array(change) = change else {
@@ -224,11 +207,7 @@ fn normalized(reply: Reply) -> Reply {
 fn replies_are_those_of_valkey_but_for_the_prose() {
     let registry = full_registry();
     for (line, expected) in recorded(include_str!("recorded.txt")) {
-        assert_eq!(
-            normalized(run_line(&registry, line)).to_string(),
-            expected,
-            "{line}"
-        );
+        assert_eq!(normalized(run_line(&registry, line)).to_string(), expected, "{line}");
     }
 }
 
@@ -266,40 +245,23 @@ fn all_commands_are_listed_once_and_described_in_the_same_order() {
     let documented: Vec<&Reply> = docs.iter().step_by(2).collect();
     assert_eq!(described, documented);
     assert_eq!(names.len(), registry.commands().len());
-    assert_eq!(
-        run(&registry, &["command", "info"]),
-        Reply::Array(rows.clone())
-    );
-    assert_eq!(
-        run(&registry, &["command", "count"]),
-        Reply::Integer(rows.len() as i64)
-    );
+    assert_eq!(run(&registry, &["command", "info"]), Reply::Array(rows.clone()));
+    assert_eq!(run(&registry, &["command", "count"]), Reply::Integer(rows.len() as i64));
 }
 
 #[test]
 fn clients_see_only_what_has_a_handler() {
-    let mut registry = Registry::new(&[
-        ("get", ()),
-        ("config|get", ()),
-        ("config|help", ()),
-        ("set", ()),
-    ]);
+    let mut registry = Registry::new(&[("get", ()), ("config|get", ()), ("config|help", ()), ("set", ())]);
     assert_eq!(run_line(&registry, "command count").to_string(), "3");
     assert_eq!(
         run_line(&registry, "command list").to_string(),
         r#"["config" "config|get" "config|help" "get" "set"]"#
     );
-    assert_eq!(
-        run_line(&registry, "command info mget config|set").to_string(),
-        "[_ _]"
-    );
+    assert_eq!(run_line(&registry, "command info mget config|set").to_string(), "[_ _]");
 
     registry.rename(b"get", b"").expect("GET exists");
     registry.rename(b"set", b"put").expect("SET exists");
-    assert_eq!(
-        run_line(&registry, "command info get set").to_string(),
-        "[_ _]"
-    );
+    assert_eq!(run_line(&registry, "command info get set").to_string(), "[_ _]");
     let Reply::Array(rows) = run_line(&registry, "command info put") else {
         panic!("COMMAND INFO is an array")
     };

@@ -18,10 +18,7 @@ fn options_are_parsed_in_any_case_and_repeated() {
             "LT GT NX",
             "ERR NX and XX, GT or LT options at the same time are not compatible",
         ),
-        (
-            "GT LT",
-            "ERR GT and LT options at the same time are not compatible",
-        ),
+        ("GT LT", "ERR GT and LT options at the same time are not compatible"),
         ("NX XX oops", "ERR Unsupported option oops"),
     ];
     for (options, text) in cases {
@@ -51,11 +48,7 @@ fn conditions_compare_the_new_expiry_with_the_current_one() {
     ];
     for (options, current, new, allowed) in cases {
         let conditions = conditions(options).expect("they fit together");
-        assert_eq!(
-            conditions.allow(current, new),
-            allowed,
-            "{options} {current:?} {new}"
-        );
+        assert_eq!(conditions.allow(current, new), allowed, "{options} {current:?} {new}");
     }
 }
 

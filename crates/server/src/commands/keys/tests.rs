@@ -14,11 +14,7 @@ fn every_row() -> Vec<&'static CommandSpec> {
 }
 
 fn row(name: &str) -> &'static CommandSpec {
-    let row = TABLES
-        .iter()
-        .copied()
-        .flatten()
-        .find(|spec| spec.name == name);
+    let row = TABLES.iter().copied().flatten().find(|spec| spec.name == name);
     row.expect("the command has a row")
 }
 
@@ -52,10 +48,7 @@ fn shard_channels_are_routed_but_are_no_keys() {
 
 #[test]
 fn a_spec_that_fails_takes_the_keys_of_the_others_with_it() {
-    assert_eq!(
-        walked(row("zunionstore"), &words("zunionstore destination 3 a b")),
-        []
-    );
+    assert_eq!(walked(row("zunionstore"), &words("zunionstore destination 3 a b")), []);
     assert_eq!(
         walked(row("zunionstore"), &words("zunionstore destination 2 a b")).len(),
         3
@@ -77,21 +70,8 @@ fn counts_that_overflow_find_nothing() {
         "99999999999999999999999",
         "-1",
     ] {
-        for name in [
-            "eval",
-            "zunionstore",
-            "msetex",
-            "lmpop",
-            "bzmpop",
-            "sintercard",
-        ] {
-            let args = [
-                name.as_bytes(),
-                count.as_bytes(),
-                count.as_bytes(),
-                b"a",
-                b"b",
-            ];
+        for name in ["eval", "zunionstore", "msetex", "lmpop", "bzmpop", "sintercard"] {
+            let args = [name.as_bytes(), count.as_bytes(), count.as_bytes(), b"a", b"b"];
             assert_eq!(walked(row(name), &args), [], "{name} {count}");
         }
     }
@@ -161,12 +141,7 @@ fn the_fast_ways_find_what_the_key_specs_describe() {
             let args = vec![b"x".as_slice(); count];
             let mut expected = Vec::new();
             walk_specs(spec, args.as_slice(), false, &mut |key| expected.push(key));
-            assert_eq!(
-                walked(spec, &args),
-                expected,
-                "{} with {count} words",
-                spec.name
-            );
+            assert_eq!(walked(spec, &args), expected, "{} with {count} words", spec.name);
         }
     }
 }

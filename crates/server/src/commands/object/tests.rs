@@ -15,10 +15,7 @@ fn strings_are_embedded_up_to_the_sizes_that_valkey_has() {
         (100, 11),
     ];
     for (key, longest) in limits {
-        assert!(
-            is_embedded(key, longest),
-            "{longest} bytes with a key of {key}"
-        );
+        assert!(is_embedded(key, longest), "{longest} bytes with a key of {key}");
         assert!(
             !is_embedded(key, longest + 1),
             "{} bytes with a key of {key}",

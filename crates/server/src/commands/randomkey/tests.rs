@@ -14,9 +14,7 @@ fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
     for index in 0..keys {
         let name = index.to_string();
         let hash = keyspace.hasher.hash(name.as_bytes());
-        let mut lease = pass
-            .try_write(KeyHasher::slot(hash))
-            .expect("nobody else is here");
+        let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
         let (header, slot) = lease.parts_mut();
         let expiry = (index < expired).then_some(1000);
         drop(
@@ -42,9 +40,7 @@ fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize
     let mut drawn = HashMap::new();
     for _ in 0..count {
         if let Some(name) = search.run() {
-            let name = String::from_utf8_lossy(&name)
-                .parse()
-                .expect("keys are numbers");
+            let name = String::from_utf8_lossy(&name).parse().expect("keys are numbers");
             *drawn.entry(name).or_default() += 1;
         }
     }
@@ -71,11 +67,7 @@ fn an_expired_key_never_comes_up() {
     for (keys, expired) in [(10, 9), (3000, 1500), (900, 899)] {
         let keyspace = keyspace_of(keys, expired);
         let drawn = draws(&keyspace, keys, 300);
-        assert!(
-            !drawn.is_empty(),
-            "{} of {keys} keys are alive",
-            keys - expired
-        );
+        assert!(!drawn.is_empty(), "{} of {keys} keys are alive", keys - expired);
         assert!(
             drawn.keys().all(|name| *name >= expired),
             "{keys} keys, {expired} expired"

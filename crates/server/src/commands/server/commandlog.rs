@@ -32,7 +32,9 @@ fn wanted(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
     match parse_i64(ctx.arg(2)) {
         Some(-1) => Ok(usize::MAX),
         Some(count) if count >= 0 => Ok(count as usize),
-        _ => Err(CommandError::constant("ERR count should be greater than or equal to -1")),
+        _ => Err(CommandError::constant(
+            "ERR count should be greater than or equal to -1",
+        )),
     }
 }
 

@@ -58,7 +58,9 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.file().is_none() {
-        return Err(CommandError::constant("ERR The server is running without a config file"));
+        return Err(CommandError::constant(
+            "ERR The server is running without a config file",
+        ));
     }
     let protocol = ctx.client.protocol;
     ctx.in_background(move |server, _| {
@@ -106,8 +108,14 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx,
         "CONFIG",
         &[
-            ("GET <pattern>", "Show parameters whose names match the glob-style <pattern>, with their values."),
-            ("SET <directive> <value>", "Give the parameter <directive> the value <value>."),
+            (
+                "GET <pattern>",
+                "Show parameters whose names match the glob-style <pattern>, with their values.",
+            ),
+            (
+                "SET <directive> <value>",
+                "Give the parameter <directive> the value <value>.",
+            ),
             ("RESETSTAT", "Set the statistics that INFO reports back to zero."),
             ("REWRITE", "Bring the configuration file up to date."),
         ],

@@ -235,7 +235,10 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
         const FRAME_BYTES: usize = 11;
         let length = match fast {
             true => String::new(),
-            false => format!(" serializedlength:{}", payload::dump(entry.value(), true).len() - FRAME_BYTES),
+            false => format!(
+                " serializedlength:{}",
+                payload::dump(entry.value(), true).len() - FRAME_BYTES
+            ),
         };
         let idle_s = (now_s as u32).wrapping_sub(entry.clock()) & ((1 << 24) - 1);
         ctx.reply.simple(&format!(
@@ -373,7 +376,10 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
             let (pattern, string) = (random(), random());
             let matched = weft_resp::glob::matches(&pattern, &string, false);
             let plain = !pattern.iter().any(|byte| b"*?[\\".contains(byte));
-            assert!(!plain || matched == (pattern == string), "{pattern:?} against {string:?}");
+            assert!(
+                !plain || matched == (pattern == string),
+                "{pattern:?} against {string:?}"
+            );
         }
         reply_bytes(protocol, |reply: &mut Reply<'_>| {
             reply.simple("Apparently Weft did not crash: test passed");
@@ -414,13 +420,19 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             ("ASSERT", "Crash as a broken assertion does."),
             ("CHANGE-REPL-ID", "Begin a new history of the data, under a new id."),
             ("DIGEST", "Show a fingerprint of all data."),
-            ("DIGEST-VALUE <key> [<key> ...]", "Show fingerprints of the values of some keys."),
+            (
+                "DIGEST-VALUE <key> [<key> ...]",
+                "Show fingerprints of the values of some keys.",
+            ),
             ("ERROR <string>", "Reply with the error <string>."),
             ("HTSTATS <dbid> [full]", "Describe the tables of a database."),
             ("HTSTATS-KEY <key> [full]", "Describe the table that is a key's value."),
             ("LEAK <string>", "Lose the memory of <string>."),
             ("LOG <message>", "Write <message> to the log."),
-            ("OBJECT <key> [fast]", "Show how a value is stored; with fast, without what takes time."),
+            (
+                "OBJECT <key> [fast]",
+                "Show how a value is stored; with fast, without what takes time.",
+            ),
             ("OOM", "Crash as if memory was exhausted."),
             ("PANIC", "Crash."),
             ("PAUSE-CRON <0|1>", "Stop what happens by itself in the background."),
@@ -435,7 +447,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             ),
             ("SDSLEN <key>", "Show the lengths of a key and its string."),
             ("SEGFAULT", "Crash by an access to memory that is not there."),
-            ("SET-ACTIVE-EXPIRE <0|1>", "Whether expired keys are deleted before anybody asks for them."),
+            (
+                "SET-ACTIVE-EXPIRE <0|1>",
+                "Whether expired keys are deleted before anybody asks for them.",
+            ),
             ("SLEEP <seconds>", "Let all clients wait."),
             ("STRINGMATCH-TEST", "Try random patterns on random strings."),
         ],

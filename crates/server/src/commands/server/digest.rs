@@ -7,9 +7,9 @@ use sha1::{Digest as _, Sha1};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
+use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
 use crate::keyspace::walk::{Cursor, walk_patiently};
-use crate::keyspace::Seat;
 use crate::state::Server;
 
 /// Marks a key that expires; when it does is left out, as it differs between copies.

@@ -108,9 +108,12 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
 fn total(parts: &[Part]) -> ClientFigures {
     let mut total = ClientFigures::default();
     for part in parts {
-        let mut numbers = part
-            .chunks_exact(8)
-            .map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        let mut numbers = part.chunks_exact(8).map(|bytes| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        });
         let mut next = || numbers.next().unwrap_or(0);
         total.blocked += next();
         total.memory_bytes += next();
@@ -159,4 +162,3 @@ fn mean_ttl_ms(pass: &Pass<'_>, db: usize, now_ms: u64) -> u64 {
     }
     sum_ms / u64::max(keys, 1)
 }
-

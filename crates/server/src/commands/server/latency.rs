@@ -125,13 +125,19 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
     let shown = &series.samples[series.samples.len().saturating_sub(GRAPH.0)..];
     let high = shown.iter().map(|sample| sample.ms).max().unwrap_or(0);
     let low = shown.iter().map(|sample| sample.ms).min().unwrap_or(0);
-    let mut text = format!("{name} - high {high} ms, low {low} ms (all time high {} ms)\n", series.max_ms);
+    let mut text = format!(
+        "{name} - high {high} ms, low {low} ms (all time high {} ms)\n",
+        series.max_ms
+    );
     text.push_str(&"-".repeat(GRAPH.0));
     text.push('\n');
     let range = (high - low).max(1);
     // Each row has three strengths of ink.
     let inks = GRAPH.1 * 3;
-    let heights: Vec<u64> = shown.iter().map(|sample| (sample.ms - low) * (inks - 1) / range).collect();
+    let heights: Vec<u64> = shown
+        .iter()
+        .map(|sample| (sample.ms - low) * (inks - 1) / range)
+        .collect();
     for row in (0..GRAPH.1).rev() {
         let line: String = heights
             .iter()
@@ -148,7 +154,10 @@ fn draw(name: &str, series: &Series, now_s: u64) -> String {
     }
     text.push_str(&" ".repeat(shown.len()));
     text.push('\n');
-    let ages: Vec<String> = shown.iter().map(|sample| age(now_s.saturating_sub(sample.unix_s))).collect();
+    let ages: Vec<String> = shown
+        .iter()
+        .map(|sample| age(now_s.saturating_sub(sample.unix_s)))
+        .collect();
     for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {
         let line: String = ages
             .iter()
@@ -235,9 +244,15 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             ("DOCTOR", "Explain the latency spikes that were seen."),
             ("GRAPH <event>", "Draw the latency spikes of <event>."),
-            ("HISTORY <event>", "List time and milliseconds of the latency spikes of <event>."),
+            (
+                "HISTORY <event>",
+                "List time and milliseconds of the latency spikes of <event>.",
+            ),
             ("LATEST", "List the latest latency spike of every event."),
-            ("RESET [<event> ...]", "Forget the latency spikes of some events, or of all."),
+            (
+                "RESET [<event> ...]",
+                "Forget the latency spikes of some events, or of all.",
+            ),
             (
                 "HISTOGRAM [COMMAND ...]",
                 "Show how the latencies of some commands, or of all, are distributed.",

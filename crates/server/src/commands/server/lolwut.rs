@@ -25,7 +25,9 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
         .map(|index| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER))
         .collect::<Result<_, _>>()?;
     let size = |index: usize, usual: usize, largest: usize| {
-        numbers.get(index).map_or(usual, |number| (*number).clamp(1, largest as i64) as usize)
+        numbers
+            .get(index)
+            .map_or(usual, |number| (*number).clamp(1, largest as i64) as usize)
     };
     let columns = size(0, SIZE.0, LARGEST.0);
     let rows = size(1, SIZE.1, LARGEST.1);
@@ -33,7 +35,10 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
         seed.wrapping_mul(31).wrapping_add(*number as u64)
     });
     let text = weave(seed, columns, rows)
-        + &format!("\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n", env!("CARGO_PKG_VERSION"));
+        + &format!(
+            "\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n",
+            env!("CARGO_PKG_VERSION")
+        );
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -50,7 +55,11 @@ fn weave(seed: u64, columns: usize, rows: usize) -> String {
         for column in 0..columns as u64 {
             // Diamonds: the diagonal turns round every float squared rows.
             let turn = float * float;
-            let slope = if (row / turn).is_multiple_of(2) { row } else { turn - row % turn };
+            let slope = if (row / turn).is_multiple_of(2) {
+                row
+            } else {
+                turn - row % turn
+            };
             let over = (column + slope * drift) % (float + 1) < float.div_ceil(2);
             let stripe = ((column / (4 * float) + row / (2 * float)) % 3) as usize;
             text.push(if over { OVER[stripe] } else { UNDER[stripe] });

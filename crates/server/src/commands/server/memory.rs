@@ -101,7 +101,9 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         let connections = server.connections.load(Ordering::Relaxed) as u64;
         let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
         let figures = MemoryFigures::now(server, client_bytes);
-        reply_bytes(protocol, |reply| write_statistics(reply, &figures, client_bytes, &tables))
+        reply_bytes(protocol, |reply| {
+            write_statistics(reply, &figures, client_bytes, &tables)
+        })
     });
     Ok(())
 }
@@ -134,7 +136,10 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("functions.caches", Count(0)),
     ];
     let after: &[(&str, Figure)] = &[
-        ("overhead.db.hashtable.lut", Count(tables.iter().map(|(_, bytes)| bytes).sum())),
+        (
+            "overhead.db.hashtable.lut",
+            Count(tables.iter().map(|(_, bytes)| bytes).sum()),
+        ),
         ("overhead.db.hashtable.rehashing", Count(0)),
         ("overhead.total", Count(figures.overhead_bytes)),
         ("db.dict.rehashing.count", Count(0)),
@@ -147,9 +152,18 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("allocator.active", Count(allocator.active)),
         ("allocator.resident", Count(allocator.resident)),
         ("allocator.muzzy", Count(0)),
-        ("allocator-fragmentation.ratio", Share(ratio(allocator.active, allocator.allocated))),
-        ("allocator-fragmentation.bytes", difference(allocator.active, allocator.allocated)),
-        ("allocator-rss.ratio", Share(ratio(allocator.resident, allocator.active))),
+        (
+            "allocator-fragmentation.ratio",
+            Share(ratio(allocator.active, allocator.allocated)),
+        ),
+        (
+            "allocator-fragmentation.bytes",
+            difference(allocator.active, allocator.allocated),
+        ),
+        (
+            "allocator-rss.ratio",
+            Share(ratio(allocator.resident, allocator.active)),
+        ),
         ("allocator-rss.bytes", difference(allocator.resident, allocator.active)),
         ("rss-overhead.ratio", Share(ratio(resident, allocator.resident))),
         ("rss-overhead.bytes", difference(resident, allocator.resident)),
@@ -164,7 +178,10 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         // Expiries lie in the entries, and their index in the buckets.
         write_figures(
             reply,
-            &[("overhead.hashtable.main", Count(*bytes)), ("overhead.hashtable.expires", Count(0))],
+            &[
+                ("overhead.hashtable.main", Count(*bytes)),
+                ("overhead.hashtable.expires", Count(0)),
+            ],
         );
     }
     write_figures(reply, after);
@@ -228,8 +245,7 @@ fn diagnosis(figures: &MemoryFigures) -> String {
             human(allocator.resident - allocator.active)
         );
     }
-    if ratio(figures.resident_bytes, allocator.resident) > 1.1
-        && figures.resident_bytes - allocator.resident > 10 << 20
+    if ratio(figures.resident_bytes, allocator.resident) > 1.1 && figures.resident_bytes - allocator.resident > 10 << 20
     {
         let _ = writeln!(
             text,
@@ -250,7 +266,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             ("DOCTOR", "Explain what is unusual about the memory in use."),
             ("MALLOC-STATS", "Show the allocator's figures."),
-            ("PURGE", "Give pages that the allocator keeps back to the operating system."),
+            (
+                "PURGE",
+                "Give pages that the allocator keeps back to the operating system.",
+            ),
             ("STATS", "Show what memory is used for."),
             (
                 "USAGE <key> [SAMPLES <count>]",
@@ -282,7 +301,13 @@ mod tests {
         figures.resident_bytes = 300 << 20;
         figures.peak_bytes = 400 << 20;
         let text = diagnosis(&figures);
-        for word in ["- Peak: 400.00M", "- Fragmentation: ", "1.50 times", "- Kept pages: 50.00M", "- Overhead: 100.00M"] {
+        for word in [
+            "- Peak: 400.00M",
+            "- Fragmentation: ",
+            "1.50 times",
+            "- Kept pages: 50.00M",
+            "- Overhead: 100.00M",
+        ] {
             assert!(text.contains(word), "{word} in {text}");
         }
     }

@@ -20,8 +20,9 @@ use super::context::{CommandResult, Context};
 pub fn help(ctx: &mut Context<'_, '_>, container: &str, topics: &[(&str, &str)]) -> CommandResult {
     let lines = topics.iter().map(|(_, text)| 1 + text.lines().count()).sum::<usize>();
     ctx.reply.array(lines + 3);
-    ctx.reply
-        .simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    ctx.reply.simple(&format!(
+        "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    ));
     for (usage, text) in topics {
         ctx.reply.simple(usage);
         for line in text.lines() {

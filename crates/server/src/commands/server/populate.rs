@@ -40,7 +40,11 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let order = Order {
         db: ctx.client.db,
         count,
-        prefix: if ctx.argc() > 3 { ctx.arg(3).to_vec() } else { b"key".to_vec() },
+        prefix: if ctx.argc() > 3 {
+            ctx.arg(3).to_vec()
+        } else {
+            b"key".to_vec()
+        },
         value_bytes: value_bytes as usize,
     };
     let protocol = ctx.client.protocol;

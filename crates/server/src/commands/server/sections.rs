@@ -257,7 +257,10 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     }
     lines.put("lru_clock", (unix_ms() / 1000) & ((1 << 24) - 1));
     lines.put("executable", executable.display());
-    lines.put("config_file", config.file().unwrap_or(std::path::Path::new("")).display());
+    lines.put(
+        "config_file",
+        config.file().unwrap_or(std::path::Path::new("")).display(),
+    );
     let active = server.active_workers.load(Ordering::Relaxed);
     lines.put("io_threads_active", u8::from(active > 1));
     lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
@@ -351,7 +354,10 @@ impl MemoryFigures {
         MemoryFigures {
             allocator,
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
-            peak_bytes: server.peak_memory.fetch_max(allocator.allocated, Ordering::Relaxed).max(allocator.allocated),
+            peak_bytes: server
+                .peak_memory
+                .fetch_max(allocator.allocated, Ordering::Relaxed)
+                .max(allocator.allocated),
             startup_bytes,
             overhead_bytes,
             dataset_bytes: allocator.allocated.saturating_sub(overhead_bytes),
@@ -388,7 +394,10 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("used_memory_overhead", figures.overhead_bytes);
     lines.put("used_memory_startup", figures.startup_bytes);
     lines.put("used_memory_dataset", figures.dataset_bytes);
-    lines.put("used_memory_dataset_perc", format!("{:.2}%", figures.dataset_percentage()));
+    lines.put(
+        "used_memory_dataset_perc",
+        format!("{:.2}%", figures.dataset_percentage()),
+    );
     lines.put("allocator_allocated", allocator.allocated);
     lines.put("allocator_active", allocator.active);
     lines.put("allocator_resident", allocator.resident);
@@ -518,7 +527,10 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     let kilobytes = |rate| format!("{:.2}", rates.per_second(rate) / 1024.0);
     lines.put("total_connections_received", metrics.sum(Counter::ConnectionsReceived));
     lines.put("total_commands_processed", metrics.commands_processed());
-    lines.put("instantaneous_ops_per_sec", rates.per_second(Rate::Commands).round() as u64);
+    lines.put(
+        "instantaneous_ops_per_sec",
+        rates.per_second(Rate::Commands).round() as u64,
+    );
     lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
     lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
     lines.zeroes(&[
@@ -543,7 +555,10 @@ fn key_lines(server: &Server, lines: &mut Lines) {
     lines.put("expired_stale_perc", "0.00");
     lines.put("expired_keys_with_volatile_items_stale_perc", "0.00");
     lines.put("expired_time_cap_reached_count", 0);
-    lines.put("expire_cycle_cpu_milliseconds", metrics.sum(Counter::ExpiryNs) / 1_000_000);
+    lines.put(
+        "expire_cycle_cpu_milliseconds",
+        metrics.sum(Counter::ExpiryNs) / 1_000_000,
+    );
     lines.zeroes(&[
         "evicted_keys",
         "evicted_clients",
@@ -571,8 +586,14 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
         "io_threaded_accept_processed",
         "io_threaded_poll_processed",
     ]);
-    lines.put("io_threaded_total_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
-    lines.put("io_threaded_total_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
+    lines.put(
+        "io_threaded_total_prefetch_batches",
+        metrics.sum(Counter::PrefetchBatches),
+    );
+    lines.put(
+        "io_threaded_total_prefetch_entries",
+        metrics.sum(Counter::PrefetchEntries),
+    );
     lines.put(
         "client_query_buffer_limit_disconnections",
         metrics.sum(Counter::QueryBufferDisconnections),

@@ -206,12 +206,8 @@ bit_set! {
 impl Categories {
     /// The category of that name, in any case and without the `@`.
     pub fn named(name: &[u8]) -> Option<Categories> {
-        let matching =
-            |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
-        Self::NAMED
-            .iter()
-            .find(matching)
-            .map(|(category, _)| *category)
+        let matching = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
+        Self::NAMED.iter().find(matching).map(|(category, _)| *category)
     }
 
     /// Every category with its name, in the order of printing.

@@ -74,10 +74,7 @@ pub const fn keys(index: i32, flags: &[KeyFlags]) -> KeySpec {
 pub const fn keys_after(keyword: &'static str, start_from: i32, flags: &[KeyFlags]) -> KeySpec {
     KeySpec {
         flags: KeyFlags::of(flags),
-        begin: BeginSearch::Keyword {
-            keyword,
-            start_from,
-        },
+        begin: BeginSearch::Keyword { keyword, start_from },
         find: FindKeys::Range {
             last: 0,
             step: 1,
@@ -100,11 +97,7 @@ pub const fn keys_unknown(flags: &[KeyFlags]) -> KeySpec {
 impl KeySpec {
     /// Not one key but every `step`-th argument through `last`.
     pub const fn through(mut self, last: i32, step: i32) -> KeySpec {
-        self.find = FindKeys::Range {
-            last,
-            step,
-            limit: 0,
-        };
+        self.find = FindKeys::Range { last, step, limit: 0 };
         self
     }
 

@@ -9,11 +9,8 @@ use crate::commands::keys::{KEY_SPECS_MAX, KeyShape, SpecialKeys};
 /// Every row with its container, if it is a subcommand.
 fn rows() -> Vec<(Option<&'static CommandSpec>, &'static CommandSpec)> {
     let top = TABLES.iter().copied().flatten();
-    top.flat_map(|spec| {
-        std::iter::once((None, spec))
-            .chain(spec.subcommands.iter().map(move |sub| (Some(spec), sub)))
-    })
-    .collect()
+    top.flat_map(|spec| std::iter::once((None, spec)).chain(spec.subcommands.iter().map(move |sub| (Some(spec), sub))))
+        .collect()
 }
 
 fn is_sorted_without_repetition(specs: &[CommandSpec]) -> bool {
@@ -24,11 +21,7 @@ fn is_sorted_without_repetition(specs: &[CommandSpec]) -> bool {
 fn rows_are_sorted_and_no_name_occurs_twice() {
     let mut names = HashSet::new();
     for table in TABLES {
-        assert!(
-            is_sorted_without_repetition(table),
-            "the table of {}",
-            table[0].name
-        );
+        assert!(is_sorted_without_repetition(table), "the table of {}", table[0].name);
         for spec in *table {
             assert!(names.insert(spec.name), "{} is in two tables", spec.name);
             assert!(
@@ -56,8 +49,7 @@ fn every_table_holds_one_group() {
 
 #[test]
 fn names_are_lower_case_words() {
-    let is_name_byte =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     for (_, spec) in rows() {
         assert!(
             !spec.name.is_empty() && spec.name.bytes().all(is_name_byte),
@@ -71,12 +63,7 @@ fn names_are_lower_case_words() {
 fn arities_count_every_word_of_the_name() {
     for (container, spec) in rows() {
         let words = if container.is_some() { 2 } else { 1 };
-        assert!(
-            spec.arity.abs() >= words,
-            "{}: arity {}",
-            spec.name,
-            spec.arity
-        );
+        assert!(spec.arity.abs() >= words, "{}: arity {}", spec.name, spec.arity);
         assert!(spec.accepts_arg_count(spec.arity.unsigned_abs() as usize));
         assert!(!spec.accepts_arg_count(spec.arity.unsigned_abs() as usize - 1));
         assert_eq!(
@@ -90,11 +77,7 @@ fn arities_count_every_word_of_the_name() {
 fn containers_have_help_and_subcommands_are_not_nested() {
     for (container, spec) in rows() {
         if container.is_some() {
-            assert!(
-                spec.subcommands.is_empty(),
-                "{} is nested too deeply",
-                spec.name
-            );
+            assert!(spec.subcommands.is_empty(), "{} is nested too deeply", spec.name);
         } else if !spec.subcommands.is_empty() {
             assert!(
                 spec.subcommands.iter().any(|sub| sub.name == "help"),
@@ -182,13 +165,8 @@ fn key_specs_point_into_the_arguments() {
             if let BeginSearch::Index(index) = key_spec.begin {
                 // A range to the end may be empty, as in PFMERGE without sources.
                 let may_be_empty = matches!(key_spec.find, FindKeys::Range { last: ..0, .. });
-                let is_mandatory =
-                    index < spec.arity.abs() || may_be_empty && index == spec.arity.abs();
-                assert!(
-                    index >= first_possible && is_mandatory,
-                    "{}: key at {index}",
-                    spec.name
-                );
+                let is_mandatory = index < spec.arity.abs() || may_be_empty && index == spec.arity.abs();
+                assert!(index >= first_possible && is_mandatory, "{}: key at {index}", spec.name);
             }
             let step = match key_spec.find {
                 FindKeys::Range { step, .. } | FindKeys::KeyNum { step, .. } => step,
@@ -205,12 +183,7 @@ fn a_key_has_one_way_of_access() {
     for (_, spec) in rows() {
         for flags in spec.key_specs.iter().map(|key_spec| key_spec.flags) {
             let ways = WAYS.iter().filter(|way| flags.contains(**way)).count();
-            assert_eq!(
-                ways,
-                usize::from(!flags.contains(KeyFlags::NOT_KEY)),
-                "{}",
-                spec.name
-            );
+            assert_eq!(ways, usize::from(!flags.contains(KeyFlags::NOT_KEY)), "{}", spec.name);
             let changes = !flags.is_read_only() && !flags.contains(KeyFlags::NOT_KEY);
             assert!(
                 !changes || !spec.flags.contains(Flags::READONLY) || spec.name == "pfcount",
@@ -258,11 +231,7 @@ fn writes_and_reads_exclude_each_other() {
 #[test]
 fn the_commonest_commands_have_a_simple_shape() {
     let shape = |name: &str| {
-        let row = TABLES
-            .iter()
-            .copied()
-            .flatten()
-            .find(|spec| spec.name == name);
+        let row = TABLES.iter().copied().flatten().find(|spec| spec.name == name);
         row.expect("the command has a row").key_shape
     };
     for name in [
@@ -298,11 +267,6 @@ fn categories_are_found_by_name_in_any_case() {
 
 #[test]
 fn hidden_flags_are_not_printed() {
-    let flags = Flags::of(&[
-        Flags::PROTECTED,
-        Flags::WRITE,
-        Flags::ALL_DBS,
-        Flags::MAY_REPLICATE,
-    ]);
+    let flags = Flags::of(&[Flags::PROTECTED, Flags::WRITE, Flags::ALL_DBS, Flags::MAY_REPLICATE]);
     assert_eq!(flags.names().collect::<Vec<_>>(), ["write"]);
 }

@@ -1,11 +1,9 @@
 //! Metadata of the group *bitmap*. Strings seen as arrays of bits.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
-use crate::commands::spec::{
-    CommandSpec, Group, block, command, integer, key, keys, one_of, string, token,
-};
-use crate::commands::keys::SpecialKeys;
+use crate::commands::spec::{CommandSpec, Group, block, command, integer, key, keys, one_of, string, token};
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -40,8 +38,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("bitfield", -2, Group::Bitmap, "3.2.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[RW, ACCESS, UPDATE, VARIABLE_FLAGS])
-            .notes("Operations may read, modify, or both.")])
+        .keys(&[keys(1, &[RW, ACCESS, UPDATE, VARIABLE_FLAGS]).notes("Operations may read, modify, or both.")])
         .special_keys(SpecialKeys::BitField)
         .complexity("O(1) for each operation")
         .summary("Reads and changes integers of any width inside a string.")
@@ -56,29 +53,18 @@ pub const TABLE: &[CommandSpec] = &[
                         &[
                             one_of(
                                 "overflow-block",
-                                &[
-                                    token("wrap", "WRAP"),
-                                    token("sat", "SAT"),
-                                    token("fail", "FAIL"),
-                                ],
+                                &[token("wrap", "WRAP"), token("sat", "SAT"), token("fail", "FAIL")],
                             )
                             .after("OVERFLOW")
                             .optional(),
                             one_of(
                                 "write-operation",
                                 &[
-                                    block(
-                                        "set-block",
-                                        &[string("encoding"), integer("offset"), integer("value")],
-                                    )
-                                    .after("SET"),
+                                    block("set-block", &[string("encoding"), integer("offset"), integer("value")])
+                                        .after("SET"),
                                     block(
                                         "incrby-block",
-                                        &[
-                                            string("encoding"),
-                                            integer("offset"),
-                                            integer("increment"),
-                                        ],
+                                        &[string("encoding"), integer("offset"), integer("increment")],
                                     )
                                     .after("INCRBY"),
                                 ],
@@ -105,10 +91,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("bitop", -4, Group::Bitmap, "2.6.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(2, &[OW, UPDATE]),
-            keys(3, &[RO, ACCESS]).through(-1, 1),
-        ])
+        .keys(&[keys(2, &[OW, UPDATE]), keys(3, &[RO, ACCESS]).through(-1, 1)])
         .complexity("O(N)")
         .summary("Combines strings bit by bit and stores the outcome.")
         .args(&[

@@ -1,8 +1,8 @@
 //! Metadata of the group *cluster*. Slots, nodes and how they are configured.
 
 use crate::commands::spec::flag::{
-    ADMIN, ALL_DBS, FAST, LOADING, MAY_REPLICATE, NO_ASYNC_LOADING, NOSCRIPT, READONLY, STALE,
-    TOUCHES_ARBITRARY_KEYS, WRITE,
+    ADMIN, ALL_DBS, FAST, LOADING, MAY_REPLICATE, NO_ASYNC_LOADING, NOSCRIPT, READONLY, STALE, TOUCHES_ARBITRARY_KEYS,
+    WRITE,
 };
 use crate::commands::spec::key_flag::NOT_KEY;
 use crate::commands::spec::{
@@ -76,10 +76,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .tips(&["nondeterministic_output"])
         .complexity("O(N) for N failure reports")
         .summary("Counts the failure reports about a node that has not failed yet.")
-        .history(&[(
-            "9.0.0",
-            "Once a node counts as failed, further reports are not kept.",
-        )])
+        .history(&[("9.0.0", "Once a node counts as failed, further reports are not kept.")])
         .args(&[string("node-id")]),
     command("countkeysinslot", 3, Group::Cluster, "3.0.0")
         .flags(&[STALE])
@@ -100,11 +97,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
         .complexity("O(1)")
         .summary("Makes a replica take over from its primary.")
-        .args(&[one_of(
-            "options",
-            &[token("force", "FORCE"), token("takeover", "TAKEOVER")],
-        )
-        .optional()]),
+        .args(&[one_of("options", &[token("force", "FORCE"), token("takeover", "TAKEOVER")]).optional()]),
     command("flushslot", -3, Group::Cluster, "9.0.0")
         .flags(&[WRITE, ADMIN, NO_ASYNC_LOADING, ALL_DBS])
         .categories(&[category::KEYSPACE])
@@ -112,11 +105,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Deletes all keys of a slot.")
         .args(&[
             integer("slot"),
-            one_of(
-                "flush-type",
-                &[token("async", "ASYNC"), token("sync", "SYNC")],
-            )
-            .optional(),
+            one_of("flush-type", &[token("async", "ASYNC"), token("sync", "SYNC")]).optional(),
         ]),
     command("flushslots", 2, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
@@ -216,11 +205,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, STALE])
         .complexity("O(N) for N known nodes, and possibly the cost of a FLUSHALL")
         .summary("Makes this node forget the cluster.")
-        .args(&[one_of(
-            "reset-type",
-            &[token("hard", "HARD"), token("soft", "SOFT")],
-        )
-        .optional()]),
+        .args(&[one_of("reset-type", &[token("hard", "HARD"), token("soft", "SOFT")]).optional()]),
     command("saveconfig", 2, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
         .complexity("O(1)")
@@ -246,20 +231,14 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
                     token("stable", "STABLE"),
                 ],
             ),
-            integer("timeout")
-                .after("TIMEOUT")
-                .since("8.0.0")
-                .optional(),
+            integer("timeout").after("TIMEOUT").since("8.0.0").optional(),
         ]),
     command("shards", 2, Group::Cluster, "7.0.0")
         .flags(&[LOADING, STALE])
         .tips(&["nondeterministic_output"])
         .complexity("O(N) for N nodes")
         .summary("Describes the shards with their slots and nodes.")
-        .history(&[(
-            "9.1.0",
-            "Shards have an `id`, nodes an `availability-zone`.",
-        )]),
+        .history(&[("9.1.0", "Shards have an `id`, nodes an `availability-zone`.")]),
     command("slaves", 3, Group::Cluster, "3.0.0")
         .flags(&[ADMIN, STALE])
         .tips(&["nondeterministic_output"])
@@ -275,8 +254,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[one_of(
             "filter",
             &[
-                block("slotsrange", &[integer("start-slot"), integer("end-slot")])
-                    .after("SLOTSRANGE"),
+                block("slotsrange", &[integer("start-slot"), integer("end-slot")]).after("SLOTSRANGE"),
                 block(
                     "orderby",
                     &[

@@ -1,8 +1,6 @@
 //! Metadata of the group *connection*. The connection itself: login, protocol, database, client administration.
 
-use crate::commands::spec::flag::{
-    ADMIN, ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_MULTI, NOSCRIPT, STALE,
-};
+use crate::commands::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_MULTI, NOSCRIPT, STALE};
 use crate::commands::spec::{CommandSpec, Group, block, command, integer, one_of, string, token};
 
 /// The commands of this group, by name.
@@ -12,10 +10,7 @@ pub const TABLE: &[CommandSpec] = &[
         .complexity("O(N) for a user with N passwords")
         .summary("Logs the connection in.")
         .history(&[("6.0.0", "A user name may precede the password.")])
-        .args(&[
-            string("username").since("6.0.0").optional(),
-            string("password"),
-        ]),
+        .args(&[string("username").since("6.0.0").optional(), string("password")]),
     command("client", -2, Group::Connection, "2.4.0")
         .categories_without_group(&[])
         .complexity("Depends on the subcommand")
@@ -35,10 +30,7 @@ pub const TABLE: &[CommandSpec] = &[
                 "8.1.0",
                 "Reports `availability_zone` if the parameter `availability-zone` is set.",
             ),
-            (
-                "6.2.0",
-                "Without `protover` it describes the connection as it is.",
-            ),
+            ("6.2.0", "Without `protover` it describes the connection as it is."),
         ])
         .args(&[block(
             "arguments",
@@ -118,16 +110,10 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
             ("2.8.12", "Filters are given as name and value."),
             ("2.8.12", "Filter `ID`."),
             ("3.2.0", "`TYPE` knows `master`."),
-            (
-                "5.0.0",
-                "`TYPE` knows `replica`; `slave` remains as a synonym.",
-            ),
+            ("5.0.0", "`TYPE` knows `replica`; `slave` remains as a synonym."),
             ("6.2.0", "Filter `LADDR`."),
             ("8.0.0", "Filter `MAXAGE`."),
-            (
-                "8.0.0",
-                "`TYPE` knows `primary`; `master` remains as a synonym.",
-            ),
+            ("8.0.0", "`TYPE` knows `primary`; `master` remains as a synonym."),
             ("8.1.0", "`ID` takes more than one client."),
             (
                 "9.0.0",
@@ -137,17 +123,11 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[one_of(
             "filter",
             &[
-                string("old-format")
-                    .shown_as("ip:port")
-                    .deprecated_since("2.8.12"),
+                string("old-format").shown_as("ip:port").deprecated_since("2.8.12"),
                 one_of(
                     "new-format",
                     &[
-                        integer("client-id")
-                            .after("ID")
-                            .since("2.8.12")
-                            .optional()
-                            .multiple(),
+                        integer("client-id").after("ID").since("2.8.12").optional().multiple(),
                         one_of(
                             "client-type",
                             &[
@@ -176,10 +156,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                         string("name").after("NAME").since("9.0.0").optional(),
                         integer("idle").after("IDLE").since("9.0.0").optional(),
                         string("flags").after("FLAGS").since("9.0.0").optional(),
-                        string("lib-name")
-                            .after("LIB-NAME")
-                            .since("9.0.0")
-                            .optional(),
+                        string("lib-name").after("LIB-NAME").since("9.0.0").optional(),
                         string("lib-ver").after("LIB-VER").since("9.0.0").optional(),
                         integer("db").after("DB").since("9.0.0").optional(),
                         string("capa").after("CAPA").since("9.0.0").optional(),
@@ -203,10 +180,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                             .since("9.0.0")
                             .optional()
                             .multiple(),
-                        string("not-username")
-                            .after("NOT-USER")
-                            .since("9.0.0")
-                            .optional(),
+                        string("not-username").after("NOT-USER").since("9.0.0").optional(),
                         string("not-addr")
                             .after("NOT-ADDR")
                             .shown_as("ip:port")
@@ -217,27 +191,12 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                             .shown_as("ip:port")
                             .since("9.0.0")
                             .optional(),
-                        string("not-name")
-                            .after("NOT-NAME")
-                            .since("9.0.0")
-                            .optional(),
-                        string("not-flags")
-                            .after("NOT-FLAGS")
-                            .since("9.0.0")
-                            .optional(),
-                        string("not-lib-name")
-                            .after("NOT-LIB-NAME")
-                            .since("9.0.0")
-                            .optional(),
-                        string("not-lib-ver")
-                            .after("NOT-LIB-VER")
-                            .since("9.0.0")
-                            .optional(),
+                        string("not-name").after("NOT-NAME").since("9.0.0").optional(),
+                        string("not-flags").after("NOT-FLAGS").since("9.0.0").optional(),
+                        string("not-lib-name").after("NOT-LIB-NAME").since("9.0.0").optional(),
+                        string("not-lib-ver").after("NOT-LIB-VER").since("9.0.0").optional(),
                         integer("not-db").after("NOT-DB").since("9.0.0").optional(),
-                        string("not-capa")
-                            .after("NOT-CAPA")
-                            .since("9.0.0")
-                            .optional(),
+                        string("not-capa").after("NOT-CAPA").since("9.0.0").optional(),
                         string("not-ip").after("NOT-IP").since("9.0.0").optional(),
                     ],
                 )
@@ -253,20 +212,11 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
             ("2.8.12", "Field `id`."),
             ("5.0.0", "Filter `TYPE`."),
             ("6.0.0", "Field `user`."),
-            (
-                "6.2.0",
-                "Fields `argv-mem`, `tot-mem`, `laddr`, `redir`; filter `ID`.",
-            ),
+            ("6.2.0", "Fields `argv-mem`, `tot-mem`, `laddr`, `redir`; filter `ID`."),
             ("7.0.0", "Fields `resp`, `multi-mem`, `rbs`, `rbp`."),
             ("7.0.3", "Field `ssub`."),
-            (
-                "8.0.0",
-                "`TYPE` knows `primary`; `master` remains as a synonym.",
-            ),
-            (
-                "8.1.0",
-                "Filters `USER`, `ADDR`, `LADDR`, `SKIPME`, `MAXAGE`.",
-            ),
+            ("8.0.0", "`TYPE` knows `primary`; `master` remains as a synonym."),
+            ("8.1.0", "Filters `USER`, `ADDR`, `LADDR`, `SKIPME`, `MAXAGE`."),
             (
                 "9.0.0",
                 "More filters, among them `NAME`, `IDLE`, `FLAGS`; `NOT-` forms.",
@@ -285,11 +235,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
             .after("TYPE")
             .since("5.0.0")
             .optional(),
-            integer("client-id")
-                .after("ID")
-                .since("6.2.0")
-                .optional()
-                .multiple(),
+            integer("client-id").after("ID").since("6.2.0").optional().multiple(),
             string("username").after("USER").since("8.1.0").optional(),
             string("addr")
                 .after("ADDR")
@@ -309,10 +255,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
             string("name").after("NAME").since("9.0.0").optional(),
             integer("idle").after("IDLE").since("9.0.0").optional(),
             string("flags").after("FLAGS").since("9.0.0").optional(),
-            string("lib-name")
-                .after("LIB-NAME")
-                .since("9.0.0")
-                .optional(),
+            string("lib-name").after("LIB-NAME").since("9.0.0").optional(),
             string("lib-ver").after("LIB-VER").since("9.0.0").optional(),
             integer("db").after("DB").since("9.0.0").optional(),
             string("capa").after("CAPA").since("9.0.0").optional(),
@@ -334,10 +277,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                 .since("9.0.0")
                 .optional()
                 .multiple(),
-            string("not-username")
-                .after("NOT-USER")
-                .since("9.0.0")
-                .optional(),
+            string("not-username").after("NOT-USER").since("9.0.0").optional(),
             string("not-addr")
                 .after("NOT-ADDR")
                 .shown_as("ip:port")
@@ -348,27 +288,12 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                 .shown_as("ip:port")
                 .since("9.0.0")
                 .optional(),
-            string("not-name")
-                .after("NOT-NAME")
-                .since("9.0.0")
-                .optional(),
-            string("not-flags")
-                .after("NOT-FLAGS")
-                .since("9.0.0")
-                .optional(),
-            string("not-lib-name")
-                .after("NOT-LIB-NAME")
-                .since("9.0.0")
-                .optional(),
-            string("not-lib-ver")
-                .after("NOT-LIB-VER")
-                .since("9.0.0")
-                .optional(),
+            string("not-name").after("NOT-NAME").since("9.0.0").optional(),
+            string("not-flags").after("NOT-FLAGS").since("9.0.0").optional(),
+            string("not-lib-name").after("NOT-LIB-NAME").since("9.0.0").optional(),
+            string("not-lib-ver").after("NOT-LIB-VER").since("9.0.0").optional(),
             integer("not-db").after("NOT-DB").since("9.0.0").optional(),
-            string("not-capa")
-                .after("NOT-CAPA")
-                .since("9.0.0")
-                .optional(),
+            string("not-capa").after("NOT-CAPA").since("9.0.0").optional(),
             string("not-ip").after("NOT-IP").since("9.0.0").optional(),
         ]),
     command("no-evict", 3, Group::Connection, "7.0.0")
@@ -385,10 +310,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
         .complexity("O(1)")
         .summary("Holds back the commands of all clients for a while.")
-        .history(&[(
-            "6.2.0",
-            "A mode may be given; `WRITE` holds back writes only.",
-        )])
+        .history(&[("6.2.0", "A mode may be given; `WRITE` holds back writes only.")])
         .args(&[
             integer("timeout"),
             one_of("mode", &[token("write", "WRITE"), token("all", "ALL")])
@@ -401,11 +323,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Decides whether this connection gets replies.")
         .args(&[one_of(
             "action",
-            &[
-                token("on", "ON"),
-                token("off", "OFF"),
-                token("skip", "SKIP"),
-            ],
+            &[token("on", "ON"), token("off", "OFF"), token("skip", "SKIP")],
         )]),
     command("setinfo", 4, Group::Connection, "7.2.0")
         .flags(&[NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
@@ -414,10 +332,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Records the name or version of the client library.")
         .args(&[one_of(
             "attr",
-            &[
-                string("libname").after("LIB-NAME"),
-                string("libver").after("LIB-VER"),
-            ],
+            &[string("libname").after("LIB-NAME"), string("libver").after("LIB-VER")],
         )]),
     command("setname", 3, Group::Connection, "2.6.9")
         .flags(&[NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
@@ -432,11 +347,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[
             one_of("status", &[token("on", "ON"), token("off", "OFF")]),
             integer("client-id").after("REDIRECT").optional(),
-            string("prefix")
-                .after("PREFIX")
-                .optional()
-                .multiple()
-                .multiple_token(),
+            string("prefix").after("PREFIX").optional().multiple().multiple_token(),
             token("bcast", "BCAST").optional(),
             token("optin", "OPTIN").optional(),
             token("optout", "OPTOUT").optional(),
@@ -452,11 +363,7 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Wakes a client that waits in a blocking command.")
         .args(&[
             integer("client-id"),
-            one_of(
-                "unblock-type",
-                &[token("timeout", "TIMEOUT"), token("error", "ERROR")],
-            )
-            .optional(),
+            one_of("unblock-type", &[token("timeout", "TIMEOUT"), token("error", "ERROR")]).optional(),
         ]),
     command("unpause", 2, Group::Connection, "6.2.0")
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])

@@ -1,14 +1,12 @@
 //! Metadata of the group *generic*. Keys of any type: expiry, names, deletion, iteration, serialization.
 
-use crate::commands::spec::flag::{
-    BLOCKING, DENYOOM, FAST, LOADING, READONLY, STALE, TOUCHES_ARBITRARY_KEYS, WRITE,
-};
+use crate::commands::keys::SpecialKeys;
+use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, READONLY, STALE, TOUCHES_ARBITRARY_KEYS, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INCOMPLETE, INSERT, OW, RM, RO, RW, UPDATE};
 use crate::commands::spec::{
-    CommandSpec, Group, block, category, command, integer, key, keys, keys_after, keys_unknown,
-    one_of, pattern, string, token, unix_time,
+    CommandSpec, Group, block, category, command, integer, key, keys, keys_after, keys_unknown, one_of, pattern,
+    string, token, unix_time,
 };
-use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -128,10 +126,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "authentication",
                 &[
-                    string("auth")
-                        .after("AUTH")
-                        .shown_as("password")
-                        .since("4.0.7"),
+                    string("auth").after("AUTH").shown_as("password").since("4.0.7"),
                     block("auth2", &[string("username"), string("password")])
                         .after("AUTH2")
                         .since("6.0.0"),
@@ -257,10 +252,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("serialized-value"),
             token("replace", "REPLACE").since("3.0.0").optional(),
             token("absttl", "ABSTTL").since("5.0.0").optional(),
-            integer("seconds")
-                .after("IDLETIME")
-                .since("5.0.0")
-                .optional(),
+            integer("seconds").after("IDLETIME").since("5.0.0").optional(),
             integer("frequency").after("FREQ").since("5.0.0").optional(),
         ]),
     command("scan", -2, Group::Generic, "2.8.0")
@@ -281,18 +273,11 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("sort", -2, Group::Generic, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .categories_without_group(&[
-            category::DANGEROUS,
-            category::LIST,
-            category::SET,
-            category::SORTEDSET,
-        ])
+        .categories_without_group(&[category::DANGEROUS, category::LIST, category::SET, category::SORTEDSET])
         .keys(&[
             keys(1, &[RO, ACCESS]),
-            keys_unknown(&[RO, ACCESS])
-                .notes("Stands for BY and GET, whose keys come from the sorted elements."),
-            keys_unknown(&[OW, UPDATE])
-                .notes("Stands for STORE, which may be anywhere among the options."),
+            keys_unknown(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
+            keys_unknown(&[OW, UPDATE]).notes("Stands for STORE, which may be anywhere among the options."),
         ])
         .special_keys(SpecialKeys::Sort)
         .complexity("O(N+M*log(M)) for M results out of N elements; O(N) without sorting")
@@ -320,16 +305,10 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("sort_ro", -2, Group::Generic, "7.0.0")
         .flags(&[READONLY])
-        .categories_without_group(&[
-            category::DANGEROUS,
-            category::LIST,
-            category::SET,
-            category::SORTEDSET,
-        ])
+        .categories_without_group(&[category::DANGEROUS, category::LIST, category::SET, category::SORTEDSET])
         .keys(&[
             keys(1, &[RO, ACCESS]),
-            keys_unknown(&[RO, ACCESS])
-                .notes("Stands for BY and GET, whose keys come from the sorted elements."),
+            keys_unknown(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
         ])
         .special_keys(SpecialKeys::SortReadOnly)
         .complexity("O(N+M*log(M)) for M results out of N elements; O(N) without sorting")
@@ -395,11 +374,7 @@ pub const TABLE: &[CommandSpec] = &[
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .complexity("O(1)")
         .summary("Waits until the writes of this connection are in append-only files.")
-        .args(&[
-            integer("numlocal"),
-            integer("numreplicas"),
-            integer("timeout"),
-        ]),
+        .args(&[integer("numlocal"), integer("numreplicas"), integer("timeout")]),
 ];
 
 /// The subcommands of OBJECT.

@@ -1,12 +1,11 @@
 //! Metadata of the group *geo*. Positions on the globe, kept in sorted sets.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{DENYOOM, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
 use crate::commands::spec::{
-    CommandSpec, Group, block, command, double, integer, key, keys, keys_after, one_of, string,
-    token,
+    CommandSpec, Group, block, command, double, integer, key, keys, keys_after, one_of, string, token,
 };
-use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -22,11 +21,7 @@ pub const TABLE: &[CommandSpec] = &[
                 .since("6.2.0")
                 .optional(),
             token("change", "CH").since("6.2.0").optional(),
-            block(
-                "data",
-                &[double("longitude"), double("latitude"), string("member")],
-            )
-            .multiple(),
+            block("data", &[double("longitude"), double("latitude"), string("member")]).multiple(),
         ]),
     command("geodist", -4, Group::Geo, "3.2.0")
         .flags(&[READONLY])
@@ -39,12 +34,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("member2"),
             one_of(
                 "unit",
-                &[
-                    token("m", "M"),
-                    token("km", "KM"),
-                    token("ft", "FT"),
-                    token("mi", "MI"),
-                ],
+                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
             )
             .optional(),
         ]),
@@ -81,12 +71,7 @@ pub const TABLE: &[CommandSpec] = &[
             double("radius"),
             one_of(
                 "unit",
-                &[
-                    token("m", "M"),
-                    token("km", "KM"),
-                    token("ft", "FT"),
-                    token("mi", "MI"),
-                ],
+                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
             ),
             token("withcoord", "WITHCOORD").optional(),
             token("withdist", "WITHDIST").optional(),
@@ -125,12 +110,7 @@ pub const TABLE: &[CommandSpec] = &[
             double("radius"),
             one_of(
                 "unit",
-                &[
-                    token("m", "M"),
-                    token("km", "KM"),
-                    token("ft", "FT"),
-                    token("mi", "MI"),
-                ],
+                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
             ),
             token("withcoord", "WITHCOORD").optional(),
             token("withdist", "WITHDIST").optional(),
@@ -165,22 +145,14 @@ pub const TABLE: &[CommandSpec] = &[
             double("radius"),
             one_of(
                 "unit",
-                &[
-                    token("m", "M"),
-                    token("km", "KM"),
-                    token("ft", "FT"),
-                    token("mi", "MI"),
-                ],
+                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
             ),
             token("withcoord", "WITHCOORD").optional(),
             token("withdist", "WITHDIST").optional(),
             token("withhash", "WITHHASH").optional(),
             block(
                 "count-block",
-                &[
-                    integer("count").after("COUNT"),
-                    token("any", "ANY").optional(),
-                ],
+                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
@@ -208,22 +180,14 @@ pub const TABLE: &[CommandSpec] = &[
             double("radius"),
             one_of(
                 "unit",
-                &[
-                    token("m", "M"),
-                    token("km", "KM"),
-                    token("ft", "FT"),
-                    token("mi", "MI"),
-                ],
+                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
             ),
             token("withcoord", "WITHCOORD").optional(),
             token("withdist", "WITHDIST").optional(),
             token("withhash", "WITHHASH").optional(),
             block(
                 "count-block",
-                &[
-                    integer("count").after("COUNT"),
-                    token("any", "ANY").optional(),
-                ],
+                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
@@ -243,8 +207,7 @@ pub const TABLE: &[CommandSpec] = &[
                 "from",
                 &[
                     string("member").after("FROMMEMBER"),
-                    block("fromlonlat", &[double("longitude"), double("latitude")])
-                        .after("FROMLONLAT"),
+                    block("fromlonlat", &[double("longitude"), double("latitude")]).after("FROMLONLAT"),
                 ],
             )
             .optional(),
@@ -257,12 +220,7 @@ pub const TABLE: &[CommandSpec] = &[
                             double("radius").after("BYRADIUS"),
                             one_of(
                                 "unit",
-                                &[
-                                    token("m", "M"),
-                                    token("km", "KM"),
-                                    token("ft", "FT"),
-                                    token("mi", "MI"),
-                                ],
+                                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
                             ),
                         ],
                     ),
@@ -273,12 +231,7 @@ pub const TABLE: &[CommandSpec] = &[
                             double("height"),
                             one_of(
                                 "unit",
-                                &[
-                                    token("m", "M"),
-                                    token("km", "KM"),
-                                    token("ft", "FT"),
-                                    token("mi", "MI"),
-                                ],
+                                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
                             ),
                         ],
                     ),
@@ -286,8 +239,7 @@ pub const TABLE: &[CommandSpec] = &[
                         "polygon",
                         &[
                             integer("num-vertices").after("BYPOLYGON"),
-                            block("vertices", &[double("longitude"), double("latitude")])
-                                .multiple(),
+                            block("vertices", &[double("longitude"), double("latitude")]).multiple(),
                         ],
                     )
                     .since("9.0.0"),
@@ -296,10 +248,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             block(
                 "count-block",
-                &[
-                    integer("count").after("COUNT"),
-                    token("any", "ANY").optional(),
-                ],
+                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             token("withcoord", "WITHCOORD").optional(),
@@ -322,8 +271,7 @@ pub const TABLE: &[CommandSpec] = &[
                 "from",
                 &[
                     string("member").after("FROMMEMBER"),
-                    block("fromlonlat", &[double("longitude"), double("latitude")])
-                        .after("FROMLONLAT"),
+                    block("fromlonlat", &[double("longitude"), double("latitude")]).after("FROMLONLAT"),
                 ],
             )
             .optional(),
@@ -336,12 +284,7 @@ pub const TABLE: &[CommandSpec] = &[
                             double("radius").after("BYRADIUS"),
                             one_of(
                                 "unit",
-                                &[
-                                    token("m", "M"),
-                                    token("km", "KM"),
-                                    token("ft", "FT"),
-                                    token("mi", "MI"),
-                                ],
+                                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
                             ),
                         ],
                     ),
@@ -352,12 +295,7 @@ pub const TABLE: &[CommandSpec] = &[
                             double("height"),
                             one_of(
                                 "unit",
-                                &[
-                                    token("m", "M"),
-                                    token("km", "KM"),
-                                    token("ft", "FT"),
-                                    token("mi", "MI"),
-                                ],
+                                &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
                             ),
                         ],
                     ),
@@ -365,8 +303,7 @@ pub const TABLE: &[CommandSpec] = &[
                         "polygon",
                         &[
                             integer("num-vertices").after("BYPOLYGON"),
-                            block("vertices", &[double("longitude"), double("latitude")])
-                                .multiple(),
+                            block("vertices", &[double("longitude"), double("latitude")]).multiple(),
                         ],
                     )
                     .since("9.0.0"),
@@ -375,10 +312,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             block(
                 "count-block",
-                &[
-                    integer("count").after("COUNT"),
-                    token("any", "ANY").optional(),
-                ],
+                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             token("storedist", "STOREDIST").optional(),

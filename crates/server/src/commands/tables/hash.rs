@@ -3,8 +3,7 @@
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::commands::spec::{
-    CommandSpec, Group, block, command, double, integer, key, keys, one_of, pattern, string, token,
-    unix_time,
+    CommandSpec, Group, block, command, double, integer, key, keys, one_of, pattern, string, token, unix_time,
 };
 
 /// The commands of this group, by name.
@@ -40,11 +39,7 @@ pub const TABLE: &[CommandSpec] = &[
                 ],
             )
             .optional(),
-            block(
-                "fields",
-                &[integer("numfields"), string("field").multiple()],
-            )
-            .after("FIELDS"),
+            block("fields", &[integer("numfields"), string("field").multiple()]).after("FIELDS"),
         ]),
     command("hexpireat", -6, Group::Hash, "9.0.0")
         .flags(&[WRITE, FAST])
@@ -273,10 +268,7 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "options",
-                &[
-                    integer("count"),
-                    token("withvalues", "WITHVALUES").optional(),
-                ],
+                &[integer("count"), token("withvalues", "WITHVALUES").optional()],
             )
             .optional(),
         ]),
@@ -311,11 +303,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             one_of("key-condition", &[token("nx", "NX"), token("xx", "XX")]).optional(),
-            one_of(
-                "fields-condition",
-                &[token("fnx", "FNX"), token("fxx", "FXX")],
-            )
-            .optional(),
+            one_of("fields-condition", &[token("fnx", "FNX"), token("fxx", "FXX")]).optional(),
             one_of(
                 "expiration",
                 &[

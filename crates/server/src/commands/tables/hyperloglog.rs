@@ -29,10 +29,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[string("subcommand"), key("key", 0)]),
     command("pfmerge", -2, Group::HyperLogLog, "2.8.9")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[RW, ACCESS, INSERT]),
-            keys(2, &[RO, ACCESS]).through(-1, 1),
-        ])
+        .keys(&[keys(1, &[RW, ACCESS, INSERT]), keys(2, &[RO, ACCESS]).through(-1, 1)])
         .complexity("O(N) for N HyperLogLogs, with a large constant")
         .summary("Merges HyperLogLogs into one.")
         .args(&[key("destkey", 0), key("sourcekey", 1).optional().multiple()]),

@@ -1,11 +1,9 @@
 //! Metadata of the group *list*. Lists and the queues made of them.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
-use crate::commands::spec::{
-    CommandSpec, Group, command, double, integer, key, keys, one_of, string, token,
-};
-use crate::commands::keys::SpecialKeys;
+use crate::commands::spec::{CommandSpec, Group, command, double, integer, key, keys, one_of, string, token};
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -17,10 +15,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("source", 0),
             key("destination", 1),
-            one_of(
-                "wherefrom",
-                &[token("left", "LEFT"), token("right", "RIGHT")],
-            ),
+            one_of("wherefrom", &[token("left", "LEFT"), token("right", "RIGHT")]),
             one_of("whereto", &[token("left", "LEFT"), token("right", "RIGHT")]),
             double("timeout"),
         ]),
@@ -71,10 +66,7 @@ pub const TABLE: &[CommandSpec] = &[
         .summary("Puts an element next to another one, before or after it.")
         .args(&[
             key("key", 0),
-            one_of(
-                "where",
-                &[token("before", "BEFORE"), token("after", "AFTER")],
-            ),
+            one_of("where", &[token("before", "BEFORE"), token("after", "AFTER")]),
             string("pivot"),
             string("element"),
         ]),
@@ -92,10 +84,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("source", 0),
             key("destination", 1),
-            one_of(
-                "wherefrom",
-                &[token("left", "LEFT"), token("right", "RIGHT")],
-            ),
+            one_of("wherefrom", &[token("left", "LEFT"), token("right", "RIGHT")]),
             one_of("whereto", &[token("left", "LEFT"), token("right", "RIGHT")]),
         ]),
     command("lmpop", -4, Group::List, "7.0.0")

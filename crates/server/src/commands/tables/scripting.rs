@@ -1,25 +1,16 @@
 //! Metadata of the group *scripting*. Scripts and functions.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{
-    ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NO_MANDATORY_KEYS, NOSCRIPT, READONLY,
-    SKIP_MONITOR, STALE, WRITE,
+    ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE, WRITE,
 };
 use crate::commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
-use crate::commands::spec::{
-    CommandSpec, Group, command, integer, key, keys, one_of, string, token,
-};
-use crate::commands::keys::SpecialKeys;
+use crate::commands::spec::{CommandSpec, Group, command, integer, key, keys, one_of, string, token};
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
     command("eval", -3, Group::Scripting, "2.6.0")
-        .flags(&[
-            NOSCRIPT,
-            STALE,
-            SKIP_MONITOR,
-            NO_MANDATORY_KEYS,
-            MAY_REPLICATE,
-        ])
+        .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
@@ -47,13 +38,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("arg").optional().multiple(),
         ]),
     command("evalsha", -3, Group::Scripting, "2.6.0")
-        .flags(&[
-            NOSCRIPT,
-            STALE,
-            SKIP_MONITOR,
-            NO_MANDATORY_KEYS,
-            MAY_REPLICATE,
-        ])
+        .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE]).counted(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
@@ -77,13 +62,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("arg").optional().multiple(),
         ]),
     command("fcall", -3, Group::Scripting, "7.0.0")
-        .flags(&[
-            NOSCRIPT,
-            STALE,
-            SKIP_MONITOR,
-            NO_MANDATORY_KEYS,
-            MAY_REPLICATE,
-        ])
+        .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
             .counted(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
@@ -139,11 +118,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .complexity("O(N) for N functions deleted")
         .summary("Deletes all libraries.")
-        .args(&[one_of(
-            "flush-type",
-            &[token("async", "ASYNC"), token("sync", "SYNC")],
-        )
-        .optional()]),
+        .args(&[one_of("flush-type", &[token("async", "ASYNC"), token("sync", "SYNC")]).optional()]),
     command("help", 2, Group::Scripting, "7.0.0")
         .flags(&[LOADING, STALE])
         .complexity("O(1)")
@@ -159,9 +134,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .complexity("O(N) for N functions")
         .summary("Describes the libraries.")
         .args(&[
-            string("library-name-pattern")
-                .after("LIBRARYNAME")
-                .optional(),
+            string("library-name-pattern").after("LIBRARYNAME").optional(),
             token("withcode", "WITHCODE").optional(),
         ]),
     command("load", -3, Group::Scripting, "7.0.0")
@@ -169,10 +142,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .complexity("O(1), not counting compilation")
         .summary("Loads a library.")
-        .args(&[
-            token("replace", "REPLACE").optional(),
-            string("function-code"),
-        ]),
+        .args(&[token("replace", "REPLACE").optional(), string("function-code")]),
     command("restore", -3, Group::Scripting, "7.0.0")
         .flags(&[WRITE, DENYOOM, NOSCRIPT])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
@@ -208,22 +178,12 @@ const SCRIPT_SUBCOMMANDS: &[CommandSpec] = &[
         .complexity("O(1)")
         .summary("Chooses how scripts of this connection are debugged.")
         .args(&[
-            one_of(
-                "mode",
-                &[
-                    token("yes", "YES"),
-                    token("sync", "SYNC"),
-                    token("no", "NO"),
-                ],
-            ),
+            one_of("mode", &[token("yes", "YES"), token("sync", "SYNC"), token("no", "NO")]),
             string("engine").since("9.1.0").optional(),
         ]),
     command("exists", -3, Group::Scripting, "2.6.0")
         .flags(&[NOSCRIPT, STALE])
-        .tips(&[
-            "request_policy:all_shards",
-            "response_policy:agg_logical_and",
-        ])
+        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
         .complexity("O(N) for N digests")
         .summary("Tells which scripts are cached.")
         .args(&[string("sha1").multiple()]),
@@ -233,12 +193,11 @@ const SCRIPT_SUBCOMMANDS: &[CommandSpec] = &[
         .complexity("O(N) for N cached scripts")
         .summary("Empties the script cache.")
         .history(&[("6.2.0", "Modes `ASYNC` and `SYNC`.")])
-        .args(&[one_of(
-            "flush-type",
-            &[token("async", "ASYNC"), token("sync", "SYNC")],
-        )
-        .since("6.2.0")
-        .optional()]),
+        .args(
+            &[one_of("flush-type", &[token("async", "ASYNC"), token("sync", "SYNC")])
+                .since("6.2.0")
+                .optional()],
+        ),
     command("help", 2, Group::Scripting, "5.0.0")
         .flags(&[LOADING, STALE])
         .complexity("O(1)")

@@ -1,13 +1,12 @@
 //! Metadata of the group *server*. The server itself: configuration, persistence, replication, users, diagnosis.
 
 use crate::commands::spec::flag::{
-    ADMIN, ALL_DBS, ALLOW_BUSY, ASKING, DENYOOM, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI,
-    NOSCRIPT, PROTECTED, READONLY, STALE, WRITE,
+    ADMIN, ALL_DBS, ALLOW_BUSY, ASKING, DENYOOM, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, PROTECTED,
+    READONLY, STALE, WRITE,
 };
 use crate::commands::spec::key_flag::{OW, RO, UPDATE};
 use crate::commands::spec::{
-    CommandSpec, Group, block, category, command, integer, key, keys, one_of, pattern, string,
-    token,
+    CommandSpec, Group, block, category, command, integer, key, keys, one_of, pattern, string, token,
 };
 
 /// The commands of this group, by name.
@@ -24,10 +23,7 @@ pub const TABLE: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, NO_ASYNC_LOADING])
         .complexity("O(1)")
         .summary("Saves a snapshot in the background.")
-        .history(&[
-            ("3.2.2", "Option `SCHEDULE`."),
-            ("8.1.0", "Option `CANCEL`."),
-        ])
+        .history(&[("3.2.2", "Option `SCHEDULE`."), ("8.1.0", "Option `CANCEL`.")])
         .args(&[one_of(
             "operation",
             &[
@@ -69,11 +65,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             block(
                 "target",
-                &[
-                    string("host"),
-                    integer("port"),
-                    token("force", "FORCE").optional(),
-                ],
+                &[string("host"), integer("port"), token("force", "FORCE").optional()],
             )
             .after("TO")
             .optional(),
@@ -185,10 +177,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("serialized-value"),
             token("replace", "REPLACE").since("3.0.0").optional(),
             token("absttl", "ABSTTL").since("5.0.0").optional(),
-            integer("seconds")
-                .after("IDLETIME")
-                .since("5.0.0")
-                .optional(),
+            integer("seconds").after("IDLETIME").since("5.0.0").optional(),
             integer("frequency").after("FREQ").since("5.0.0").optional(),
         ]),
     command("role", 1, Group::Server, "2.8.12")
@@ -214,11 +203,7 @@ pub const TABLE: &[CommandSpec] = &[
                 block(
                     "save-selector-block",
                     &[
-                        one_of(
-                            "save-selector",
-                            &[token("nosave", "NOSAVE"), token("save", "SAVE")],
-                        )
-                        .optional(),
+                        one_of("save-selector", &[token("nosave", "NOSAVE"), token("save", "SAVE")]).optional(),
                         token("now", "NOW").since("7.0.0").optional(),
                         token("force", "FORCE").since("7.0.0").optional(),
                         token("safe", "SAFE").since("9.0.0").optional(),
@@ -317,10 +302,7 @@ const ACL_SUBCOMMANDS: &[CommandSpec] = &[
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
         .complexity("O(N) for N entries shown")
         .summary("Lists recent refusals, or clears the list.")
-        .history(&[(
-            "7.2.0",
-            "Entries have an ID, a creation time and an update time.",
-        )])
+        .history(&[("7.2.0", "Entries have an ID, a creation time and an update time.")])
         .args(&[one_of("operation", &[integer("count"), token("reset", "RESET")]).optional()]),
     command("save", 2, Group::Server, "6.0.0")
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE])
@@ -334,10 +316,7 @@ const ACL_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Creates or changes a user.")
         .history(&[
             ("6.2.0", "Rules for channels."),
-            (
-                "7.0.0",
-                "Selectors; separate read and write rules for keys.",
-            ),
+            ("7.0.0", "Selectors; separate read and write rules for keys."),
             ("9.1.0", "Rules for databases."),
         ])
         .args(&[string("username"), string("rule").optional().multiple()]),

@@ -1,9 +1,9 @@
 //! Metadata of the group *set*. Sets and their algebra.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
 use crate::commands::spec::{CommandSpec, Group, command, integer, key, keys, pattern, string};
-use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -29,10 +29,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0).multiple()]),
     command("sdiffstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).through(-1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Stores those members of a set that are in none of the others.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),
@@ -56,10 +53,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("sinterstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).through(-1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
         .complexity("O(N*M) at worst, for M sets of which the smallest has N members")
         .summary("Stores the members that sets have in common.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),
@@ -132,10 +126,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0).multiple()]),
     command("sunionstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).through(-1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Stores the union of sets.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),

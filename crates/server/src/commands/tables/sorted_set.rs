@@ -1,11 +1,11 @@
 //! Metadata of the group *sorted-set*. Sorted sets: members in the order of their scores.
 
+use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, OW, RO, RW, UPDATE};
 use crate::commands::spec::{
     CommandSpec, Group, block, command, double, integer, key, keys, one_of, pattern, string, token,
 };
-use crate::commands::keys::SpecialKeys;
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -83,18 +83,11 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("zdiffstore", -4, Group::SortedSet, "6.2.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).counted(0, 1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(L + (N-K)log(N)) for L members in all, N in the first, K in the result")
         .summary("Stores those members of a sorted set that are in none of the others.")
-        .args(&[
-            key("destination", 0),
-            integer("numkeys"),
-            key("key", 1).multiple(),
-        ]),
+        .args(&[key("destination", 0), integer("numkeys"), key("key", 1).multiple()]),
     command("zincrby", 4, Group::SortedSet, "1.2.0")
         .flags(&[WRITE, DENYOOM, FAST])
         .keys(&[keys(1, &[RW, ACCESS, UPDATE])])
@@ -113,11 +106,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("weight").after("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
-                &[
-                    token("sum", "SUM"),
-                    token("min", "MIN"),
-                    token("max", "MAX"),
-                ],
+                &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
             .after("AGGREGATE")
             .optional(),
@@ -136,10 +125,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("zinterstore", -4, Group::SortedSet, "2.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).counted(0, 1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N*K)+O(M*log(M)) for K sorted sets, the smallest of N, and M results")
         .summary("Stores the members that sorted sets have in common.")
@@ -150,11 +136,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("weight").after("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
-                &[
-                    token("sum", "SUM"),
-                    token("min", "MIN"),
-                    token("max", "MAX"),
-                ],
+                &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
             .after("AGGREGATE")
             .optional(),
@@ -205,10 +187,7 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "options",
-                &[
-                    integer("count"),
-                    token("withscores", "WITHSCORES").optional(),
-                ],
+                &[integer("count"), token("withscores", "WITHSCORES").optional()],
             )
             .optional(),
         ]),
@@ -222,12 +201,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             string("start"),
             string("stop"),
-            one_of(
-                "sortby",
-                &[token("byscore", "BYSCORE"), token("bylex", "BYLEX")],
-            )
-            .since("6.2.0")
-            .optional(),
+            one_of("sortby", &[token("byscore", "BYSCORE"), token("bylex", "BYLEX")])
+                .since("6.2.0")
+                .optional(),
             token("rev", "REV").since("6.2.0").optional(),
             block("limit", &[integer("offset"), integer("count")])
                 .after("LIMIT")
@@ -273,11 +249,7 @@ pub const TABLE: &[CommandSpec] = &[
             key("src", 1),
             string("min"),
             string("max"),
-            one_of(
-                "sortby",
-                &[token("byscore", "BYSCORE"), token("bylex", "BYLEX")],
-            )
-            .optional(),
+            one_of("sortby", &[token("byscore", "BYSCORE"), token("bylex", "BYLEX")]).optional(),
             token("rev", "REV").optional(),
             block("limit", &[integer("offset"), integer("count")])
                 .after("LIMIT")
@@ -401,11 +373,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("weight").after("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
-                &[
-                    token("sum", "SUM"),
-                    token("min", "MIN"),
-                    token("max", "MAX"),
-                ],
+                &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
             .after("AGGREGATE")
             .optional(),
@@ -413,10 +381,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("zunionstore", -4, Group::SortedSet, "2.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[
-            keys(1, &[OW, UPDATE]),
-            keys(2, &[RO, ACCESS]).counted(0, 1, 1),
-        ])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N)+O(M log(M)) for N members in all sorted sets together and M results")
         .summary("Stores the union of sorted sets.")
@@ -427,11 +392,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("weight").after("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
-                &[
-                    token("sum", "SUM"),
-                    token("min", "MIN"),
-                    token("max", "MAX"),
-                ],
+                &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
             .after("AGGREGATE")
             .optional(),

@@ -3,8 +3,7 @@
 use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, READONLY, STALE, WRITE};
 use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::commands::spec::{
-    CommandSpec, Group, block, command, integer, key, keys, keys_after, one_of, string, token,
-    unix_time,
+    CommandSpec, Group, block, command, integer, key, keys, keys_after, one_of, string, token, unix_time,
 };
 
 /// The commands of this group, by name.
@@ -18,15 +17,11 @@ pub const TABLE: &[CommandSpec] = &[
     command("xadd", -5, Group::Stream, "5.0.0")
         .flags(&[WRITE, DENYOOM, FAST])
         .tips(&["nondeterministic_output"])
-        .keys(&[keys(1, &[RW, UPDATE])
-            .notes("Trimming may delete entries, hence update rather than insert.")])
+        .keys(&[keys(1, &[RW, UPDATE]).notes("Trimming may delete entries, hence update rather than insert.")])
         .complexity("O(1) to add, O(N) to evict N entries when trimming")
         .summary("Appends an entry to a stream, creating it when absent.")
         .history(&[
-            (
-                "6.2.0",
-                "Options `NOMKSTREAM` and `LIMIT`; trimming by `MINID`.",
-            ),
+            ("6.2.0", "Options `NOMKSTREAM` and `LIMIT`; trimming by `MINID`."),
             ("7.0.0", "An ID may have the form `<ms>-*`."),
         ])
         .args(&[
@@ -37,16 +32,9 @@ pub const TABLE: &[CommandSpec] = &[
                 &[
                     one_of(
                         "strategy",
-                        &[
-                            token("maxlen", "MAXLEN"),
-                            token("minid", "MINID").since("6.2.0"),
-                        ],
+                        &[token("maxlen", "MAXLEN"), token("minid", "MINID").since("6.2.0")],
                     ),
-                    one_of(
-                        "operator",
-                        &[token("equal", "="), token("approximately", "~")],
-                    )
-                    .optional(),
+                    one_of("operator", &[token("equal", "="), token("approximately", "~")]).optional(),
                     string("threshold"),
                     integer("count").after("LIMIT").since("6.2.0").optional(),
                 ],
@@ -61,10 +49,7 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(1, &[RW, DELETE])])
         .complexity("O(1) with a small COUNT")
         .summary("Takes over entries that have been pending for long.")
-        .history(&[(
-            "7.0.0",
-            "The reply also lists deleted entries that were still pending.",
-        )])
+        .history(&[("7.0.0", "The reply also lists deleted entries that were still pending.")])
         .args(&[
             key("key", 0),
             string("group"),
@@ -121,20 +106,14 @@ pub const TABLE: &[CommandSpec] = &[
         .keys(&[keys(1, &[RO, ACCESS])])
         .complexity("O(N) for N entries or consumers shown, O(M) for M looked at with IDLE")
         .summary("Lists or counts the pending entries of a group.")
-        .history(&[(
-            "6.2.0",
-            "Option `IDLE`; either end of the range may be exclusive.",
-        )])
+        .history(&[("6.2.0", "Option `IDLE`; either end of the range may be exclusive.")])
         .args(&[
             key("key", 0),
             string("group"),
             block(
                 "filters",
                 &[
-                    integer("min-idle-time")
-                        .after("IDLE")
-                        .since("6.2.0")
-                        .optional(),
+                    integer("min-idle-time").after("IDLE").since("6.2.0").optional(),
                     string("start"),
                     string("end"),
                     integer("count"),
@@ -162,11 +141,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             integer("count").after("COUNT").optional(),
             integer("milliseconds").after("BLOCK").optional(),
-            block(
-                "streams",
-                &[key("key", 0).multiple(), string("id").multiple()],
-            )
-            .after("STREAMS"),
+            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).after("STREAMS"),
         ]),
     command("xreadgroup", -7, Group::Stream, "5.0.0")
         .flags(&[WRITE, BLOCKING])
@@ -178,11 +153,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("count").after("COUNT").optional(),
             integer("milliseconds").after("BLOCK").optional(),
             token("noack", "NOACK").optional(),
-            block(
-                "streams",
-                &[key("key", 0).multiple(), string("id").multiple()],
-            )
-            .after("STREAMS"),
+            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).after("STREAMS"),
         ]),
     command("xrevrange", -4, Group::Stream, "5.0.0")
         .flags(&[READONLY])
@@ -205,14 +176,8 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             string("last-id"),
-            integer("entries-added")
-                .after("ENTRIESADDED")
-                .since("7.0.0")
-                .optional(),
-            string("max-deleted-id")
-                .after("MAXDELETEDID")
-                .since("7.0.0")
-                .optional(),
+            integer("entries-added").after("ENTRIESADDED").since("7.0.0").optional(),
+            string("max-deleted-id").after("MAXDELETEDID").since("7.0.0").optional(),
         ]),
     command("xtrim", -4, Group::Stream, "5.0.0")
         .flags(&[WRITE])
@@ -228,16 +193,9 @@ pub const TABLE: &[CommandSpec] = &[
                 &[
                     one_of(
                         "strategy",
-                        &[
-                            token("maxlen", "MAXLEN"),
-                            token("minid", "MINID").since("6.2.0"),
-                        ],
+                        &[token("maxlen", "MAXLEN"), token("minid", "MINID").since("6.2.0")],
                     ),
-                    one_of(
-                        "operator",
-                        &[token("equal", "="), token("approximately", "~")],
-                    )
-                    .optional(),
+                    one_of("operator", &[token("equal", "="), token("approximately", "~")]).optional(),
                     string("threshold"),
                     integer("count").after("LIMIT").since("6.2.0").optional(),
                 ],
@@ -330,23 +288,14 @@ const XINFO_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Describes a stream.")
         .history(&[
             ("6.0.0", "Option `FULL`."),
-            (
-                "7.0.0",
-                "Counters of entries added, deleted and read; `lag`.",
-            ),
-            (
-                "7.2.0",
-                "Field `active-time`; `seen-time` has a new meaning.",
-            ),
+            ("7.0.0", "Counters of entries added, deleted and read; `lag`."),
+            ("7.2.0", "Field `active-time`; `seen-time` has a new meaning."),
         ])
         .args(&[
             key("key", 0),
             block(
                 "full-block",
-                &[
-                    token("full", "FULL"),
-                    integer("count").after("COUNT").optional(),
-                ],
+                &[token("full", "FULL"), integer("count").after("COUNT").optional()],
             )
             .optional(),
         ]),

@@ -1,14 +1,11 @@
 //! Metadata of the group *string*. Strings and the numbers in them.
 
-use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
-use crate::commands::spec::key_flag::{
-    ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE, VARIABLE_FLAGS,
-};
-use crate::commands::spec::{
-    CommandSpec, Group, block, command, double, integer, key, keys, one_of, string, token,
-    unix_time,
-};
 use crate::commands::keys::SpecialKeys;
+use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
+use crate::commands::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE, VARIABLE_FLAGS};
+use crate::commands::spec::{
+    CommandSpec, Group, block, command, double, integer, key, keys, one_of, string, token, unix_time,
+};
 
 /// The commands of this group, by name.
 pub const TABLE: &[CommandSpec] = &[
@@ -50,9 +47,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0)]),
     command("getex", -2, Group::String, "6.2.0")
         .flags(&[WRITE, FAST])
-        .keys(
-            &[keys(1, &[RW, ACCESS, UPDATE]).notes("The expiry may change, hence RW and update.")],
-        )
+        .keys(&[keys(1, &[RW, ACCESS, UPDATE]).notes("The expiry may change, hence RW and update.")])
         .complexity("O(1)")
         .summary("Reads the string at a key and sets or clears its expiry.")
         .args(&[
@@ -121,20 +116,14 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0).multiple()]),
     command("mset", -3, Group::String, "1.0.1")
         .flags(&[WRITE, DENYOOM])
-        .tips(&[
-            "request_policy:multi_shard",
-            "response_policy:all_succeeded",
-        ])
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
         .keys(&[keys(1, &[OW, UPDATE]).through(-1, 2)])
         .complexity("O(N) for N keys")
         .summary("Stores strings at several keys in one atomic step.")
         .args(&[block("data", &[key("key", 0), string("value")]).multiple()]),
     command("msetex", -4, Group::String, "9.1.0")
         .flags(&[WRITE, DENYOOM])
-        .tips(&[
-            "request_policy:multi_shard",
-            "response_policy:all_succeeded",
-        ])
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
         .keys(&[keys(1, &[OW, UPDATE]).counted(0, 1, 2)])
         .complexity("O(N) for N keys")
         .summary("Stores strings at several keys at once, with a shared expiry if wanted.")
@@ -202,9 +191,7 @@ pub const TABLE: &[CommandSpec] = &[
                     integer("seconds").after("EX").since("2.6.12"),
                     integer("milliseconds").after("PX").since("2.6.12"),
                     unix_time("unix-time-seconds").after("EXAT").since("6.2.0"),
-                    unix_time("unix-time-milliseconds")
-                        .after("PXAT")
-                        .since("6.2.0"),
+                    unix_time("unix-time-milliseconds").after("PXAT").since("6.2.0"),
                     token("keepttl", "KEEPTTL").since("6.0.0"),
                 ],
             )

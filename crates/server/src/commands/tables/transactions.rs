@@ -1,8 +1,6 @@
 //! Metadata of the group *transactions*. Transactions and optimistic locking.
 
-use crate::commands::spec::flag::{
-    ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, SKIP_COMMANDLOG, STALE,
-};
+use crate::commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, SKIP_COMMANDLOG, STALE};
 use crate::commands::spec::key_flag::RO;
 use crate::commands::spec::{CommandSpec, Group, command, key, keys};
 

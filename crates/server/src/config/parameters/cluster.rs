@@ -1,8 +1,7 @@
 //! Parameters about the cluster.
 
 use super::{
-    Choices, I32_MAX, TextCheck, U64_MAX, boolean, choice, integer, memory, optional_text,
-    signed_memory, text,
+    Choices, I32_MAX, TextCheck, U64_MAX, boolean, choice, integer, memory, optional_text, signed_memory, text,
 };
 
 const SAVE_BEHAVIOR: Choices = &[("sync", 0), ("best-effort", 1)];

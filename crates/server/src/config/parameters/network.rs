@@ -1,8 +1,6 @@
 //! Parameters about listening, connections and the threads that serve them.
 
-use super::{
-    GIB, I32_MAX, MIB, Special, U32_MAX, boolean, integer, memory, octal, optional_text, special,
-};
+use super::{GIB, I32_MAX, MIB, Special, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 
 const DEFAULT_BIND: &[&str] = &["*", "-::*"];
 

@@ -1,9 +1,6 @@
 //! Parameters about dumps and the append-only file.
 
-use super::{
-    Choices, I32_MAX, I32_MIN, MIB, Special, TextCheck, boolean, choice, integer, memory, special,
-    text,
-};
+use super::{Choices, I32_MAX, I32_MIN, MIB, Special, TextCheck, boolean, choice, integer, memory, special, text};
 
 const VERSION_CHECK: Choices = &[("strict", 0), ("relaxed", 1)];
 

@@ -1,16 +1,10 @@
 //! Parameters about the process: its place in the system, its start, its end.
 
-use super::{
-    Choices, I32_MAX, Special, TextCheck, boolean, bytes, choice, integer, optional_text, special,
-    text,
-};
+use super::{Choices, I32_MAX, Special, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
 
 const SUPERVISED: Choices = &[("upstart", 3), ("systemd", 2), ("auto", 1), ("no", 0)];
 
-const SAVE_AND_NOSAVE: (i64, &str) = (
-    3,
-    "shutdown options SAVE and NOSAVE can't be used simultaneously",
-);
+const SAVE_AND_NOSAVE: (i64, &str) = (3, "shutdown options SAVE and NOSAVE can't be used simultaneously");
 
 const SHUTDOWN_OPTIONS: Choices = &[
     ("default", 0),

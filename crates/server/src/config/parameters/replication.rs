@@ -1,8 +1,7 @@
 //! Parameters about primaries and replicas.
 
 use super::{
-    Choices, I32_MAX, KIB, MIB, Special, boolean, choice, integer, memory, optional_bytes,
-    optional_text, special,
+    Choices, I32_MAX, KIB, MIB, Special, boolean, choice, integer, memory, optional_bytes, optional_text, special,
 };
 
 const DISKLESS_LOAD: Choices = &[

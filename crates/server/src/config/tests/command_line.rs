@@ -55,10 +55,7 @@ fn options_become_lines() {
 fn the_file_comes_first_and_a_dash_stands_at_an_end() {
     let both = run(&["/etc/weft.conf", "--port", "1", "-"]);
     assert_eq!(
-        (
-            both.file.as_deref().and_then(|path| path.to_str()),
-            both.standard_input
-        ),
+        (both.file.as_deref().and_then(|path| path.to_str()), both.standard_input),
         (Some("/etc/weft.conf"), true)
     );
     let input = run(&["-", "--port", "1"]);
@@ -72,24 +69,14 @@ fn options_win_over_the_file_and_errors_count_their_lines_behind_it() {
     let scratch = Scratch::new("options");
     let file = scratch.file("weft.conf", "hz 9999\nTIMEOUT 1\nport 5\n");
     let path = file.to_str().expect("a printable path");
-    let config =
-        Config::load(&run(&[path, "--port", "7812", "--timeout", "3"])).expect("good options");
+    let config = Config::load(&run(&[path, "--port", "7812", "--timeout", "3"])).expect("good options");
     assert_eq!(
         (shown(&config, "port"), shown(&config, "timeout")),
         ("7812".into(), "3".into())
     );
 
-    let error = Config::load(&run(&[
-        path,
-        "--port",
-        "7812",
-        "--hz",
-        "5",
-        "--timeout",
-        "3",
-        "x",
-    ]))
-    .expect_err("two values");
+    let error =
+        Config::load(&run(&[path, "--port", "7812", "--hz", "5", "--timeout", "3", "x"])).expect_err("two values");
     assert!(
         error
             .to_string()
@@ -125,15 +112,10 @@ fn information_is_shown_instead_of_a_start() {
         assert_eq!(parse(&[option]), Ok(Action::Show(version_line())));
     }
     for option in ["-h", "--help"] {
-        assert!(
-            matches!(parse(&[option]), Ok(Action::Show(text)) if text.starts_with("Usage: weft-server "))
-        );
+        assert!(matches!(parse(&[option]), Ok(Action::Show(text)) if text.starts_with("Usage: weft-server ")));
     }
     assert_eq!(parse(&["--check-system"]), Ok(Action::CheckSystem));
-    assert!(matches!(
-        parse(&["--test-memory", "100"]),
-        Err(StartError::Other(_))
-    ));
+    assert!(matches!(parse(&["--test-memory", "100"]), Err(StartError::Other(_))));
     let (report, _) = crate::config::system_check::run();
     assert_eq!(
         report
@@ -171,8 +153,6 @@ fn names_of_the_program_change_nothing_but_sentinel_is_refused() {
     }
     assert_eq!(
         parse(&["x.conf", "--sentinel"]),
-        Err(StartError::Other(
-            "This server has no Sentinel mode.".into()
-        ))
+        Err(StartError::Other("This server has no Sentinel mode.".into()))
     );
 }

@@ -30,9 +30,7 @@ const INTRODUCTION: &str = "\
 ";
 
 fn repository(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 fn is_hidden(parameter: &Parameter) -> bool {
@@ -65,12 +63,7 @@ fn default_text(parameter: &Parameter, value: &Value) -> String {
             },
             _,
         ) => "0".into(),
-        (
-            Kind::Integer {
-                unit: Unit::Memory, ..
-            },
-            Value::Number(number),
-        ) => with_unit(*number as u64),
+        (Kind::Integer { unit: Unit::Memory, .. }, Value::Number(number)) => with_unit(*number as u64),
         _ => {
             let text = String::from_utf8(parameter.print(value)).expect("defaults are text");
             let several = parameter.flags.contains(Flags::MULTI_ARG);
@@ -86,16 +79,8 @@ fn default_text(parameter: &Parameter, value: &Value) -> String {
 fn weft_conf() -> String {
     let mut text = INTRODUCTION.to_string();
     for topic in TOPICS {
-        text += &format!(
-            "\n\n# ---- {} {}\n",
-            topic.title,
-            "-".repeat(90 - topic.title.len())
-        );
-        for parameter in topic
-            .parameters
-            .iter()
-            .filter(|parameter| !is_hidden(parameter))
-        {
+        text += &format!("\n\n# ---- {} {}\n", topic.title, "-".repeat(90 - topic.title.len()));
+        for parameter in topic.parameters.iter().filter(|parameter| !is_hidden(parameter)) {
             text += &format!("\n# {}\n", parameter.summary);
             for line in default_lines(parameter) {
                 text += &format!("#{line}\n");
@@ -116,11 +101,7 @@ fn effect_table() -> String {
             .iter()
             .filter(|parameter| parameter.effect == Effect::NotYet);
         for Parameter { name, summary, .. } in without.filter(|parameter| !is_hidden(parameter)) {
-            text += &format!(
-                "| `{name}` | {} | {} |\n",
-                topic.title,
-                summary.replace('|', "\\|")
-            );
+            text += &format!("| `{name}` | {} | {} |\n", topic.title, summary.replace('|', "\\|"));
         }
     }
     text + "\n"
@@ -170,19 +151,11 @@ fn the_sample_file_loads_with_and_without_its_comments() {
     for text in [text.clone(), uncommented(&text)] {
         let config = Config::parse(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
         for id in ParameterId::all() {
-            assert_eq!(
-                config.value(id),
-                defaults.value(id),
-                "{}",
-                id.parameter().name
-            );
+            assert_eq!(config.value(id), defaults.value(id), "{}", id.parameter().name);
         }
     }
     let uncommented = uncommented(&text);
-    let named: Vec<&str> = uncommented
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect();
+    let named: Vec<&str> = uncommented.lines().filter_map(|line| line.split(' ').next()).collect();
     for id in ParameterId::all().filter(|id| !is_hidden(id.parameter())) {
         assert!(
             named.contains(&id.parameter().name),
@@ -200,8 +173,7 @@ fn the_list_of_parameters_without_effect_is_the_tables() {
     let (before, rest) = text.split_once(BEGIN).expect("the beginning of the list");
     let (list, after) = rest.split_once(END).expect("the end of the list");
     if writes_documents() {
-        std::fs::write(&path, [before, BEGIN, &effect_table(), END, after].concat())
-            .expect("docs/compat.md");
+        std::fs::write(&path, [before, BEGIN, &effect_table(), END, after].concat()).expect("docs/compat.md");
         return;
     }
     assert_same("docs/compat.md", list, &effect_table());

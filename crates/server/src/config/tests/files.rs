@@ -13,44 +13,19 @@ fn failure(text: &str) -> String {
 #[test]
 fn wrong_lines_are_reported_in_valkeys_words() {
     let cases = [
-        (
-            "foo bar",
-            1,
-            "foo bar",
-            "Bad directive or wrong number of arguments",
-        ),
+        ("foo bar", 1, "foo bar", "Bad directive or wrong number of arguments"),
         ("port 1 2", 1, "port 1 2", "wrong number of arguments"),
         ("\nport", 2, "port", "wrong number of arguments"),
-        (
-            "port=77",
-            1,
-            "port=77",
-            "Bad directive or wrong number of arguments",
-        ),
-        (
-            "port abc",
-            1,
-            "port abc",
-            "argument couldn't be parsed into an integer",
-        ),
+        ("port=77", 1, "port=77", "Bad directive or wrong number of arguments"),
+        ("port abc", 1, "port abc", "argument couldn't be parsed into an integer"),
         (
             "timeout \"a",
             1,
             "timeout \"a",
             "Unbalanced quotes in configuration line",
         ),
-        (
-            "timeout '5",
-            1,
-            "timeout '5",
-            "Unbalanced quotes in configuration line",
-        ),
-        (
-            "foo.bar",
-            1,
-            "foo.bar",
-            "Module config specified without value",
-        ),
+        ("timeout '5", 1, "timeout '5", "Unbalanced quotes in configuration line"),
+        ("foo.bar", 1, "foo.bar", "Module config specified without value"),
         (
             "sentinel x",
             1,
@@ -63,19 +38,9 @@ fn wrong_lines_are_reported_in_valkeys_words() {
             "dynamic-hz yes no",
             "Bad directive or wrong number of arguments",
         ),
-        (
-            "maxmemory 1tb",
-            1,
-            "maxmemory 1tb",
-            "argument must be a memory value",
-        ),
+        ("maxmemory 1tb", 1, "maxmemory 1tb", "argument must be a memory value"),
         ("replicaof a", 1, "replicaof a", "wrong number of arguments"),
-        (
-            "replicaof a 99999",
-            1,
-            "replicaof a 99999",
-            "Invalid primary port",
-        ),
+        ("replicaof a 99999", 1, "replicaof a 99999", "Invalid primary port"),
         ("replicaof a x", 1, "replicaof a x", "Invalid primary port"),
         ("save 1", 1, "save 1", "Invalid save parameters"),
         (
@@ -132,24 +97,14 @@ fn wrong_lines_are_reported_in_valkeys_words() {
             "client-output-buffer-limit normal 0 0",
             "Wrong number of arguments in buffer limit configuration.",
         ),
-        (
-            "user",
-            1,
-            "user",
-            "Bad directive or wrong number of arguments",
-        ),
+        ("user", 1, "user", "Bad directive or wrong number of arguments"),
         (
             "rename-command a",
             1,
             "rename-command a",
             "Bad directive or wrong number of arguments",
         ),
-        (
-            "include",
-            1,
-            "include",
-            "Bad directive or wrong number of arguments",
-        ),
+        ("include", 1, "include", "Bad directive or wrong number of arguments"),
         (
             "# x\n\t\"timeout\" 5x \r\nport 1",
             2,
@@ -181,10 +136,7 @@ fn some_errors_belong_to_no_line() {
         format!("{head}replicaof directive not allowed in cluster mode")
     );
     let log = failure("logfile /nonexistent/place/log");
-    assert_eq!(
-        log,
-        format!("{head}Can't open the log file: No such file or directory")
-    );
+    assert_eq!(log, format!("{head}Can't open the log file: No such file or directory"));
     assert_eq!(failure("foo.bar 1"), "Unused Module Configuration: foo.bar");
     let missing = failure("include /nonexistent/x");
     assert_eq!(
@@ -244,9 +196,7 @@ fn save_lines_add_up() {
 
 #[test]
 fn buffer_limit_lines_change_only_their_classes() {
-    let config = loaded(
-        "client-output-buffer-limit normal 1kb 0 0\nclient-output-buffer-limit pubsub 5 6 7",
-    );
+    let config = loaded("client-output-buffer-limit normal 1kb 0 0\nclient-output-buffer-limit pubsub 5 6 7");
     assert_eq!(
         shown(&config, "client-output-buffer-limit"),
         "normal 1024 0 0 slave 268435456 67108864 60 pubsub 5 6 7"
@@ -255,9 +205,7 @@ fn buffer_limit_lines_change_only_their_classes() {
 
 #[test]
 fn lines_for_others_are_kept_with_their_place() {
-    let config = loaded(
-        "rename-command get \"\"\nRename-Command set put\nuser alice on >x\nloadmodule /m.so a b",
-    );
+    let config = loaded("rename-command get \"\"\nRename-Command set put\nuser alice on >x\nloadmodule /m.so a b");
     let arguments: Vec<_> = config
         .renamed_commands()
         .iter()
@@ -265,10 +213,7 @@ fn lines_for_others_are_kept_with_their_place() {
         .collect();
     assert_eq!(
         arguments,
-        [
-            [b"get".to_vec(), b"".to_vec()],
-            [b"set".to_vec(), b"put".to_vec()]
-        ]
+        [[b"get".to_vec(), b"".to_vec()], [b"set".to_vec(), b"put".to_vec()]]
     );
     assert_eq!(
         config.users()[0].arguments,
@@ -279,9 +224,7 @@ fn lines_for_others_are_kept_with_their_place() {
         .error("No such command in rename-command")
         .to_string();
     assert!(
-        error.ends_with(
-            "at line 2\n>>> 'Rename-Command set put'\nNo such command in rename-command"
-        ),
+        error.ends_with("at line 2\n>>> 'Rename-Command set put'\nNo such command in rename-command"),
         "{error}"
     );
 }
@@ -316,14 +259,10 @@ fn files_include_files() {
     assert_eq!(config.file(), command_line.file.as_deref());
 
     scratch.file("one.conf", "timeout 1\nport x\n");
-    let error = Config::load(&command_line)
-        .expect_err("a bad include")
-        .to_string();
+    let error = Config::load(&command_line).expect_err("a bad include").to_string();
     assert!(error.contains("at line 2\n>>> 'port x'\n"), "{error}");
     scratch.file("one.conf", &format!("include {root}/one.conf"));
-    let error = Config::load(&command_line)
-        .expect_err("a circle")
-        .to_string();
+    let error = Config::load(&command_line).expect_err("a circle").to_string();
     assert!(error.ends_with("include each other in a circle"), "{error}");
 }
 
@@ -334,8 +273,7 @@ fn a_missing_file_stops_the_start() {
         ..CommandLine::default()
     };
     let error = Config::load(&command_line).expect_err("no file");
-    let text =
-        "Fatal error, can't open config file '/nonexistent/weft.conf': No such file or directory";
+    let text = "Fatal error, can't open config file '/nonexistent/weft.conf': No such file or directory";
     assert_eq!(error, StartError::Other(text.into()));
 }
 
@@ -345,10 +283,7 @@ fn dir_takes_effect_while_reading() {
     let home = std::env::current_dir().expect("a working directory");
     let scratch = Scratch::new("relative");
     scratch.file("part.conf", "timeout 77\n");
-    let config = loaded(&format!(
-        "dir {}\ninclude part.conf",
-        scratch.path().display()
-    ));
+    let config = loaded(&format!("dir {}\ninclude part.conf", scratch.path().display()));
     assert_eq!(config.integer(id::TIMEOUT), 77);
     assert_eq!(shown(&config, "dir"), scratch.path().display().to_string());
     std::env::set_current_dir(home).expect("the way back");

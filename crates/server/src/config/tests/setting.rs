@@ -10,10 +10,7 @@ const RECORDED: &str = include_str!("config_set.tsv");
 const DIFFERENT: [(&str, &str); 1] = [("activedefrag", "yes")];
 
 fn unescaped(field: &str) -> String {
-    field
-        .replace("\\t", "\t")
-        .replace("\\n", "\n")
-        .replace("\\\\", "\\")
+    field.replace("\\t", "\t").replace("\\n", "\n").replace("\\\\", "\\")
 }
 
 #[test]
@@ -36,11 +33,7 @@ fn valkeys_answers_to_good_and_bad_values_are_ours() {
                 "{name} {value:?}"
             ),
             Err(SetError::Refused(text)) => {
-                assert_eq!(
-                    (answer, &before),
-                    (&text, &shown(&config, name)),
-                    "{name} {value:?}"
-                );
+                assert_eq!((answer, &before), (&text, &shown(&config, name)), "{name} {value:?}");
             }
             Err(SetError::Loading) => panic!("{name} {value:?}: nothing is being loaded"),
         }
@@ -52,11 +45,9 @@ fn valkeys_answers_to_good_and_bad_values_are_ours() {
 #[test]
 fn refusals_name_the_parameter_as_valkey_does() {
     let config = Config::defaults();
-    let related = |name: &str, reason: &str| {
-        format!("CONFIG SET failed (possibly related to argument '{name}') - {reason}")
-    };
-    let unknown =
-        |name: &str| format!("Unknown option or number of arguments for CONFIG SET - '{name}'");
+    let related =
+        |name: &str, reason: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+    let unknown = |name: &str| format!("Unknown option or number of arguments for CONFIG SET - '{name}'");
     let cases: [(&[(&str, &str)], String); 13] = [
         (&[("nope", "1")], unknown("nope")),
         (&[("Nope", "1"), ("dir", "/x")], unknown("Nope")),
@@ -75,10 +66,7 @@ fn refusals_name_the_parameter_as_valkey_does() {
         ),
         (
             &[("SLAVE-PRIORITY", "x")],
-            related(
-                "slave-priority",
-                "argument couldn't be parsed into an integer",
-            ),
+            related("slave-priority", "argument couldn't be parsed into an integer"),
         ),
         (
             &[("timeout", "1"), ("maxclients", "x")],
@@ -94,10 +82,7 @@ fn refusals_name_the_parameter_as_valkey_does() {
             related("dir", "No such file or directory"),
         ),
         (
-            &[
-                ("timeout", "5"),
-                ("bind", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17"),
-            ],
+            &[("timeout", "5"), ("bind", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17")],
             related("bind", "Too many bind addresses specified."),
         ),
         (
@@ -127,11 +112,7 @@ fn protected_parameters_need_permission_and_some_wait_for_loading() {
         protected: true,
         loading: true,
     };
-    let answer = config.set(
-        &[(b"timeout", b"1"), (b"appendonly", b"yes")],
-        loading,
-        &mut |_| Ok(()),
-    );
+    let answer = config.set(&[(b"timeout", b"1"), (b"appendonly", b"yes")], loading, &mut |_| Ok(()));
     assert_eq!(answer, Err(SetError::Loading));
     let answer = config.set(&[(b"timeout", b"1")], loading, &mut |_| Ok(()));
     assert_eq!(answer, Ok(vec![id::TIMEOUT]));
@@ -140,23 +121,14 @@ fn protected_parameters_need_permission_and_some_wait_for_loading() {
 #[test]
 fn only_real_changes_are_reported_and_move_the_generation() {
     let config = Config::defaults();
-    assert_eq!(
-        set(&config, &[("timeout", "0"), ("hz", "20")]),
-        Ok(vec![id::HZ])
-    );
+    assert_eq!(set(&config, &[("timeout", "0"), ("hz", "20")]), Ok(vec![id::HZ]));
     assert_eq!(config.generation(), 1);
     assert_eq!(set(&config, &[("hz", "20")]), Ok(vec![]));
     assert_eq!(config.generation(), 1);
     // Certificates can change while their path stays the same.
+    assert_eq!(set(&config, &[("tls-cert-file", "")]), Ok(vec![id::TLS_CERT_FILE]));
     assert_eq!(
-        set(&config, &[("tls-cert-file", "")]),
-        Ok(vec![id::TLS_CERT_FILE])
-    );
-    assert_eq!(
-        set(
-            &config,
-            &[("slave-priority", "7"), ("replica-priority", "8")]
-        ),
+        set(&config, &[("slave-priority", "7"), ("replica-priority", "8")]),
         Ok(vec![id::REPLICA_PRIORITY])
     );
     assert_eq!(config.integer(id::REPLICA_PRIORITY), 8);
@@ -166,35 +138,21 @@ fn only_real_changes_are_reported_and_move_the_generation() {
 fn a_failure_to_apply_puts_everything_back() {
     let config = Config::defaults();
     let mut seen = Vec::new();
-    let answer = config.set(
-        &[(b"timeout", b"5"), (b"port", b"80")],
-        EVERYTHING,
-        &mut |ids| {
-            seen.push((
-                ids.to_vec(),
-                config.integer(id::TIMEOUT),
-                config.integer(id::PORT),
-            ));
-            if config.integer(id::PORT) == 80 {
-                Err((id::PORT, "Unable to listen on this port.".into()))
-            } else {
-                Ok(())
-            }
-        },
-    );
-    let text =
-        "CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port.";
+    let answer = config.set(&[(b"timeout", b"5"), (b"port", b"80")], EVERYTHING, &mut |ids| {
+        seen.push((ids.to_vec(), config.integer(id::TIMEOUT), config.integer(id::PORT)));
+        if config.integer(id::PORT) == 80 {
+            Err((id::PORT, "Unable to listen on this port.".into()))
+        } else {
+            Ok(())
+        }
+    });
+    let text = "CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port.";
     assert_eq!(answer, Err(SetError::Refused(text.into())));
     let both = vec![id::TIMEOUT, id::PORT];
     assert_eq!(seen, [(both.clone(), 5, 80), (both, 0, 6379)]);
-    assert_eq!(
-        (config.integer(id::TIMEOUT), config.integer(id::PORT)),
-        (0, 6379)
-    );
+    assert_eq!((config.integer(id::TIMEOUT), config.integer(id::PORT)), (0, 6379));
 
-    let answer = config.set(&[(b"hz", b"5")], EVERYTHING, &mut |_| {
-        Err((id::HZ, String::new()))
-    });
+    let answer = config.set(&[(b"hz", b"5")], EVERYTHING, &mut |_| Err((id::HZ, String::new())));
     assert_eq!(
         answer,
         Err(SetError::Refused(
@@ -210,20 +168,14 @@ fn the_directory_changes_and_changes_back() {
     let home = std::env::current_dir().expect("a working directory");
     let scratch = Scratch::new("directory");
     let config = Config::defaults();
-    let path = scratch
-        .path()
-        .to_str()
-        .expect("a printable path")
-        .to_string();
+    let path = scratch.path().to_str().expect("a printable path").to_string();
 
     assert_eq!(
         set(&config, &[("dir", &path), ("timeout", "3")]),
         Ok(vec![id::DIR, id::TIMEOUT])
     );
     assert_eq!(shown(&config, "dir"), path);
-    let answer = config.set(&[(b"dir", b"/")], EVERYTHING, &mut |_| {
-        Err((id::DIR, "no".into()))
-    });
+    let answer = config.set(&[(b"dir", b"/")], EVERYTHING, &mut |_| Err((id::DIR, "no".into())));
     assert!(answer.is_err());
     assert_eq!(shown(&config, "dir"), path);
     refusal(&config, &[("dir", "/"), ("timeout", "x")]);
@@ -287,14 +239,8 @@ fn io_threads_zero_means_all_cpus() {
     let config = Config::defaults();
     let automatic = config.integer(id::IO_THREADS);
     assert!((1..=256).contains(&automatic));
-    assert_eq!(
-        set(&config, &[("io-threads", "256")]),
-        Ok(vec![id::IO_THREADS])
-    );
-    assert_eq!(
-        set(&config, &[("io-threads", "0")]),
-        Ok(vec![id::IO_THREADS])
-    );
+    assert_eq!(set(&config, &[("io-threads", "256")]), Ok(vec![id::IO_THREADS]));
+    assert_eq!(set(&config, &[("io-threads", "0")]), Ok(vec![id::IO_THREADS]));
     assert_eq!(config.integer(id::IO_THREADS), automatic);
     for bad in ["257", "-1"] {
         let text = refusal(&config, &[("io-threads", bad)]);
@@ -353,8 +299,7 @@ fn readers_never_see_a_value_nobody_set() {
             let config = &config;
             scope.spawn(move || {
                 for _ in 0..200 {
-                    set(config, &[("timeout", number), ("requirepass", number)])
-                        .expect("good values");
+                    set(config, &[("timeout", number), ("requirepass", number)]).expect("good values");
                 }
             });
         }
@@ -364,10 +309,7 @@ fn readers_never_see_a_value_nobody_set() {
             assert!(generation >= last);
             last = generation;
             assert!(matches!(config.integer(id::TIMEOUT), 0 | 111 | 222));
-            assert!(matches!(
-                &*config.text(id::REQUIREPASS),
-                b"" | b"111" | b"222"
-            ));
+            assert!(matches!(&*config.text(id::REQUIREPASS), b"" | b"111" | b"222"));
         }
     });
     // Whoever came last set both.

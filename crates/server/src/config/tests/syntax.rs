@@ -16,10 +16,7 @@ fn lines_split_as_valkey_splits_them() {
         (b"a b\tc\rd", Some(&[b"a", b"b", b"c", b"d"])),
         (b"a \"b c\" 'd e'", Some(&[b"a", b"b c", b"d e"])),
         (b"\"\" ''", Some(&[b"", b""])),
-        (
-            br#""\n\r\t\b\a\x41\q\\\"""#,
-            Some(&[b"\n\r\t\x08\x07Aq\\\""]),
-        ),
+        (br#""\n\r\t\b\a\x41\q\\\"""#, Some(&[b"\n\r\t\x08\x07Aq\\\""])),
         (br#""\x4""#, Some(&[b"x4"])),
         (br"'\n\''", Some(&[br"\n'"])),
         (b"a\"b c\"", Some(&[b"ab c"])),
@@ -37,9 +34,7 @@ fn lines_split_as_valkey_splits_them() {
     ];
     for (line, expected) in cases {
         let split = split_arguments(line);
-        let split: Option<Vec<&[u8]>> = split
-            .as_ref()
-            .map(|parts| parts.iter().map(Vec::as_slice).collect());
+        let split: Option<Vec<&[u8]>> = split.as_ref().map(|parts| parts.iter().map(Vec::as_slice).collect());
         assert_eq!(split.as_deref(), expected, "{}", line.escape_ascii());
     }
 }
@@ -76,12 +71,8 @@ fn patterns_match_as_trying_everything_does() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..20_000 {
-        let pattern: Vec<u8> = (0..random.usize(0..8))
-            .map(|_| b"ab*?"[random.usize(0..4)])
-            .collect();
-        let text: Vec<u8> = (0..random.usize(0..8))
-            .map(|_| b"ab"[random.usize(0..2)])
-            .collect();
+        let pattern: Vec<u8> = (0..random.usize(0..8)).map(|_| b"ab*?"[random.usize(0..4)]).collect();
+        let text: Vec<u8> = (0..random.usize(0..8)).map(|_| b"ab"[random.usize(0..2)]).collect();
         assert_eq!(
             matches(&pattern, &text, |byte| byte),
             naive(&pattern, &text),
@@ -133,12 +124,7 @@ fn file_patterns_expand_in_order_and_skip_dot_files() {
         let root = scratch.path();
         expand_paths(pattern.as_bytes())
             .iter()
-            .map(|path| {
-                path.strip_prefix(root)
-                    .expect("below the root")
-                    .display()
-                    .to_string()
-            })
+            .map(|path| path.strip_prefix(root).expect("below the root").display().to_string())
             .collect()
     };
     assert_eq!(expand("*.conf"), ["a.conf", "b.conf"]);
@@ -158,10 +144,7 @@ fn numbers_read_and_print() {
         (memory(b"1kB"), memory(b"1K"), memory(b"1x")),
         (Some(1024), Some(1000), None)
     );
-    assert_eq!(
-        (octal(b"770"), octal(b"8"), octal(b"")),
-        (Some(0o770), None, Some(0))
-    );
+    assert_eq!((octal(b"770"), octal(b"8"), octal(b"")), (Some(0o770), None, Some(0)));
     let printed = [
         (0, "0"),
         (1, "1"),
@@ -180,10 +163,7 @@ fn numbers_read_and_print() {
 #[test]
 fn title_templates_expand() {
     let value = |name: &[u8]| (name == b"x").then(|| b"42".to_vec());
-    assert_eq!(
-        title::expand(b" a {x}{{x} ", value),
-        Some(b"a 42{x}".to_vec())
-    );
+    assert_eq!(title::expand(b" a {x}{{x} ", value), Some(b"a 42{x}".to_vec()));
     assert_eq!(title::expand(b"{y}", value), None);
     assert_eq!(title::expand(b"{x", value), None);
     assert_eq!(title::expand(b"  ", value), Some(Vec::new()));

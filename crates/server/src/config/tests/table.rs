@@ -14,9 +14,7 @@ type Accepts = fn(&str) -> bool;
 const DIFFERENT: [(&str, Accepts); 3] = [
     // All CPUs that may be used take part, instead of one.
     ("io-threads", |value| {
-        value
-            .parse::<u16>()
-            .is_ok_and(|threads| (1..=256).contains(&threads))
+        value.parse::<u16>().is_ok_and(|threads| (1..=256).contains(&threads))
     }),
     // Nothing forks, so huge pages cost no copies, and lookups are a fifth cheaper with them.
     ("disable-thp", |value| value == "no"),
@@ -54,11 +52,7 @@ fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
     assert_eq!(ours, recorded().map(|(name, _, _)| name).collect());
 
     let config = Config::defaults();
-    let star: BTreeSet<Vec<u8>> = config
-        .matching(&[b"*"])
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
+    let star: BTreeSet<Vec<u8>> = config.matching(&[b"*"]).into_iter().map(|(name, _)| name).collect();
     let visible: BTreeSet<Vec<u8>> = recorded()
         .filter(|(_, _, shown)| *shown)
         .map(|(name, _, _)| name.as_bytes().to_vec())
@@ -90,10 +84,7 @@ fn names_are_found_whatever_their_case_and_once_only() {
     let upper = parameters::find(b"TimeOut").expect("timeout");
     assert_eq!((upper.id, upper.name), (id::TIMEOUT, "timeout"));
     let alias = parameters::find(b"SLAVE-priority").expect("an alias");
-    assert_eq!(
-        (alias.id, alias.name),
-        (id::REPLICA_PRIORITY, "slave-priority")
-    );
+    assert_eq!((alias.id, alias.name), (id::REPLICA_PRIORITY, "slave-priority"));
     assert_eq!(parameters::find(b"dynamic-hz"), None);
     assert_eq!(parameters::find(b""), None);
 

@@ -15,7 +15,9 @@ fn secrets(full_name: &str, words: &[&str]) -> Vec<usize> {
     let parsed = Parser::default().parse(request.as_bytes(), &mut ranges, &limits);
     assert!(matches!(parsed, Parsed::Request { .. }));
     let args = Args::new(request.as_bytes(), &ranges);
-    (0..words.len()).filter(|index| is_secret(full_name, args, *index)).collect()
+    (0..words.len())
+        .filter(|index| is_secret(full_name, args, *index))
+        .collect()
 }
 
 #[test]
@@ -24,7 +26,11 @@ fn secrets_are_recognised_in_every_command_that_takes_them() {
         ("auth", "auth user pass", vec![1, 2]),
         ("hello", "hello 3 AUTH user pass SETNAME joe", vec![3, 4]),
         ("hello", "hello 3", vec![]),
-        ("config|set", "config set masterauth x timeout 0 REQUIREPASS y", vec![3, 7]),
+        (
+            "config|set",
+            "config set masterauth x timeout 0 REQUIREPASS y",
+            vec![3, 7],
+        ),
         ("config|set", "config set timeout requirepass", vec![]),
         ("acl|setuser", "acl setuser bob on >x", vec![2, 3, 4]),
         ("migrate", "migrate h 1 k 0 10 AUTH x", vec![7]),

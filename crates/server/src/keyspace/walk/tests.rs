@@ -7,9 +7,7 @@ use crate::keyspace::{Keyspace, hash::KeyHasher, publish};
 
 fn put(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
-    let mut lease = pass
-        .try_write(KeyHasher::slot(hash))
-        .expect("nobody else is here");
+    let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let (header, slot) = lease.parts_mut();
     drop(
         slot.table_mut(db)
@@ -20,9 +18,7 @@ fn put(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
 
 fn remove(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
-    let mut lease = pass
-        .try_write(KeyHasher::slot(hash))
-        .expect("nobody else is here");
+    let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let (header, slot) = lease.parts_mut();
     assert!(
         slot.table_mut(db).remove(hash, name.as_bytes()).is_some(),
@@ -32,28 +28,14 @@ fn remove(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
 }
 
 fn names(prefix: &str, count: usize) -> Vec<String> {
-    (0..count)
-        .map(|index| format!("{prefix}:{index}"))
-        .collect()
+    (0..count).map(|index| format!("{prefix}:{index}")).collect()
 }
 
 /// One call of a client that goes on from the number it got.
-fn step(
-    reach: &Reach<'_, '_>,
-    db: usize,
-    number: u64,
-    count: usize,
-    seen: &mut Vec<String>,
-) -> u64 {
-    let stop = walk(
-        reach,
-        db,
-        Cursor::of_number(number),
-        count,
-        &mut |_, entry| {
-            seen.push(String::from_utf8_lossy(entry.key()).into_owned());
-        },
-    );
+fn step(reach: &Reach<'_, '_>, db: usize, number: u64, count: usize, seen: &mut Vec<String>) -> u64 {
+    let stop = walk(reach, db, Cursor::of_number(number), count, &mut |_, entry| {
+        seen.push(String::from_utf8_lossy(entry.key()).into_owned());
+    });
     match stop {
         Stop::End => 0,
         Stop::Enough(next) => next.number(),
@@ -63,21 +45,12 @@ fn step(
 
 #[test]
 fn every_key_is_visited_exactly_once_while_nothing_changes() {
-    for (keys, count) in [
-        (0, 10),
-        (1, 1),
-        (100, 1),
-        (5000, 10),
-        (5000, 1000),
-        (50_000, 7),
-    ] {
+    for (keys, count) in [(0, 10), (1, 1), (100, 1), (5000, 10), (5000, 1000), (50_000, 7)] {
         let keyspace = Keyspace::new(4, 2);
         let mut seat = keyspace.slots.join().expect("a seat is free");
         let pass = seat.enter();
         let expected = names("key", keys);
-        expected
-            .iter()
-            .for_each(|name| put(&keyspace, &pass, 3, name));
+        expected.iter().for_each(|name| put(&keyspace, &pass, 3, name));
         put(&keyspace, &pass, 0, "of another database");
         let reach = Reach::Pass(&pass);
         let (mut seen, mut number) = (Vec::new(), 0);
@@ -93,11 +66,7 @@ fn every_key_is_visited_exactly_once_while_nothing_changes() {
             );
         }
         let set: BTreeSet<&String> = seen.iter().collect();
-        assert_eq!(
-            (seen.len(), set.len()),
-            (keys, keys),
-            "{keys} keys, {count} at a time"
-        );
+        assert_eq!((seen.len(), set.len()), (keys, keys), "{keys} keys, {count} at a time");
     }
 }
 
@@ -109,9 +78,7 @@ fn what_stays_is_visited_whatever_comes_and_goes() {
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
     let staying = names("stay", 3000);
-    staying
-        .iter()
-        .for_each(|name| put(&keyspace, &pass, 0, name));
+    staying.iter().for_each(|name| put(&keyspace, &pass, 0, name));
     let (mut seen, mut number, mut guests) = (Vec::new(), 0, Vec::new());
     let mut round = 0;
     loop {
@@ -121,12 +88,7 @@ fn what_stays_is_visited_whatever_comes_and_goes() {
             guests.push(name);
         }
         for _ in 0..random.usize(..=guests.len()) {
-            remove(
-                &keyspace,
-                &pass,
-                0,
-                &guests.swap_remove(random.usize(..guests.len())),
-            );
+            remove(&keyspace, &pass, 0, &guests.swap_remove(random.usize(..guests.len())));
         }
         number = step(&Reach::Pass(&pass), 0, number, 10, &mut seen);
         round += 1;
@@ -148,25 +110,17 @@ fn a_slot_under_a_writer_is_reported_and_the_walk_goes_on_from_there() {
         .iter()
         .for_each(|name| put(&keyspace, &pass, 0, name));
     let hash = keyspace.hasher.hash(b"key:17");
-    let lease = pass
-        .try_write(KeyHasher::slot(hash))
-        .expect("nobody else is here");
+    let lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let mut visited = 0;
-    let stop = walk(
-        &Reach::Pass(&pass),
-        0,
-        Cursor::START,
-        usize::MAX,
-        &mut |_, _| visited += 1,
-    );
+    let stop = walk(&Reach::Pass(&pass), 0, Cursor::START, usize::MAX, &mut |_, _| {
+        visited += 1
+    });
     let Stop::Contended(here) = stop else {
         panic!("the walk passed a leased slot: {stop:?}");
     };
     assert_eq!(here, Cursor::of_slot(KeyHasher::slot(hash)));
     drop(lease);
-    let stop = walk(&Reach::Pass(&pass), 0, here, usize::MAX, &mut |_, _| {
-        visited += 1
-    });
+    let stop = walk(&Reach::Pass(&pass), 0, here, usize::MAX, &mut |_, _| visited += 1);
     assert_eq!((stop, visited), (Stop::End, 1000));
 }
 
@@ -186,9 +140,7 @@ fn a_patient_walk_waits_for_writers_and_lets_exclusive_mode_in() {
             let mut seat = keyspace.slots.join().expect("a seat is free");
             let mut visited = 0;
             for _ in 0..20 {
-                let stop = walk_patiently(&mut seat, 0, Cursor::START, usize::MAX, &mut |_, _| {
-                    visited += 1
-                });
+                let stop = walk_patiently(&mut seat, 0, Cursor::START, usize::MAX, &mut |_, _| visited += 1);
                 assert_eq!(stop, Stop::End);
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -232,17 +184,8 @@ fn any_number_is_a_cursor() {
     let keyspace = Keyspace::new(1, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
-    names("key", 100)
-        .iter()
-        .for_each(|name| put(&keyspace, &pass, 0, name));
-    for number in [
-        1,
-        u64::from(u32::MAX),
-        1 << 32,
-        (SLOTS as u64) << 32,
-        1 << 63,
-        u64::MAX,
-    ] {
+    names("key", 100).iter().for_each(|name| put(&keyspace, &pass, 0, name));
+    for number in [1, u64::from(u32::MAX), 1 << 32, (SLOTS as u64) << 32, 1 << 63, u64::MAX] {
         let mut seen = Vec::new();
         let next = step(&Reach::Pass(&pass), 0, number, usize::MAX, &mut seen);
         assert_eq!(next, 0, "{number}");
@@ -261,10 +204,7 @@ fn headers_know_which_databases_have_keys() {
     assert!(!header.may_hold_any());
     for db in [0, 5, 14, 15, 79] {
         put(&keyspace, &pass, db, "key");
-        assert!(
-            header.may_hold(db) && header.may_hold_any(),
-            "database {db}"
-        );
+        assert!(header.may_hold(db) && header.may_hold_any(), "database {db}");
     }
     assert!(!header.may_hold(4));
     remove(&keyspace, &pass, 79, "key");
@@ -279,8 +219,5 @@ fn headers_know_which_databases_have_keys() {
     assert!(!header.may_hold_any());
     header.mark(70, true);
     header.mark(70, false);
-    assert!(
-        header.may_hold(63),
-        "one database alone cannot clear the shared bit"
-    );
+    assert!(header.may_hold(63), "one database alone cannot clear the shared bit");
 }

@@ -41,5 +41,9 @@ fn a_log_keeps_the_newest_entries_and_its_ids_survive_a_reset() {
     assert_eq!(ids(log.newest(Kind::Slow, 10)), vec![5]);
     log.push(Kind::Slow, 0, 1, 9, Subject::default());
     log.push(Kind::Slow, 3, 1, 9, Subject::default());
-    assert_eq!(ids(log.newest(Kind::Slow, 10)), vec![6, 5], "a log of length 0 takes nothing and gives no id");
+    assert_eq!(
+        ids(log.newest(Kind::Slow, 10)),
+        vec![6, 5],
+        "a log of length 0 takes nothing and gives no id"
+    );
 }

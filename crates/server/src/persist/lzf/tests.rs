@@ -26,11 +26,7 @@ fn packs_to_the_bytes_that_other_servers_have_in_their_dumps() {
     ];
     for (text, packed) in cases {
         let limit = text.len() - 4;
-        assert_eq!(
-            compress(text, limit).as_deref(),
-            Some(&packed[..]),
-            "{text:?}"
-        );
+        assert_eq!(compress(text, limit).as_deref(), Some(&packed[..]), "{text:?}");
     }
 }
 
@@ -53,18 +49,11 @@ fn whatever_is_packed_comes_back() {
                 "seed {seed}, round {round}: {} above {limit}",
                 packed.len()
             );
-            assert_eq!(
-                decompress(&packed, len),
-                Some(text),
-                "seed {seed}, round {round}"
-            );
+            assert_eq!(decompress(&packed, len), Some(text), "seed {seed}, round {round}");
             packed_count += 1;
         }
     }
-    assert!(
-        packed_count > 1500,
-        "seed {seed}: only {packed_count} were packed"
-    );
+    assert!(packed_count > 1500, "seed {seed}: only {packed_count} were packed");
 }
 
 #[test]
@@ -74,11 +63,7 @@ fn the_result_does_not_depend_on_what_was_packed_before() {
     for len in [100, 5000, 20_000] {
         let other = compressible(&mut fastrand::Rng::with_seed(len as u64), len);
         compress(&other, len - 4);
-        assert_eq!(
-            compress(&text, 4996),
-            first,
-            "after {len} bytes of something else"
-        );
+        assert_eq!(compress(&text, 4996), first, "after {len} bytes of something else");
     }
 }
 
@@ -97,9 +82,7 @@ fn positions_start_over_before_they_overflow() {
 #[test]
 fn what_does_not_get_smaller_is_left_alone() {
     let mut random = fastrand::Rng::with_seed(3);
-    let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
-        .take(1000)
-        .collect();
+    let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1000).collect();
     assert_eq!(compress(&noise, 996), None);
     assert_eq!(compress(b"", 10), None);
     assert_eq!(compress(b"aaaaaaaaaaaaaaaaaaaaaaaa", 0), None);
@@ -123,10 +106,7 @@ fn damaged_input_is_refused() {
     for (packed, len) in cases {
         assert_eq!(decompress(packed, *len), None, "{packed:?} as {len}");
     }
-    assert_eq!(
-        decompress(b"\x00a\x20\x00", 4).as_deref(),
-        Some(&b"aaaa"[..])
-    );
+    assert_eq!(decompress(b"\x00a\x20\x00", 4).as_deref(), Some(&b"aaaa"[..]));
     assert_eq!(decompress(b"\x05", 0), Some(Vec::new()));
 }
 
@@ -136,9 +116,7 @@ fn no_input_panics() {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..20_000 {
         let count = random.usize(..60);
-        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
-            .take(count)
-            .collect();
+        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(count).collect();
         let len = random.usize(..500);
         if let Some(text) = decompress(&bytes, len) {
             assert_eq!(text.len(), len, "seed {seed}");

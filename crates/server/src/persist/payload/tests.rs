@@ -6,14 +6,8 @@ use weft_table::Blob;
 const DUMPS: &[(&[u8], &[u8])] = &[
     (b"1", b"\x00\xc0\x01P\x00\xe9R.'OSv\x08"),
     (b"128", b"\x00\xc1\x80\x00P\x00$Pz$\x8e\x9d,\x91"),
-    (
-        b"32768",
-        b"\x00\xc2\x00\x80\x00\x00P\x00\x8a\xf2\xe7|K\xef\xce\xe4",
-    ),
-    (
-        b"2147483648",
-        b"\x00\n2147483648P\x00(\x9b\xe02\xd2O\x11\x1a",
-    ),
+    (b"32768", b"\x00\xc2\x00\x80\x00\x00P\x00\x8a\xf2\xe7|K\xef\xce\xe4"),
+    (b"2147483648", b"\x00\n2147483648P\x00(\x9b\xe02\xd2O\x11\x1a"),
     (b"abc", b"\x00\x03abcP\x00\x16\x86\xf9\xac\xdf \xc5\x16"),
     (
         b"aaaaaaaaaaaaaaaaaaaaa",
@@ -38,9 +32,7 @@ fn payloads_are_those_of_valkey() {
             *payload,
             "{string:?}"
         );
-        let number: Option<i64> = std::str::from_utf8(string)
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let number: Option<i64> = std::str::from_utf8(string).ok().and_then(|text| text.parse().ok());
         if let Some(number) = number {
             assert_eq!(dump(ValueRef::Int(number), true), *payload, "{number}");
         }
@@ -64,11 +56,7 @@ fn versions_of_others_need_the_relaxed_check() {
     for (version, strict, relaxed) in cases {
         let payload = with_footer(b"\x00\x05hello", version);
         assert_eq!(verify(&payload, false), strict, "version {version}");
-        assert_eq!(
-            verify(&payload, true),
-            relaxed,
-            "version {version}, relaxed"
-        );
+        assert_eq!(verify(&payload, true), relaxed, "version {version}, relaxed");
     }
 }
 
@@ -95,12 +83,7 @@ fn a_value_may_run_on_into_the_footer() {
         load(&with_footer(b"\x00\x05hello and more", VERSION)),
         Some(Loaded::Bytes(b"hello"))
     );
-    for body in [
-        &b""[..],
-        b"\x07\x05hello",
-        b"\xff",
-        b"\x00\x80\x7f\xff\xff\xff",
-    ] {
+    for body in [&b""[..], b"\x07\x05hello", b"\xff", b"\x00\x80\x7f\xff\xff\xff"] {
         assert_eq!(load(&with_footer(body, VERSION)), None, "{body:?}");
     }
 }

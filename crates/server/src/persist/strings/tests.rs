@@ -33,9 +33,7 @@ fn strings_take_their_shortest_form() {
 #[test]
 fn every_string_is_read_back() {
     for length in [0usize, 1, 63, 64, 100, 16383, 16384, 70_000] {
-        let string: Vec<u8> = (0..length)
-            .map(|index| (index * index % 251) as u8)
-            .collect();
+        let string: Vec<u8> = (0..length).map(|index| (index * index % 251) as u8).collect();
         for compress in [false, true] {
             let mut out = Vec::new();
             write_string(&mut out, &string, compress);
@@ -50,17 +48,7 @@ fn every_string_is_read_back() {
             assert_eq!(reader.bytes(4), Some(&b"rest"[..]));
         }
     }
-    for number in [
-        0,
-        -1,
-        127,
-        128,
-        -32768,
-        40_000,
-        -5_000_000,
-        i64::MAX,
-        i64::MIN,
-    ] {
+    for number in [0, -1, 127, 128, -32768, 40_000, -5_000_000, i64::MAX, i64::MIN] {
         let mut out = Vec::new();
         write_integer(&mut out, number);
         let digits = number.to_string();

@@ -7,8 +7,7 @@ use crate::net::client::Flags;
 
 /// Reads the filter of `CLIENT LIST <words>`.
 fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
-    let mut request =
-        format!("*{}\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n", words.len() + 2).into_bytes();
+    let mut request = format!("*{}\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n", words.len() + 2).into_bytes();
     for word in words {
         request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
         request.extend_from_slice(word);
@@ -46,9 +45,7 @@ fn clients() -> [Client; 3] {
     let mut local = Client::new(7, 1_101_000, 0);
     local.address = "/run/weft.sock:0".to_owned();
     local.local_address = "/run/weft.sock:0".to_owned();
-    local
-        .flags
-        .put(Flags::UNIX_SOCKET.with(Flags::CAPA_REDIRECT), true);
+    local.flags.put(Flags::UNIX_SOCKET.with(Flags::CAPA_REDIRECT), true);
     [caller, named, local]
 }
 
@@ -115,12 +112,7 @@ fn a_filter_lets_pass_whom_it_describes() {
 
 #[test]
 fn a_missing_name_is_equal_to_no_name() {
-    for (option, expected) in [
-        ("NAME", 0),
-        ("NOT-NAME", 3),
-        ("LIB-VER", 0),
-        ("NOT-LIB-VER", 3),
-    ] {
+    for (option, expected) in [("NAME", 0), ("NOT-NAME", 3), ("LIB-VER", 0), ("NOT-LIB-VER", 3)] {
         let filter = parse(&[option.as_bytes(), b""], false).expect("an empty value is a value");
         let count = clients()
             .iter()
@@ -159,25 +151,12 @@ fn what_is_no_filter_is_refused_with_the_words_that_clients_know() {
         ("IDLE -1", "ERR idle should be greater than 0"),
         ("DB 16", "ERR DB number should be between 0 and 15"),
         ("NOT-DB x", "ERR NOT-DB is not an integer or out of range"),
-        (
-            "FLAGS NQ",
-            "ERR Unknown flags found in the provided filter: NQ",
-        ),
-        (
-            "NOT-FLAGS q",
-            "ERR Unknown flags found in the NOT-FLAGS filter: q",
-        ),
+        ("FLAGS NQ", "ERR Unknown flags found in the provided filter: NQ"),
+        ("NOT-FLAGS q", "ERR Unknown flags found in the NOT-FLAGS filter: q"),
         ("CAPA R", "ERR Unknown capa found in the provided filter: R"),
-        (
-            "NOT-CAPA x",
-            "ERR Unknown capa found in the NOT-CAPA filter: x",
-        ),
+        ("NOT-CAPA x", "ERR Unknown capa found in the NOT-CAPA filter: x"),
     ];
     for (text, expected) in cases {
-        assert_eq!(
-            parse(&words(text), false),
-            Err(expected.to_owned()),
-            "{text}"
-        );
+        assert_eq!(parse(&words(text), false), Err(expected.to_owned()), "{text}");
     }
 }

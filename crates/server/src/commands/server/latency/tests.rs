@@ -31,6 +31,9 @@ fn the_doctor_names_every_event_and_a_threshold_that_helps() {
     config.set(&pairs, permissions, &mut |_| Ok(())).expect("a valid value");
     assert!(diagnosis(&[], &config, 220).starts_with("No latency spike"));
     let text = diagnosis(&events, &config, 220);
-    assert!(text.contains("1. command: 3 latency spikes (average 13ms, mean deviation 7ms, period 40.00 sec)"), "{text}");
+    assert!(
+        text.contains("1. command: 3 latency spikes (average 13ms, mean deviation 7ms, period 40.00 sec)"),
+        "{text}"
+    );
     assert!(text.contains("commandlog-execution-slower-than 1000"), "{text}");
 }
