@@ -5,9 +5,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Socket, Waker};
+use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
+use crate::commands::context::After;
 use crate::config::Config;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, Seat};
@@ -42,6 +43,17 @@ pub enum Message {
         ticket: u64,
         /// Its reply.
         bytes: Vec<u8>,
+    },
+    /// The reply of a command that ran on a background thread.
+    Ran {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// Its reply.
+        output: Output,
+        /// What is left to be done before the client goes on.
+        after: After,
     },
     /// A question about this worker's clients.
     Question(Arc<Question>),

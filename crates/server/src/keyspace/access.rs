@@ -456,6 +456,13 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
+    /// Closes the write: the key changed, in `times` ways that the dirty count tells apart.
+    pub fn changed_times(mut self, event: Event, times: u64) {
+        self.effects.dirty += times;
+        self.note(event);
+        self.finish();
+    }
+
     /// Closes the write: nothing changed.
     #[inline]
     pub fn unchanged(mut self) {
