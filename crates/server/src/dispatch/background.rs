@@ -35,7 +35,7 @@ use crate::keyspace::expiry;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
 use crate::state::{Job, Message, Server, WorkerId};
-use crate::worker::unix_ms;
+use weft_reactor::unix_ms;
 
 use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_leased};
@@ -101,7 +101,7 @@ impl Detached {
     }
 
     fn run(mut self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
-        let mut thread = Thread::new(server.clone(), seat.index(), worker);
+        let mut thread = Thread::new(server.clone(), seat.index());
         thread.may_leave = false;
         let plan = Plan {
             token: 0,
