@@ -291,6 +291,7 @@ mod tests {
         figures.allocator = memory::Figures {
             allocated: 100 << 20,
             active: 101 << 20,
+            metadata: 0,
             resident: 102 << 20,
         };
         figures.resident_bytes = 103 << 20;
