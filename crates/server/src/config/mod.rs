@@ -40,6 +40,7 @@ pub use command_line::{Action, CommandLine};
 pub use directory::error_text;
 pub use file::{Directive, StartError};
 pub use parameters::{Effect, Flags, Named, Parameter, ParameterId, find, id};
+pub use rewrite::Extent;
 pub use set::{Applied, Permissions, SetError};
 pub use specials::{ClientClass, OutputBufferLimit, Primary, SavePoint};
 pub use value::Value;
