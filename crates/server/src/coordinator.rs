@@ -15,7 +15,7 @@ use crate::reclaim::{self, Reclaimer};
 use crate::shutdown::Shutdown;
 use crate::state::{Job, Message, Order, Server};
 use crate::tuning::Tuner;
-use crate::worker::unix_ms;
+use weft_reactor::unix_ms;
 
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN: usize = 128;

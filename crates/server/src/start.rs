@@ -253,7 +253,7 @@ pub(crate) fn server(
         due_slots: Mutex::new(Vec::new()),
         run_id: run_id(),
         started: Instant::now(),
-        started_unix_s: crate::worker::unix_ms() / 1000,
+        started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         orders,
         coordinator: OnceLock::new(),

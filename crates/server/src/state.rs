@@ -5,9 +5,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Socket, Waker};
+use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
+use crate::commands::context::After;
 use crate::config::Config;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, Seat};
@@ -42,6 +43,17 @@ pub enum Message {
         ticket: u64,
         /// Its reply.
         bytes: Vec<u8>,
+    },
+    /// The reply of a command that ran on a background thread.
+    Ran {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// Its reply.
+        output: Output,
+        /// What is left to be done before the client goes on.
+        after: After,
     },
     /// A question about this worker's clients.
     Question(Arc<Question>),
@@ -82,12 +94,18 @@ impl WorkerLink {
 /// One worker's part of an answer.
 pub type Part = Vec<u8>;
 
+/// What a worker does to answer: looks at its clients.
+pub type Ask = Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>;
+
+/// What makes a reply of the workers' answers.
+pub type Combine = Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>;
+
 /// A question to all workers: each runs `ask` over its clients; the last one completes it.
 pub struct Question {
     /// Runs on each worker; returns that worker's part.
-    pub ask: Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>,
+    pub ask: Ask,
     /// Makes the reply of the parts.
-    pub combine: Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>,
+    pub combine: Combine,
     /// Parts so far.
     pub parts: Mutex<Vec<Part>>,
     /// Workers that have not answered.

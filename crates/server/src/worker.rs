@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{AlternateStack, Event, Reactor, Received, Registered, Sent, Socket};
+use weft_reactor::{AlternateStack, Event, Output, Reactor, Received, Registered, Sent, Socket, unix_ms};
 
 use crate::commands::context::{After, background_job};
 use crate::config::id;
@@ -144,7 +144,7 @@ impl Worker {
         }
         Ok(Worker {
             id,
-            thread: Thread::new(server, seat.index(), id),
+            thread: Thread::new(server, seat.index()),
             seat,
             reactor,
             clients: Clients::default(),
@@ -260,11 +260,7 @@ impl Worker {
     }
 
     fn begin_turn(&mut self) {
-        let thread = &mut self.thread;
-        thread.now_ms = unix_ms();
-        thread.tunables.refresh(&thread.server.config);
-        thread.clock = thread.tunables.clock;
-        thread.clock.now_s = thread.now_ms / 1000;
+        self.thread.begin(unix_ms());
     }
 
     // ---- mail -------------------------------------------------------------------------------------
@@ -289,6 +285,12 @@ impl Worker {
             Message::Adopt(connection) => self.adopt(connection),
             Message::Shed { to, keep } => self.shed(to, keep),
             Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, &bytes),
+            Message::Ran {
+                client,
+                ticket,
+                output,
+                after,
+            } => self.unpark_ran(client, ticket, output, after),
             Message::Question(question) => {
                 let part = (question.ask)(self);
                 let server = self.server().clone();
@@ -653,11 +655,17 @@ impl Worker {
         connection.state = State::Parked(ticket);
         let asker = (worker, connection.client.id, ticket);
         match after {
-            After::Nothing | After::Defer => connection.state = State::Deferred,
+            After::Nothing | After::Defer | After::Leave => connection.state = State::Deferred,
             After::Ask(make) => server.ask_all(make(asker)),
             After::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(work, asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::Detached(command) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(command.into_job(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
@@ -676,20 +684,38 @@ impl Worker {
 
     /// A parked connection got its reply and goes on.
     fn unpark(&mut self, client: u64, ticket: u64, bytes: &[u8]) {
-        let Some(token) = self.clients.by_id.get(&client).copied() else {
+        if let Some(token) = self.parked(client, ticket) {
+            self.go_on(token, |output| output.bytes.extend_from_slice(bytes));
+        }
+    }
+
+    /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
+    fn unpark_ran(&mut self, client: u64, ticket: u64, mut reply: Output, after: After) {
+        let Some(token) = self.parked(client, ticket) else {
             return;
         };
+        match after {
+            After::Nothing => self.go_on(token, |output| output.append(&mut reply)),
+            other => self.start_after(token, other),
+        }
+    }
+
+    /// The connection of a client, if it is parked under this ticket.
+    fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
+        let token = self.clients.by_id.get(&client).copied()?;
+        let connection = self.clients.connection(token)?;
+        (connection.state == State::Parked(ticket)).then_some(token)
+    }
+
+    fn go_on(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        if connection.state != State::Parked(ticket) {
-            return;
-        }
         connection.state = State::Ready;
         connection.client.flags.put(Flags::BLOCKED, false);
         connection.client.commands += 1;
         let before = connection.output.mark();
-        connection.output.bytes.extend_from_slice(bytes);
+        reply(&mut connection.output);
         connection.settle_reply(before);
         self.wake(token);
         self.flush(token);
@@ -867,11 +893,4 @@ impl ClientVisitor for Worker {
         self.unpark(timed.client, timed.ticket, bytes);
         true
     }
-}
-
-/// Milliseconds since the epoch.
-pub fn unix_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -178,7 +178,8 @@ pub const PRODUCTIONS: &[Production] = &[
                          EXPIRY]),
     plain("MSETNX", 4, &[Repeat(1, 3, &[Key, Value])]),
     plain("OBJECT", 8, &[Word("ENCODING"), Key]),
-    plain("OBJECT", 1, &[Word("REFCOUNT"), Key]),
+    // A large value that is on its way to the client counts.
+    with("OBJECT", 1, Leeway::Type, &[Word("REFCOUNT"), Key]),
     plain("PERSIST", 4, &[Key]),
     plain("PEXPIRE", 6, &[Key, Milliseconds, EXISTENCE]),
     plain("PEXPIREAT", 4, &[Key, UnixMilliseconds, COMPARISON]),

@@ -7,10 +7,19 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come
 /// first, and a module may only name modules above it in this list; so nothing calls upward.
+///
+/// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT,
+///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes.
+/// - `state` is what all threads share and the messages between them, so it names clients and
+///   connections, which travel in messages, and the keyspace.
+/// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `start` builds everything, and only `main` is above it.
 #[rustfmt::skip]
 const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("config",      &[]),
     ("observe",     &["config"]),
+    ("process",     &["config", "observe"]),
+    ("shutdown",    &["config", "observe"]),
     ("acl",         &["config", "observe"]),
     ("keyspace",    &["config", "observe"]),
     ("watch",       &["config", "observe", "keyspace"]),
@@ -20,18 +29,24 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("cluster",     &["config", "observe", "acl", "keyspace"]),
     ("persist",     &["config", "observe", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
-    ("script",      &["config", "observe", "acl", "keyspace"]),
-    ("commands",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "script"]),
-    ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "script", "commands"]),
     ("net",         &["config", "observe", "acl"]),
-    ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "script", "commands", "dispatch",
-                      "net"]),
-    ("coordinator", &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "script", "commands", "dispatch",
-                      "net", "worker"]),
+    ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "net"]),
+    ("apply",       &["config", "observe", "process", "state"]),
+    ("background",  &["observe", "state"]),
+    ("tuning",      &["config", "observe", "state"]),
+    ("script",      &["config", "observe", "acl", "keyspace", "state"]),
+    ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
+                      "tracking", "cluster", "persist", "repl", "net", "state", "apply", "script"]),
+    ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
+                      "cluster", "persist", "repl", "net", "state", "script", "commands"]),
+    ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
+                      "cluster", "persist", "repl", "net", "state", "script", "commands", "dispatch"]),
+    ("coordinator", &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
+                      "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "tuning"]),
+    ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
+                      "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "apply",
+                      "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
 ];
 
 /// Modules that start everything and therefore may import everything.

@@ -1,3 +1,5 @@
+//! Changed parameters on a running server.
+
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::CommandError;
 use super::registry::Command;
+use crate::dispatch::background::{Detached, LONG_NS};
 use crate::keyspace::Pass;
 use crate::keyspace::access::Keys;
 use crate::net::client::Client;
@@ -66,6 +67,10 @@ pub enum After {
     Background(BackgroundReply),
     /// A slot was leased by somebody else: run the command again in a later turn.
     Defer,
+    /// The work is long: run the handler again, on a background thread (see [`Context::leaves_worker`]).
+    Leave,
+    /// Park the connection until a background thread has run its command.
+    Detached(Box<Detached>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(u64, Vec<u8>),
 }
@@ -93,6 +98,9 @@ pub struct Context<'a, 'p> {
     pub pass: Option<&'a Pass<'p>>,
     /// Milliseconds since the epoch, the same for a whole batch.
     pub now_ms: u64,
+    /// Whether the handler may hand itself to a background thread; not when it runs on one already, in
+    /// exclusive mode, or as a part of something larger.
+    pub may_leave: bool,
     /// What follows.
     pub after: After,
 }
@@ -120,6 +128,30 @@ impl<'a> Context<'a, '_> {
             }
             Some(entry) => bulk_of(&mut self.reply, &mut self.shared, entry),
         }
+    }
+
+    /// How long this handler may take here, ns: longer work leaves the worker, if it can.
+    #[inline]
+    pub fn in_place_ns(&self) -> u64 {
+        if self.may_leave { LONG_NS } else { u64::MAX }
+    }
+
+    /// Whether work of `estimated_ns` is too long for this worker's other clients. If so, it leaves.
+    #[inline]
+    pub fn leaves_worker(&mut self, estimated_ns: u64) -> bool {
+        let leaves = estimated_ns > self.in_place_ns();
+        if leaves {
+            self.leave();
+        }
+        leaves
+    }
+
+    /// Has a background thread run the handler again from its start. The handler, which has changed
+    /// nothing yet, returns at once. Not for handlers that change their client.
+    #[cold]
+    pub fn leave(&mut self) {
+        debug_assert!(self.may_leave, "only what may leave leaves");
+        self.after = After::Leave;
     }
 
     /// Parks the connection and lets a background thread produce the reply.

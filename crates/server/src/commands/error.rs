@@ -18,8 +18,6 @@ impl CommandError {
     pub const NOT_A_FLOAT: CommandError = CommandError::constant("ERR value is not a valid float");
     /// A key that must exist.
     pub const NO_SUCH_KEY: CommandError = CommandError::constant("ERR no such key");
-    /// An index beyond the end.
-    pub const INDEX_OUT_OF_RANGE: CommandError = CommandError::constant("ERR index out of range");
     /// A value that would grow beyond `proto-max-bulk-len`.
     pub const STRING_TOO_LONG: CommandError =
         CommandError::constant("ERR string exceeds maximum allowed size (proto-max-bulk-len)");

@@ -51,7 +51,9 @@ impl Conditions {
             {
                 Some((_, condition)) => *condition = true,
                 None => {
-                    return Err(CommandError::bytes([b"ERR Unsupported option ", option].concat()));
+                    // Error texts show what a client sent up to the first zero byte.
+                    let shown = option.split(|byte| *byte == 0).next().unwrap_or_default();
+                    return Err(CommandError::bytes([b"ERR Unsupported option ", shown].concat()));
                 }
             }
         }

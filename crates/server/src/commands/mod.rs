@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+pub mod bitmap;
 pub mod client;
 pub mod command_info;
 pub mod connection;
@@ -13,6 +14,7 @@ pub mod expire;
 pub mod expiry_argument;
 pub mod generic;
 pub mod keys;
+pub mod lcs;
 pub mod object;
 pub mod randomkey;
 pub mod registry;
@@ -30,12 +32,14 @@ static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
 /// Every command that exists here, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
+    bitmap::BINDINGS,
     client::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,
     expire::BINDINGS,
     generic::BINDINGS,
+    lcs::BINDINGS,
     object::BINDINGS,
     randomkey::BINDINGS,
     scan::BINDINGS,

@@ -34,8 +34,6 @@ pub struct Command<H: 'static> {
     pub id: u16,
     /// `get`, or `config|get`.
     pub full_name: &'static str,
-    /// The container, if this is a subcommand.
-    pub parent: Option<&'static Command<H>>,
     /// The ids of the subcommands.
     pub subcommand_ids: Range<u16>,
     /// The subcommands by name; empty if there are none.
@@ -145,7 +143,6 @@ impl<H: Copy> Registry<H> {
             handler,
             id,
             full_name: spec.name,
-            parent: None,
             subcommand_ids: first..first + subcommands.len() as u16,
             subcommand_index: NameIndex::new(names.collect()),
         }));
@@ -160,7 +157,6 @@ impl<H: Copy> Registry<H> {
                 handler: Some(*handler),
                 id,
                 full_name,
-                parent: Some(parent),
                 subcommand_ids: 0..0,
                 subcommand_index: NameIndex::EMPTY,
             })));

@@ -1,11 +1,13 @@
 //! The string commands.
 
+use std::ops::{Deref, Range};
+
 use weft_resp::LongDouble;
 use weft_resp::number::parse_i64;
-use weft_table::{NewValue, ValueRef};
+use weft_table::{Blob, EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 
-use super::context::{Binding, CommandResult, Context, bulk_of, leased};
+use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, bulk_of, leased};
 use super::error::CommandError;
 use super::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::config::id;
@@ -67,6 +69,83 @@ pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) 
         }
         ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
     }
+}
+
+/// A string's bytes apart from its entry: short ones copied, long ones shared.
+pub enum HeldString {
+    /// A copy.
+    Copied(Vec<u8>),
+    /// Shared with the entry.
+    Shared(Blob),
+}
+
+impl HeldString {
+    /// Holds on to a string.
+    ///
+    /// # Errors
+    /// `WRONGTYPE` when the value is not a string.
+    pub fn of(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
+        match value {
+            ValueRef::Blob(blob) => Ok(HeldString::Shared(blob.clone())),
+            other => with_bytes(other, |bytes| HeldString::Copied(bytes.to_vec())),
+        }
+    }
+}
+
+impl Default for HeldString {
+    fn default() -> Self {
+        HeldString::Copied(Vec::new())
+    }
+}
+
+impl Deref for HeldString {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            HeldString::Copied(bytes) => bytes,
+            HeldString::Shared(blob) => blob,
+        }
+    }
+}
+
+/// Bytes that are copied or cleared in a nanosecond, fresh memory included.
+const GROWTH_BYTES_PER_NS: u64 = 2;
+
+/// A string that is about to be changed in place.
+pub struct Before {
+    /// Its length in bytes; 0 when the key is missing.
+    pub length: usize,
+    /// An estimate of what the change takes, ns.
+    pub cost_ns: u64,
+}
+
+/// Looks at a string before it is changed up to byte `end`, which may depend on its length.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is not a string.
+#[inline]
+pub fn before_change(
+    entry: Option<EntryRef<'_, Value>>,
+    end: impl FnOnce(usize) -> usize,
+) -> Result<Before, CommandError> {
+    let Some(value) = entry.map(|entry| entry.value()) else {
+        return Ok(Before {
+            length: 0,
+            cost_ns: end(0) as u64 / GROWTH_BYTES_PER_NS,
+        });
+    };
+    let length = string_len(value)?;
+    let end = end(length);
+    let moved = match value {
+        ValueRef::Blob(blob) if blob.is_unique() && end <= blob.capacity() => end.saturating_sub(length),
+        ValueRef::Blob(_) => end.max(length),
+        _ => end,
+    };
+    Ok(Before {
+        length,
+        cost_ns: moved as u64 / GROWTH_BYTES_PER_NS,
+    })
 }
 
 /// Length of a string value in bytes.
@@ -155,6 +234,8 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let free = options.condition == Condition::None;
         let timeless = !options.keep_ttl && !options.persist && options.expiry.is_none();
+        // A time may be given again, in the same unit; the last one counts.
+        let same_unit = |unit| options.expiry.is_some_and(|(before, _)| before == unit);
         if is("NX") && writes && (free || options.condition == Condition::Missing) {
             options.condition = Condition::Missing;
         } else if is("XX") && writes && (free || options.condition == Condition::Present) {
@@ -168,7 +249,9 @@ fn parse_options<'a>(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> R
             options.keep_ttl = true;
         } else if is("PERSIST") && !writes && (timeless || options.persist) {
             options.persist = true;
-        } else if let (Some(unit), Some(amount), true) = (ExpiryUnit::of_option(option), next, timeless) {
+        } else if let (Some(unit), Some(amount)) = (ExpiryUnit::of_option(option), next)
+            && (timeless || same_unit(unit))
+        {
             options.expiry = Some((unit, amount));
             index += 1;
         } else {
@@ -209,7 +292,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
     let now_ms = ctx.now_ms;
-    let mut key = ctx.keys.write(0);
+    let key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
         let before = match key.entry() {
@@ -267,6 +350,11 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
         }
         return;
     }
+    put(key, value, expiry);
+}
+
+/// Sets a key to what a client sent.
+fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry) {
     key.set(stored(value), expiry);
     if let Expiry::At(_) = expiry {
         key.note(Event::string("set"));
@@ -309,6 +397,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2, Grammar::GetEx)?;
+    let expiry = expiry_of(ctx, &options)?;
     let now_ms = ctx.now_ms;
     let mut key = ctx.keys.write(0);
     let Some(entry) = key.entry() else {
@@ -317,38 +406,24 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     let has_expiry = entry.expire_at_ms().is_some();
-    let length = ctx.reply.len();
-    let shared = ctx.shared.count();
     if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
         key.unchanged();
         return Err(error);
     }
-    let at = match options.expiry {
-        Some((unit, amount)) => match absolute_ms(amount, unit, now_ms, ctx.command.full_name) {
-            Ok(at) => Some(at),
-            Err(error) => {
-                key.unchanged();
-                ctx.reply.truncate(length);
-                ctx.shared.truncate(shared);
-                return Err(error);
-            }
-        },
-        None => None,
-    };
-    match at {
-        Some(at) if is_expired(Some(at), now_ms) => {
+    match expiry {
+        Expiry::At(at) if is_expired(Some(at), now_ms) => {
             key.delete();
             key.changed(Event::generic("del"));
         }
-        Some(at) => {
+        Expiry::At(at) => {
             key.set_expiry(Some(at));
             key.changed(Event::generic("expire"));
         }
-        None if options.persist && has_expiry => {
+        Expiry::Never if options.persist && has_expiry => {
             key.set_expiry(None);
             key.changed(Event::generic("persist"));
         }
-        None => key.unchanged(),
+        Expiry::Never | Expiry::Keep => key.unchanged(),
     }
     Ok(())
 }
@@ -391,14 +466,31 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     let start = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let end = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let reply = &mut ctx.reply;
-    match ctx.keys.read(0) {
-        None => reply.bulk(b""),
-        Some(entry) => with_bytes(entry.value(), |bytes| {
-            let range = clamp_range(start, end, bytes.len());
-            reply.bulk(range.map_or(&[][..], |(from, to)| &bytes[from..=to]));
-        })?,
+    let Some(entry) = ctx.keys.read(0) else {
+        reply.bulk(b"");
+        return Ok(());
+    };
+    with_bytes(entry.value(), |bytes| {
+        match (clamp_range(start, end, bytes.len()), entry.value()) {
+            (None, _) => reply.bulk(b""),
+            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
+                let part = BlobPart(blob.clone(), from..to + 1);
+                reply.bulk_header(part.1.len());
+                ctx.shared.push(reply.out.len(), Box::new(part));
+                reply.crlf();
+            }
+            (Some((from, to)), _) => reply.bulk(&bytes[from..=to]),
+        }
+    })
+}
+
+/// A part of a string that is sent from where it lies.
+struct BlobPart(Blob, Range<usize>);
+
+impl AsRef<[u8]> for BlobPart {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[self.1.clone()]
     }
-    Ok(())
 }
 
 /// Resolves a range whose ends may be negative (counted from the end); `None` when it is empty.
@@ -412,40 +504,31 @@ pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)
     (length > 0 && start <= end).then_some((start as usize, end as usize))
 }
 
-/// Refuses strings beyond `proto-max-bulk-len`.
-pub fn check_length(ctx: &Context<'_, '_>, length: u64, added: u64) -> CommandResult {
-    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
-    match length.checked_add(added) {
-        Some(total) if total <= limit => Ok(()),
-        _ => Err(CommandError::STRING_TOO_LONG),
-    }
-}
-
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = ctx.arg(2);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
+    let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match key.entry() {
-        Some(entry) => string_len(entry.value()),
-        None => {
-            key.set(stored(added), Expiry::Never);
-            key.changed(Event::string("append"));
-            ctx.reply.integer(added.len() as i64);
-            return Ok(());
-        }
-    };
-    let before = match before {
-        Ok(before) if before.saturating_add(added.len()) <= limit => before,
+    let before = match before_change(key.entry(), |length| length.saturating_add(added.len())) {
+        Ok(before) if before.length == 0 || before.length.saturating_add(added.len()) <= limit => before,
         other => {
             key.unchanged();
             return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
         }
     };
-    if let Some(mut entry) = key.entry_mut() {
-        entry.append(added);
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    match key.entry_mut() {
+        Some(mut entry) => {
+            entry.append(added);
+        }
+        None => key.set(stored(added), Expiry::Never),
     }
     key.changed(Event::string("append"));
-    ctx.reply.integer((before + added.len()) as i64);
+    ctx.reply.integer((before.length + added.len()) as i64);
     Ok(())
 }
 
@@ -456,29 +539,34 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let value = ctx.arg(3);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let length = match key.entry().map(|entry| string_len(entry.value())) {
-        None => 0,
-        Some(Ok(length)) => length,
-        Some(Err(error)) => {
+    let end = offset as u64 + value.len() as u64;
+    let before = match before_change(key.entry(), |_| end as usize) {
+        Ok(before) => before,
+        Err(error) => {
             key.unchanged();
             return Err(error);
         }
     };
     if value.is_empty() {
         key.unchanged();
-        ctx.reply.integer(length as i64);
+        ctx.reply.integer(before.length as i64);
         return Ok(());
     }
-    let end = offset as u64 + value.len() as u64;
     if end > limit {
         key.unchanged();
         return Err(CommandError::STRING_TOO_LONG);
     }
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
     if !key.exists() {
         key.set(NewValue::Bytes(b""), Expiry::Never);
     }
-    let mut total = length;
+    let mut total = before.length;
     if let Some(mut entry) = key.entry_mut() {
         let bytes = entry.bytes_mut(end as usize);
         bytes[offset..end as usize].copy_from_slice(value);
@@ -515,9 +603,7 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
     let before = match key.entry().map(|entry| entry.value()) {
         None => Ok(0),
         Some(ValueRef::Int(number)) => Ok(number),
-        Some(ValueRef::Bytes(bytes)) => parse_i64(bytes).ok_or(CommandError::NOT_AN_INTEGER),
-        Some(ValueRef::Blob(blob)) => parse_i64(blob).ok_or(CommandError::NOT_AN_INTEGER),
-        Some(ValueRef::Object(_)) => Err(CommandError::WRONG_TYPE),
+        Some(value) => with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER)),
     };
     let after = before.and_then(|before| {
         before
@@ -640,10 +726,10 @@ fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
 fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let pairs = parse_i64(ctx.arg(1))
         .filter(|count| (1..=i64::from(i32::MAX)).contains(count))
-        .ok_or(CommandError::constant("ERR invalid numkeys value"))? as usize;
-    let first_option = 2 + pairs.saturating_mul(2);
+        .ok_or(CommandError::constant("ERR invalid numkeys value or out of range"))? as usize;
+    let first_option = 2 + pairs * 2;
     if first_option > ctx.argc() {
-        return Err(CommandError::constant("ERR wrong number of key-value pairs"));
+        return Err(CommandError::SYNTAX);
     }
     let options = parse_options(ctx, first_option, Grammar::MsetEx)?;
     let expiry = expiry_of(ctx, &options)?;
@@ -656,11 +742,11 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
     for index in 0..pairs {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(3 + index * 2);
-        store(ctx.keys.write(index), value, expiry, now_ms);
+        // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
+        put(ctx.keys.write(index), value, expiry);
     }
     ctx.reply.integer(1);
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! The options of the command line are lines too: they come behind the file and behind standard input, so the last
 //! line about a parameter wins. `save` adds up, `client-output-buffer-limit` changes the classes it names, and
-//! `user`, `rename-command` and `loadmodule` are collected for those who understand them.
+//! `user` and `rename-command` are collected for those who understand them. `loadmodule` loads nothing.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -226,7 +226,7 @@ impl Reader {
             (b"include", [path]) => self.include(path, depth)?,
             (b"rename-command", [_, _]) => self.origin.renamed_commands.push(directive()),
             (b"user", [_, ..]) => self.origin.users.push(directive()),
-            (b"loadmodule", [_, ..]) => self.origin.modules.push(directive()),
+            (b"loadmodule", [_, ..]) => {}
             (b"sentinel", []) => {}
             (b"sentinel", _) => return Err("sentinel directive while not in sentinel mode".into()),
             (_, [_]) if RETIRED.iter().any(|retired| retired.as_bytes() == name) => {}

@@ -36,14 +36,13 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use command_line::{Action, CommandLine};
+pub use command_line::Action;
 pub use directory::error_text;
-pub use file::{Directive, StartError};
-pub use parameters::{Effect, Flags, Named, Parameter, ParameterId, find, id};
+pub use file::StartError;
+pub use parameters::{Flags, ParameterId, find, id};
 pub use rewrite::Extent;
 pub use set::{Applied, Permissions, SetError};
-pub use specials::{ClientClass, OutputBufferLimit, Primary, SavePoint};
-pub use value::Value;
+pub use specials::{ClientClass, OutputBufferLimit};
 pub use values::Config;
 
 /// The version of Valkey whose parameters, files and replies these are.

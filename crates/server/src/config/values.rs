@@ -31,11 +31,11 @@ pub(super) struct Origin {
     pub(super) file: Option<PathBuf>,
     pub(super) users: Vec<Directive>,
     pub(super) renamed_commands: Vec<Directive>,
-    pub(super) modules: Vec<Directive>,
 }
 
 impl Config {
     /// Every parameter at its default.
+    #[cfg(test)]
     pub fn defaults() -> Config {
         let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
         Config::new(&values, Origin::default())
@@ -137,6 +137,7 @@ impl Config {
 
     /// Says which primary this server follows from now on, for CONFIG GET and REWRITE: REPLICAOF and failovers change
     /// it, not CONFIG SET.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for REPLICAOF and failovers"))]
     pub fn follow(&self, primary: Option<Primary>) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.store(id::REPLICAOF, Value::Primary(primary));
@@ -176,11 +177,6 @@ impl Config {
     /// The `rename-command` lines of the file: arguments are the old name and the new one, empty to remove the command.
     pub fn renamed_commands(&self) -> &[Directive] {
         &self.origin.renamed_commands
-    }
-
-    /// The `loadmodule` lines of the file: arguments are the path and the module's arguments.
-    pub fn modules(&self) -> &[Directive] {
-        &self.origin.modules
     }
 
     /// Names and printed values of the parameters that match one of the patterns, each name once, for CONFIG GET.

@@ -6,12 +6,13 @@ use crate::commands::context::{After, Mode};
 use crate::commands::error::CommandError;
 use crate::keyspace::Seat;
 use crate::keyspace::access::Lease;
+use crate::keyspace::expiry::delete_found_within;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::Counter;
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
-use super::effects::count;
+use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
@@ -89,6 +90,12 @@ fn run_until_exclusive(
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
         let outcome = run_leased(thread, &pass, &request, keys, &mut many, connection);
         many.clear();
+        if !thread.effects.expired.is_empty() {
+            // Before the next command looks, for it may count keys.
+            let server = &thread.server;
+            delete_found_within(&server.keyspace, &pass, thread.seat, thread.now_ms, &mut thread.effects);
+            release(&mut thread.effects, server);
+        }
         if let Some(after) = settle(plan, connection, outcome) {
             connections.after(plan.token, after);
         }

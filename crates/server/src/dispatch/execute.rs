@@ -7,7 +7,7 @@ use weft_resp::{Args, Reply};
 use crate::commands::context::{After, Binding, Context};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey};
+use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Exclusive, Pass};
@@ -16,6 +16,7 @@ use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::state::Server;
 
+use super::background::{Detached, has_many_keys};
 use super::effects::release;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
@@ -29,8 +30,6 @@ pub struct Thread {
     pub server: Arc<Server>,
     /// This thread's row of counters.
     pub seat: usize,
-    /// The worker's index.
-    pub worker: usize,
     /// Record of the running command.
     pub effects: Effects,
     /// Milliseconds since the epoch, at the start of the batch.
@@ -43,26 +42,38 @@ pub struct Thread {
     pub timer: quanta::Clock,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
+    /// Whether long commands may leave this thread; not from a background thread, and not while they
+    /// are part of something larger.
+    pub may_leave: bool,
     order: Vec<(u16, bool, u32)>,
 }
 
 impl Thread {
-    /// The state of worker `worker`, which counts in row `seat`.
-    pub fn new(server: Arc<Server>, seat: usize, worker: usize) -> Self {
+    /// The state of a thread that counts in row `seat`.
+    pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = super::tunables::Tunables::read(&server.config);
         let timer = quanta::Clock::new();
         Thread {
             seat,
-            worker,
             effects: Effects::default(),
             now_ms: 0,
             clock: tunables.clock,
             ticks: timer.raw(),
             timer,
             tunables,
+            may_leave: true,
             order: Vec::new(),
             server,
         }
+    }
+
+    /// Starts a batch: its time, and parameters that have changed.
+    pub fn begin(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.tunables.refresh(&self.server.config);
+        self.clock = self.tunables.clock;
+        self.clock.now_s = now_ms / 1000;
+        self.ticks = self.timer.raw();
     }
 
     fn access(&self, client: &Client) -> AccessParts {
@@ -173,6 +184,9 @@ pub fn run_leased<'p>(
             Some(lease) => Held::One(lease),
             None => return Outcome::Contended,
         },
+        _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
+            return detach(thread, request, keys, connection);
+        }
         _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
             Some(()) => Held::Many(many),
             None => return Outcome::Contended,
@@ -215,6 +229,7 @@ fn run<'p>(
     let protocol = client.protocol;
     let before = output.mark();
     let length_before = output.len();
+    let lookups = (thread.effects.hits, thread.effects.misses);
     let (bytes, shared) = output.parts_mut();
     let mut context = Context {
         args,
@@ -240,6 +255,7 @@ fn run<'p>(
         command,
         pass,
         now_ms: thread.now_ms,
+        may_leave: thread.may_leave && pass.is_some(),
         after: After::Nothing,
     };
     let result = (request.binding.run)(&mut context);
@@ -252,16 +268,26 @@ fn run<'p>(
         output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
-    if matches!(after, After::Defer) {
-        output.truncate(before);
-        return Outcome::Contended;
-    }
     let request_bytes = request.plan.end - request.plan.start;
-    if let After::Background(work) = after {
-        thread.ticks = thread.timer.raw();
-        let work = record::counted(command, args, client, request_bytes, work);
-        return Outcome::After(After::Background(work));
-    }
+    let after = match after {
+        After::Nothing => After::Nothing,
+        After::Defer => {
+            output.truncate(before);
+            return Outcome::Contended;
+        }
+        After::Leave => {
+            output.truncate(before);
+            // The run that produces the reply is the one that counts.
+            (thread.effects.hits, thread.effects.misses) = lookups;
+            return detach(thread, request, keys, connection);
+        }
+        After::Background(work) => {
+            thread.ticks = thread.timer.raw();
+            let work = record::counted(command, args, client, request_bytes, work);
+            return Outcome::After(After::Background(work));
+        }
+        other => other,
+    };
     let ending = Ending {
         nanoseconds: finish_command(thread, command, failed),
         request_bytes,
@@ -278,6 +304,14 @@ fn run<'p>(
         }
         other => Outcome::After(other),
     }
+}
+
+/// Has a background thread run the command instead.
+#[cold]
+fn detach(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+    connection.client.last_command = request.command.full_name;
+    thread.ticks = thread.timer.raw();
+    Outcome::After(After::Detached(Detached::new(request, keys, connection)))
 }
 
 /// Appends an error reply and counts it.

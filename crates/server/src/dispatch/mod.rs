@@ -8,6 +8,7 @@
 //! ```
 
 pub mod admit;
+pub mod background;
 pub mod batch;
 pub mod effects;
 pub mod execute;

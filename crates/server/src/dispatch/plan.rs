@@ -152,6 +152,7 @@ impl Planner<'_> {
                 }
             }
         };
+        connection.planned = position;
         if planned > 0 {
             plans.tokens.push(token);
             connection.in_batch = true;

@@ -15,7 +15,7 @@ use crate::net::client::Client;
 use crate::observe::commandlog::{Kind, Subject, shown};
 use crate::observe::metrics::Counter;
 use crate::state::Server;
-use crate::worker::unix_ms;
+use weft_reactor::unix_ms;
 
 use super::tunables::Tunables;
 

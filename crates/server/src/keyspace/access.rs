@@ -5,11 +5,11 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_resp::Args;
 use weft_sync::StripedCounters;
-use weft_table::{EntryMut, EntryRef, Garbage, NewValue, Removed};
+use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 
 use super::clock::AccessClock;
@@ -95,6 +95,8 @@ impl Held<'_, '_> {
 /// Keys and keys with an expiry per database: each thread writes its own row, readers add them up.
 pub struct KeyCounts {
     rows: StripedCounters,
+    /// Databases that somebody used, by number.
+    opened: Box<[AtomicBool]>,
     databases: usize,
 }
 
@@ -103,6 +105,7 @@ impl KeyCounts {
     pub fn new(seats: usize, databases: usize) -> Self {
         KeyCounts {
             rows: StripedCounters::new(seats, databases * 2),
+            opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
             databases,
         }
     }
@@ -116,6 +119,18 @@ impl KeyCounts {
         if with_expiry != 0 {
             self.rows.add_as_only_writer(seat, db * 2 + 1, with_expiry);
         }
+    }
+
+    /// Notes that database `db` is being used: it is one that MEMORY STATS describes from now on.
+    pub fn open(&self, db: usize) {
+        if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
+            opened.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether database `db` was ever used.
+    pub fn is_open(&self, db: usize) -> bool {
+        self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
 
     /// Keys in database `db`.
@@ -340,11 +355,6 @@ pub struct KeyWrite<'k> {
 }
 
 impl KeyWrite<'_> {
-    /// The key's name.
-    pub fn name(&self) -> &[u8] {
-        self.name
-    }
-
     /// The entry as it stands.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
@@ -459,6 +469,13 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
+        self.note(event);
+        self.finish();
+    }
+
+    /// Closes the write: the key changed, in `times` ways that the dirty count tells apart.
+    pub fn changed_times(mut self, event: Event, times: u64) {
+        self.effects.dirty += times;
         self.note(event);
         self.finish();
     }

@@ -10,6 +10,10 @@ use super::event::Event;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hooks(u32);
 
+#[expect(
+    dead_code,
+    reason = "each is for one consumer of changes: events, WATCH, blocked clients, tracking, log"
+)]
 impl Hooks {
     /// Keyspace events are published.
     pub const EVENTS: Hooks = Hooks(1);
@@ -21,7 +25,9 @@ impl Hooks {
     pub const TRACKING: Hooks = Hooks(1 << 3);
     /// A log (append-only file or replicas) takes writes.
     pub const LOG: Hooks = Hooks(1 << 4);
+}
 
+impl Hooks {
     /// Whether anything listens.
     #[inline]
     pub const fn any(self) -> bool {
@@ -31,6 +37,7 @@ impl Hooks {
 
 /// One change of one key.
 #[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "read by the consumers that `Hooks` names")]
 pub struct Change {
     /// Index of the key in the plan.
     pub key: u32,

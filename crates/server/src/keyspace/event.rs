@@ -12,6 +12,7 @@ pub enum Class {
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
+    #[expect(dead_code, reason = "for eviction")]
     Evicted,
     /// `n`: a key came into being.
     New,

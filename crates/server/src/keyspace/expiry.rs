@@ -12,7 +12,7 @@ use weft_values::Value;
 
 use super::access::{KeyCounts, is_expired};
 use super::effects::{Effects, ExpiredKey};
-use super::{Keyspace, SLOTS, Seat, Slots, publish};
+use super::{Keyspace, Pass, SLOTS, Seat, Slots, publish};
 use crate::observe::lock;
 
 /// Slots taken from the queue at once.
@@ -111,7 +111,12 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
 /// Deletes the keys that readers found expired.
 pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects) {
     let row = seat.index();
-    let pass = seat.enter();
+    delete_found_within(keyspace, &seat.enter(), row, now_ms, effects);
+}
+
+/// The same within a passage of the gate, by the thread that counts in `row`, which holds no lease.
+#[cold]
+pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now_ms: u64, effects: &mut Effects) {
     for ExpiredKey { db, slot, hash, name } in std::mem::take(&mut effects.expired) {
         // A leased slot is left to the cycle: the key is invisible already.
         let Some(mut lease) = pass.try_write(slot as usize) else {

@@ -180,6 +180,22 @@ impl Client {
         }
     }
 
+    /// What handlers may read of a client, for a command that runs away from its worker. How replies are
+    /// suppressed stays with the client itself.
+    pub fn view(&self) -> Client {
+        let mut view = Client::new(self.id, self.created_ms, self.worker);
+        view.db = self.db;
+        view.protocol = self.protocol;
+        view.authenticated = self.authenticated;
+        view.name.clone_from(&self.name);
+        view.address.clone_from(&self.address);
+        view.flags = self.flags;
+        let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
+        view.flags
+            .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
+        view
+    }
+
     /// Back to how it was when it connected (RESET), but for the connection itself.
     pub fn reset(&mut self, authenticated: bool) {
         self.db = 0;

@@ -28,8 +28,10 @@ pub struct Connection {
     pub input: Vec<u8>,
     /// Start of the first request that was not executed.
     pub consumed: usize,
-    /// Where the parser stopped in the request at `consumed`.
+    /// Where the parser stopped in the request at `planned`.
     pub parser: Parser,
+    /// Start of the first request that is in no plan.
+    pub planned: usize,
     /// Replies not yet handed to the reactor.
     pub output: Output,
     /// What it waits for.
@@ -58,6 +60,7 @@ impl Connection {
             input: Vec::new(),
             consumed: 0,
             parser: Parser::default(),
+            planned: 0,
             output: Output::new(),
             state: State::Ready,
             in_batch: false,
@@ -75,8 +78,12 @@ impl Connection {
         self.input.len() - self.consumed
     }
 
-    /// Forgets executed bytes.
+    /// Forgets executed bytes, and what was planned beyond them: it is planned again.
     pub fn discard_consumed(&mut self) {
+        if self.planned != self.consumed {
+            self.parser.reset();
+        }
+        self.planned = 0;
         if self.consumed == self.input.len() {
             self.input.clear();
         } else if self.consumed > 0 {

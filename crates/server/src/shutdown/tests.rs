@@ -1,3 +1,5 @@
+//! Options of a shutdown, and its requests.
+
 use super::{Save, Shutdown, ShutdownRequest};
 
 #[test]

@@ -26,7 +26,8 @@ fn counts_of_all_workers_are_added() {
 
 #[test]
 fn the_end_of_a_pause_is_a_time_that_exists() {
-    let cases: &[(&[u8], Result<u64, &[u8]>)] = &[
+    type Case = (&'static [u8], Result<u64, &'static [u8]>);
+    let cases: &[Case] = &[
         (b"0", Ok(1000)),
         (b"250", Ok(1250)),
         (b"-1", Err(b"ERR timeout is negative")),

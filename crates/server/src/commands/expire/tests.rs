@@ -1,3 +1,5 @@
+//! Options and conditions of EXPIRE.
+
 use super::*;
 
 fn conditions(options: &str) -> Result<Conditions, CommandError> {

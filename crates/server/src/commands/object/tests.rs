@@ -1,3 +1,5 @@
+//! The encodings of strings.
+
 use super::*;
 
 #[test]

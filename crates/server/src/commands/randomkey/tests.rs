@@ -1,3 +1,5 @@
+//! Every key that is alive has the same chance.
+
 use std::collections::HashMap;
 
 use weft_table::NewValue;

@@ -95,7 +95,7 @@ fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number:
         value.resize(order.value_bytes, 0);
     }
     // Used now, in the coarse sense of the access clock.
-    let clock = (crate::worker::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
+    let clock = (weft_reactor::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, &name, NewValue::Bytes(&value), None, clock);
     publish(header, slot);
     keyspace.counts.add(row, order.db, 1, 0);

@@ -12,7 +12,7 @@ use crate::observe::metrics::Counter;
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
 use crate::state::Server;
-use crate::worker::unix_ms;
+use weft_reactor::unix_ms;
 
 /// The version of Redis whose protocol and commands these are, for clients that ask.
 const REDIS_VERSION: &str = "7.2.4";

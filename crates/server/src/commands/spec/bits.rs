@@ -47,6 +47,7 @@ macro_rules! bit_set {
             }
 
             /// Whether at least one member of `other` is in this set.
+            #[allow(dead_code, reason = "the sets have the same methods, and not every set uses each")]
             pub const fn intersects(self, other: $set) -> bool {
                 self.0 & other.0 != 0
             }
@@ -72,6 +73,9 @@ macro_rules! bit_set {
 
             $( pub const $member: $set = $set::$member; )+
         }
+
+        // One bit for each member, with a bit set's worth of room.
+        const _: () = assert!($( $module::$member.0.is_power_of_two() )&&+);
     };
 }
 
@@ -211,6 +215,7 @@ impl Categories {
     }
 
     /// Every category with its name, in the order of printing.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for ACL CAT"))]
     pub fn all() -> impl Iterator<Item = (Categories, &'static str)> {
         Self::NAMED.iter().copied()
     }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use super::{Scratch, shown};
-use crate::config::command_line::version_line;
-use crate::config::{Action, CommandLine, Config, StartError};
+use crate::config::command_line::{CommandLine, version_line};
+use crate::config::{Action, Config, StartError};
 
 fn parse(arguments: &[&str]) -> Result<Action, StartError> {
     let arguments: Vec<OsString> = std::iter::once("weft-server")

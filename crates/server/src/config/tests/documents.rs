@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use super::{shown, working_directory};
 use crate::config::numbers::with_unit;
-use crate::config::parameters::{Adjust, Flags, Kind, Parameter, TOPICS, Unit};
+use crate::config::parameters::{Adjust, Effect, Flags, Kind, Parameter, TOPICS, Unit};
 use crate::config::specials::{self, print_output_buffer_limit};
-use crate::config::{Config, Effect, ParameterId, Value, find};
+use crate::config::value::Value;
+use crate::config::{Config, ParameterId, find};
 
 const INTRODUCTION: &str = "\
 # The configuration of a Weft server: every parameter, commented out, at its default.

@@ -1,7 +1,8 @@
 //! Reading configuration files.
 
 use super::{Scratch, loaded, shown, working_directory};
-use crate::config::{CommandLine, Config, StartError, id};
+use crate::config::command_line::CommandLine;
+use crate::config::{Config, StartError, id};
 
 fn failure(text: &str) -> String {
     match Config::parse(text.as_bytes(), None) {
@@ -219,7 +220,6 @@ fn lines_for_others_are_kept_with_their_place() {
         config.users()[0].arguments,
         [b"alice".to_vec(), b"on".to_vec(), b">x".to_vec()]
     );
-    assert_eq!(config.modules()[0].arguments.len(), 3);
     let error = config.renamed_commands()[1]
         .error("No such command in rename-command")
         .to_string();

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::{Scratch, loaded, set, shown, working_directory};
-use crate::config::{CommandLine, Config, Extent, ParameterId, Primary, id};
+use crate::config::command_line::CommandLine;
+use crate::config::specials::Primary;
+use crate::config::{Config, Extent, ParameterId, id};
 
 /// The lines that are always written: they are left out of what the tests compare.
 fn without_standing_lines(text: &[u8]) -> String {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::shown;
+use crate::config::Config;
 use crate::config::parameters::{self, COUNT, Flags, Kind, PARAMETERS, ParameterId, RETIRED, id};
-use crate::config::{Config, Value};
+use crate::config::value::Value;
 
 const RECORDED: &str = include_str!("config_get.tsv");
 

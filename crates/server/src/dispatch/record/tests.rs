@@ -1,3 +1,5 @@
+//! Secrets stay out of what is recorded.
+
 use weft_resp::{Limits, Parsed, Parser};
 
 use super::*;

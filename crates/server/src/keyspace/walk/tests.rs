@@ -1,3 +1,5 @@
+//! What a walk over the slots may promise while the keyspace changes.
+
 use std::collections::BTreeSet;
 
 use weft_table::NewValue;

@@ -1,3 +1,5 @@
+//! Listeners open, move and close as the configuration says, and sockets of others are left alone.
+
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+//! What the logs of commands keep, and how they show long commands.
+
 use super::*;
 
 fn shown_of(arguments: &[&[u8]]) -> Vec<Vec<u8>> {

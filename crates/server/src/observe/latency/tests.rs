@@ -1,3 +1,5 @@
+//! Samples of latency events.
+
 use super::*;
 
 #[test]

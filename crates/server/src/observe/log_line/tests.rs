@@ -1,3 +1,5 @@
+//! Lines of the log in every format.
+
 use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone};
 

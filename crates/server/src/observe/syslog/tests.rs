@@ -1,3 +1,5 @@
+//! Lines reach the daemon, also one that was restarted.
+
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Compression against known bytes, against itself and against damaged input.
+
 use super::*;
 
 /// Text with repetitions at many distances.

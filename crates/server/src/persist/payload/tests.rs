@@ -1,3 +1,5 @@
+//! Payloads against those of Valkey, and damaged ones.
+
 use super::*;
 
 use weft_table::Blob;

@@ -1,3 +1,5 @@
+//! Strings and lengths as dumps write them, and damaged ones.
+
 use super::*;
 
 fn written(bytes: &[u8]) -> Vec<u8> {

@@ -1,3 +1,5 @@
+//! A crash ends the process and leaves a report.
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 

@@ -1,3 +1,5 @@
+//! Which sections are shown, and how the figures of workers are added.
+
 use super::*;
 
 fn names(words: &[&str]) -> Vec<&'static str> {

@@ -1,3 +1,5 @@
+//! Graphs and advice.
+
 use super::*;
 use crate::observe::latency::LatencyMonitor;
 

@@ -1,0 +1,468 @@
+//! The bitmap commands: strings as arrays of bits and of integers of any width.
+
+use weft_resp::number::parse_i64;
+use weft_table::{Blob, NewValue};
+use weft_values::bitfield::{Form, Overflow};
+use weft_values::bits::{self, Operation};
+
+use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
+use super::error::CommandError;
+use super::string::{HeldString, before_change, with_bytes};
+use crate::config::id;
+use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::event::Event;
+
+/// The bitmap commands and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("bitcount", leased(bitcount)),
+    ("bitfield", leased(bitfield)),
+    ("bitfield_ro", leased(bitfield_ro)),
+    ("bitop", leased(bitop)),
+    ("bitpos", leased(bitpos)),
+    ("getbit", leased(getbit)),
+    ("setbit", leased(setbit)),
+];
+
+const WRONG_OFFSET: CommandError = CommandError::constant("ERR bit offset is not an integer or out of range");
+const WRONG_BIT: CommandError = CommandError::constant("ERR bit is not an integer or out of range");
+
+/// Bytes that BITCOUNT, BITPOS and BITOP (of all its sources together) read in a nanosecond, from memory.
+const BYTES_PER_NS: u64 = 5;
+
+// ---- single bits --------------------------------------------------------------------------------------
+
+/// The bit offset that an argument names, within what `proto-max-bulk-len` allows. `#n` counts in steps of
+/// `width` bits, where there is one.
+fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Result<u64, CommandError> {
+    let (digits, unit) = match (argument.strip_prefix(b"#"), width) {
+        (Some(digits), Some(width)) => (digits, i64::from(width)),
+        _ => (argument, 1),
+    };
+    let limit_bytes = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0);
+    parse_i64(digits)
+        .map(|number| number.wrapping_mul(unit))
+        .filter(|offset| *offset >= 0 && offset >> 3 < limit_bytes)
+        .map(|offset| offset as u64)
+        .ok_or(WRONG_OFFSET)
+}
+
+/// The string's bytes, at least `length` of them, for changing; the key is made when it is missing.
+///
+/// The key must hold a string or nothing.
+fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    if !key.exists() {
+        key.set(NewValue::Bytes(b""), Expiry::Never);
+    }
+    key.entry_mut().map(|mut entry| change(entry.bytes_mut(length)))
+}
+
+fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let offset = bit_offset(ctx, ctx.arg(2), None)?;
+    let on = match parse_i64(ctx.arg(3)) {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(WRONG_BIT),
+    };
+    let end = (offset >> 3) as usize + 1;
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let before = match before_change(key.entry(), |_| end) {
+        Ok(before) => before,
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    let was_on = string_bytes(&mut key, end, |bytes| {
+        let was_on = bits::bit_at(bytes, offset);
+        if let Some(byte) = bytes.get_mut(end - 1)
+            && was_on != on
+        {
+            *byte ^= bits::mask_of(offset);
+        }
+        was_on
+    })
+    .unwrap_or(false);
+    if was_on != on || before.length < end {
+        key.changed(Event::string("setbit"));
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(i64::from(was_on));
+    Ok(())
+}
+
+fn getbit(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let offset = bit_offset(ctx, ctx.arg(2), None)?;
+    let on = match ctx.keys.read(0) {
+        Some(entry) => with_bytes(entry.value(), |bytes| bits::bit_at(bytes, offset))?,
+        None => false,
+    };
+    ctx.reply.integer(i64::from(on));
+    Ok(())
+}
+
+// ---- ranges -------------------------------------------------------------------------------------------
+
+/// The range that BITCOUNT and BITPOS are asked about.
+struct Range {
+    start: i64,
+    /// `None`: to the end of the string.
+    end: Option<i64>,
+    in_bits: bool,
+}
+
+impl Range {
+    /// Parses `[start [end [BYTE | BIT]]]` from argument `first` on.
+    fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
+        let given = ctx.argc() - first;
+        if given > 3 {
+            return Err(CommandError::SYNTAX);
+        }
+        let number = |index: usize| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER);
+        let start = if given > 0 { number(first)? } else { 0 };
+        let in_bits = match ctx.arg(first + 2) {
+            _ if given < 3 => false,
+            unit if unit.eq_ignore_ascii_case(b"bit") => true,
+            unit if unit.eq_ignore_ascii_case(b"byte") => false,
+            _ => return Err(CommandError::SYNTAX),
+        };
+        let end = if given > 1 { Some(number(first + 1)?) } else { None };
+        Ok(Range { start, end, in_bits })
+    }
+
+    /// Whether both ends count from the end of the string, in the wrong order.
+    fn is_backwards(&self) -> bool {
+        self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
+    }
+
+    /// The first and the last bit in a string of `length` bytes; `None` when the range is empty.
+    fn resolve(&self, length: usize) -> Option<(u64, u64)> {
+        let units = if self.in_bits { length as i64 * 8 } else { length as i64 };
+        let from_start = |index: i64| {
+            if index < 0 {
+                units.saturating_add(index).max(0)
+            } else {
+                index
+            }
+        };
+        let start = from_start(self.start);
+        let end = self.end.map_or(units - 1, from_start).min(units - 1);
+        if start > end {
+            return None;
+        }
+        let (start, end) = (start as u64, end as u64);
+        Some(if self.in_bits {
+            (start, end)
+        } else {
+            (start * 8, end * 8 + 7)
+        })
+    }
+}
+
+/// What a look at a range found out.
+enum Looked<R> {
+    /// The key is missing.
+    Missing,
+    /// The range is empty.
+    Empty,
+    /// The answer.
+    At(R),
+    /// The work is too long: it leaves the worker.
+    Left,
+}
+
+/// Runs `look` on the bytes of the first key and the first and last bit of the range.
+fn look_in_range<R>(
+    ctx: &mut Context<'_, '_>,
+    range: &Range,
+    look: impl FnOnce(&[u8], u64, u64) -> R,
+) -> Result<Looked<R>, CommandError> {
+    let in_place_ns = ctx.in_place_ns();
+    let Some(entry) = ctx.keys.read(0) else {
+        return Ok(Looked::Missing);
+    };
+    let looked = with_bytes(entry.value(), |bytes| {
+        let Some((first, last)) = range.resolve(bytes.len()) else {
+            return Looked::Empty;
+        };
+        let cost_ns = (last - first) / 8 / BYTES_PER_NS;
+        if cost_ns > in_place_ns {
+            return Looked::Left;
+        }
+        Looked::At(look(bytes, first, last))
+    })?;
+    if let Looked::Left = looked {
+        ctx.leave();
+    }
+    Ok(looked)
+}
+
+fn bitcount(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let range = Range::parse(ctx, 2)?;
+    let count = match look_in_range(ctx, &range, bits::count_ones_between)? {
+        Looked::Left => return Ok(()),
+        Looked::At(count) if !range.is_backwards() => count,
+        Looked::At(_) | Looked::Missing | Looked::Empty => 0,
+    };
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let bit = match parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)? {
+        0 => false,
+        1 => true,
+        _ => return Err(CommandError::constant("ERR The bit argument must be 1 or 0.")),
+    };
+    let range = Range::parse(ctx, 3)?;
+    // Zeros follow a string without end, unless an end is given.
+    let zeros_follow = range.end.is_none();
+    let look = |bytes: &[u8], first, last| match bits::find_bit_between(bytes, bit, first, last) {
+        Some(at) => at as i64,
+        None if !bit && zeros_follow => bytes.len() as i64 * 8,
+        None => -1,
+    };
+    let at = match look_in_range(ctx, &range, look)? {
+        Looked::Left => return Ok(()),
+        Looked::At(at) => at,
+        Looked::Missing if !bit => 0,
+        Looked::Missing | Looked::Empty => -1,
+    };
+    ctx.reply.integer(at);
+    Ok(())
+}
+
+// ---- whole strings ------------------------------------------------------------------------------------
+
+fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let operations = [
+        ("AND", Operation::And),
+        ("OR", Operation::Or),
+        ("XOR", Operation::Xor),
+        ("NOT", Operation::Not),
+    ];
+    let (_, operation) = operations
+        .into_iter()
+        .find(|(name, _)| ctx.arg(1).eq_ignore_ascii_case(name.as_bytes()))
+        .ok_or(CommandError::SYNTAX)?;
+    if operation == Operation::Not && ctx.argc() != 4 {
+        return Err(CommandError::constant(
+            "ERR BITOP NOT must be called with a single source key.",
+        ));
+    }
+    // The destination is the first key.
+    let mut sources: Vec<HeldString> = Vec::with_capacity(ctx.keys.len());
+    for index in 1..ctx.keys.len() {
+        sources.push(match ctx.keys.read(index) {
+            Some(entry) => HeldString::of(entry.value())?,
+            None => HeldString::default(),
+        });
+    }
+    let sources: Vec<&[u8]> = sources.iter().map(|source| &source[..]).collect();
+    let total: u64 = sources.iter().map(|source| source.len() as u64).sum();
+    if ctx.leaves_worker(total / BYTES_PER_NS) {
+        return Ok(());
+    }
+    let result = bits::combine(operation, &sources);
+    let length = result.len();
+    let mut key = ctx.keys.write(0);
+    if length > 0 {
+        let value = match result.len() {
+            ..=SPLICE_BYTES => NewValue::Bytes(&result),
+            _ => NewValue::Blob(Blob::from(result)),
+        };
+        key.set(value, Expiry::Never);
+        // A string that was made of bits is raw, however short it is.
+        string_bytes(&mut key, 0, |_| ());
+        key.changed(Event::string("set"));
+    } else if key.delete() {
+        key.changed(Event::generic("del"));
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(length as i64);
+    Ok(())
+}
+
+// ---- integers -----------------------------------------------------------------------------------------
+
+/// One operation of BITFIELD.
+struct FieldOperation {
+    form: Form,
+    offset: u64,
+    action: Action,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Get,
+    Set(i64, Overflow),
+    Increment(i64, Overflow),
+}
+
+impl FieldOperation {
+    /// Does it; the reply, and whether it changed the bytes.
+    fn run(&self, bytes: &mut [u8]) -> (Option<i64>, bool) {
+        let before = self.form.read(bytes, self.offset);
+        let (after, reply) = match self.action {
+            Action::Get => return (Some(before), false),
+            Action::Set(value, overflow) => (self.form.assign(value, overflow), Some(before)),
+            Action::Increment(by, overflow) => {
+                let after = self.form.add(before, by, overflow);
+                (after, after)
+            }
+        };
+        let Some(after) = after else {
+            return (None, false);
+        };
+        self.form.write(bytes, self.offset, after);
+        (reply, before != after)
+    }
+}
+
+fn field_form(argument: &[u8]) -> Result<Form, CommandError> {
+    let signed = match argument.first() {
+        Some(b'i') => Some(true),
+        Some(b'u') => Some(false),
+        _ => None,
+    };
+    // The width ends at a zero byte.
+    let width = argument.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next());
+    signed
+        .zip(width.and_then(parse_i64))
+        .and_then(|(signed, bits)| Form::new(signed, bits))
+        .ok_or(CommandError::constant(
+            "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
+        ))
+}
+
+fn overflow_of(argument: &[u8]) -> Result<Overflow, CommandError> {
+    let kinds = [
+        ("WRAP", Overflow::Wrap),
+        ("SAT", Overflow::Saturate),
+        ("FAIL", Overflow::Fail),
+    ];
+    kinds
+        .into_iter()
+        .find(|(name, _)| argument.eq_ignore_ascii_case(name.as_bytes()))
+        .map(|(_, overflow)| overflow)
+        .ok_or(CommandError::constant("ERR Invalid OVERFLOW type specified"))
+}
+
+fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, CommandError> {
+    let mut operations = Vec::new();
+    let mut overflow = Overflow::Wrap;
+    let mut index = 2;
+    while index < ctx.argc() {
+        let word = ctx.arg(index);
+        let words_after = ctx.argc() - index - 1;
+        let is = |name: &str, words| word.eq_ignore_ascii_case(name.as_bytes()) && words_after >= words;
+        if is("OVERFLOW", 1) {
+            overflow = overflow_of(ctx.arg(index + 1))?;
+            index += 2;
+            continue;
+        }
+        let (is_get, is_set) = (is("GET", 2), is("SET", 3));
+        if !is_get && !is_set && !is("INCRBY", 3) {
+            return Err(CommandError::SYNTAX);
+        }
+        let form = field_form(ctx.arg(index + 1))?;
+        let offset = bit_offset(ctx, ctx.arg(index + 2), Some(form.bits()))?;
+        let action = if is_get {
+            Action::Get
+        } else {
+            let number = parse_i64(ctx.arg(index + 3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+            if is_set {
+                Action::Set(number, overflow)
+            } else {
+                Action::Increment(number, overflow)
+            }
+        };
+        operations.push(FieldOperation { form, offset, action });
+        index += if is_get { 3 } else { 4 };
+    }
+    Ok(operations)
+}
+
+fn bitfield(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let operations = field_operations(ctx)?;
+    if operations.iter().all(|operation| operation.action == Action::Get) {
+        return read_fields(ctx, &operations);
+    }
+    change_fields(ctx, &operations)
+}
+
+fn bitfield_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let operations = field_operations(ctx)?;
+    if operations.iter().any(|operation| operation.action != Action::Get) {
+        return Err(CommandError::constant(
+            "ERR BITFIELD_RO only supports the GET subcommand",
+        ));
+    }
+    read_fields(ctx, &operations)
+}
+
+fn read_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> CommandResult {
+    let reply = &mut ctx.reply;
+    let mut read = |bytes: &[u8]| {
+        reply.array(operations.len());
+        for operation in operations {
+            reply.integer(operation.form.read(bytes, operation.offset));
+        }
+    };
+    match ctx.keys.read(0) {
+        Some(entry) => with_bytes(entry.value(), read),
+        None => {
+            read(b"");
+            Ok(())
+        }
+    }
+}
+
+fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> CommandResult {
+    // The string is extended to the end of the farthest write, even if that one then overflows and fails.
+    let writes = operations.iter().filter(|operation| operation.action != Action::Get);
+    let ends = writes.map(|operation| (operation.offset + u64::from(operation.form.bits() - 1)) >> 3);
+    let end = ends.max().unwrap_or(0) as usize + 1;
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let before = match before_change(key.entry(), |_| end) {
+        Ok(before) => before,
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    let grown = before.length < end;
+    let reply = &mut ctx.reply;
+    reply.array(operations.len());
+    let changes = string_bytes(&mut key, end, |bytes| {
+        let mut changes = 0;
+        for operation in operations {
+            let (answer, changed) = operation.run(bytes);
+            match answer {
+                Some(number) => reply.integer(number),
+                None => reply.null(),
+            }
+            let wrote = answer.is_some() && operation.action != Action::Get;
+            changes += u64::from(wrote && (changed || grown));
+        }
+        changes
+    });
+    match changes.unwrap_or(0) {
+        0 if !grown => key.unchanged(),
+        changes => key.changed_times(Event::string("setbit"), changes),
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Commands that leave their worker, seen from outside: one worker, so whoever blocks it blocks everybody.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server; killed at the end of the test.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(io_threads: &str) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = listener.local_addr().expect("is bound").port();
+        drop(listener);
+        let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(["--io-threads", io_threads])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let server = Server { child, port };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(start.elapsed() < PATIENCE, "the server does not listen");
+            thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+        Client(BufReader::new(stream))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, words: &[&[u8]]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.0.get_mut().write_all(&request).expect("sends");
+    }
+
+    /// The next reply: its elements, if it is an array, each as its text or bytes.
+    fn answer(&mut self) -> Vec<Vec<u8>> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("receives");
+        let (kind, rest) = line.trim_end().split_at(1);
+        match kind {
+            "*" => (0..rest.parse().expect("a length"))
+                .flat_map(|_| self.answer())
+                .collect(),
+            "$" if rest == "-1" => vec![b"(nil)".to_vec()],
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("receives");
+                bytes.truncate(bytes.len() - 2);
+                vec![bytes]
+            }
+            _ => vec![line.trim_end().as_bytes().to_vec()],
+        }
+    }
+
+    fn ask(&mut self, words: &[&[u8]]) -> Vec<Vec<u8>> {
+        self.send(words);
+        self.answer()
+    }
+
+    /// Sets `keys` to `value`, all at once.
+    fn set_all(&mut self, keys: &[Vec<u8>], value: &[u8]) {
+        let mut words: Vec<&[u8]> = vec![b"MSET"];
+        words.extend(keys.iter().flat_map(|key| [key.as_slice(), value]));
+        assert_eq!(self.ask(&words), [b"+OK"]);
+    }
+}
+
+fn on_keys<'a>(command: &'a [u8], keys: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+    let mut words = vec![command];
+    words.extend(keys.iter().map(Vec::as_slice));
+    words
+}
+
+/// More keys than a worker takes on.
+fn many_keys() -> Vec<Vec<u8>> {
+    (0..6000).map(|index| format!("key:{index}").into_bytes()).collect()
+}
+
+#[test]
+fn commands_of_many_keys_answer_as_short_ones() {
+    let server = Server::start("2");
+    let mut client = server.connect();
+    let keys = many_keys();
+    client.set_all(&keys, b"value");
+    let large = vec![b'x'; 100_000];
+    assert_eq!(client.ask(&[b"SET", &keys[17], &large]), [b"+OK"]);
+    assert_eq!(client.ask(&[b"DEL", &keys[18]]), [b":1"]);
+    let values = client.ask(&on_keys(b"MGET", &keys));
+    assert_eq!(values.len(), keys.len());
+    assert_eq!(values[16], b"value");
+    assert!(values[17] == large);
+    assert_eq!(values[18], b"(nil)");
+    assert_eq!(client.ask(&on_keys(b"EXISTS", &keys)), [b":5999"]);
+    assert_eq!(client.ask(&on_keys(b"TOUCH", &keys)), [b":5999"]);
+    assert_eq!(client.ask(&on_keys(b"UNLINK", &keys)), [b":5999"]);
+    assert_eq!(client.ask(&[b"DBSIZE"]), [b":0"]);
+}
+
+#[test]
+fn replies_keep_the_order_of_the_requests_around_a_long_one() {
+    let server = Server::start("2");
+    let mut client = server.connect();
+    client.ask(&[b"SETBIT", b"bits", b"80000000", b"1"]);
+    for round in 0..20 {
+        client.send(&[b"SET", b"number", b"1"]);
+        client.send(&[b"BITCOUNT", b"bits"]);
+        client.send(&[b"INCR", b"number"]);
+        client.send(&[b"BITPOS", b"bits", b"1"]);
+        client.send(&[b"BITOP", b"NOT", b"inverse", b"bits"]);
+        client.send(&[b"GET", b"number"]);
+        for wanted in ["+OK", ":1", ":2", ":80000000", ":10000001", "2"] {
+            assert_eq!(client.answer(), [wanted.as_bytes()], "round {round}");
+        }
+    }
+    // A request that has arrived in part keeps its place behind one that waits.
+    client.send(&[b"SET", b"number", b"41"]);
+    assert_eq!(client.answer(), [b"+OK"]);
+    let long: &[u8] = b"*2\r\n$8\r\nBITCOUNT\r\n$4\r\nbits\r\n";
+    let behind: &[u8] = b"*2\r\n$4\r\nINCR\r\n$6\r\nnumber\r\n*3\r\n$6\r\nAPPEND\r\n$6\r\nnum";
+    client.0.get_mut().write_all(&[long, behind].concat()).expect("sends");
+    assert_eq!(client.answer(), [b":1"]);
+    assert_eq!(client.answer(), [b":42"]);
+    client.0.get_mut().write_all(b"ber\r\n$1\r\n0\r\n").expect("sends");
+    assert_eq!(client.answer(), [b":3"]);
+    // Errors come from the background as well.
+    let keys = many_keys();
+    let mut words = on_keys(b"MSET", &keys);
+    words.truncate(5800);
+    let wanted: &[u8] = b"-ERR wrong number of arguments for 'mset' command";
+    assert_eq!(client.ask(&words), [wanted]);
+}
+
+#[test]
+fn a_worker_serves_others_while_a_long_command_runs() {
+    let server = Server::start("1");
+    let (mut long, mut short) = (server.connect(), server.connect());
+    long.ask(&[b"SETBIT", b"bits", b"800000000", b"1"]);
+    short.ask(&[b"SET", b"key", b"value"]);
+    let rounds = 40;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                assert_eq!(long.ask(&[b"BITCOUNT", b"bits"]), [b":1"]);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut served = 0;
+        while !done.load(Ordering::Relaxed) {
+            assert_eq!(short.ask(&[b"GET", b"key"]), [b"value"]);
+            served += 1;
+        }
+        // Had they taken turns, there would be about one for each.
+        assert!(served > 4 * rounds, "{served} short commands beside {rounds} long ones");
+    });
+}
+
+#[test]
+fn long_writes_of_the_same_keys_are_all_or_nothing() {
+    let server = Server::start("2");
+    let keys = many_keys();
+    server.connect().set_all(&keys, b"first");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let (keys, done, mut client) = (&keys, &done, server.connect());
+            scope.spawn(move || {
+                for round in 0..40 {
+                    client.set_all(keys, format!("{writer}-{round}").as_bytes());
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+        }
+        let mut client = server.connect();
+        while !done.load(Ordering::Relaxed) {
+            let values = client.ask(&on_keys(b"MGET", &keys));
+            assert_eq!(values.len(), keys.len());
+            assert!(
+                values.iter().all(|value| *value == values[0]),
+                "a write was seen half done"
+            );
+        }
+    });
+}

@@ -1,0 +1,120 @@
+//! Integers of 1 to 64 bits at any bit offset of a string: reading, writing, and what happens on overflow.
+//!
+//! Bit 0 is the most significant bit of byte 0, and an integer's most significant bit comes first.
+
+/// The form of an integer: `i1` to `i64`, `u1` to `u63`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    signed: bool,
+    bits: u32,
+}
+
+/// What becomes of a result that does not fit its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// Its lowest bits are taken.
+    Wrap,
+    /// The nearest number that fits is taken.
+    Saturate,
+    /// Nothing is written.
+    Fail,
+}
+
+impl Form {
+    /// A form that exists; `None` for widths that do not.
+    pub fn new(signed: bool, bits: i64) -> Option<Self> {
+        let widest = if signed { 64 } else { 63 };
+        (1..=widest).contains(&bits).then_some(Form {
+            signed,
+            bits: bits as u32,
+        })
+    }
+
+    /// Width in bits.
+    pub fn bits(self) -> u32 {
+        self.bits
+    }
+
+    fn smallest(self) -> i128 {
+        if self.signed { -(1 << (self.bits - 1)) } else { 0 }
+    }
+
+    fn largest(self) -> i128 {
+        let value_bits = if self.signed { self.bits - 1 } else { self.bits };
+        (1 << value_bits) - 1
+    }
+
+    /// The number that the lowest bits of `raw` stand for.
+    fn number(self, raw: u64) -> i64 {
+        let unused = 64 - self.bits;
+        if self.signed {
+            ((raw << unused) as i64) >> unused
+        } else {
+            ((raw << unused) >> unused) as i64
+        }
+    }
+
+    /// The integer at bit `offset`; bits beyond the end of the string are clear.
+    pub fn read(self, bytes: &[u8], offset: u64) -> i64 {
+        let start = usize::try_from(offset >> 3).unwrap_or(usize::MAX);
+        let mut window = [0; 16];
+        let available = bytes.get(start..).unwrap_or_default();
+        let count = available.len().min(9);
+        window[..count].copy_from_slice(&available[..count]);
+        let shifted = u128::from_be_bytes(window) << (offset & 7);
+        self.number((shifted >> (128 - self.bits)) as u64)
+    }
+
+    /// Writes the lowest bits of `number` at bit `offset`. Bits beyond the end of the string are dropped.
+    pub fn write(self, bytes: &mut [u8], offset: u64, number: i64) {
+        let start = usize::try_from(offset >> 3).unwrap_or(usize::MAX);
+        let available = bytes.get_mut(start..).unwrap_or_default();
+        let count = available.len().min(9);
+        let place = 128 - self.bits - (offset & 7) as u32;
+        let mask = (u128::from(u64::MAX) >> (64 - self.bits)) << place;
+        let mut window = [0; 16];
+        window[..count].copy_from_slice(&available[..count]);
+        let cleared = u128::from_be_bytes(window) & !mask;
+        let filled = cleared | ((u128::from(number as u64) << place) & mask);
+        available[..count].copy_from_slice(&filled.to_be_bytes()[..count]);
+    }
+
+    /// What is stored when a client sets `value`; `None` when it does not fit and that is a failure.
+    pub fn assign(self, value: i64, overflow: Overflow) -> Option<i64> {
+        // An unsigned field takes a negative value for the large number with the same bits.
+        let wide = if self.signed {
+            i128::from(value)
+        } else {
+            i128::from(value as u64)
+        };
+        if self.signed && self.bits < 64 && overflow == Overflow::Saturate {
+            // Valkey measures the room above a value in 64 bits. Values so far below the range that
+            // the measure overflows count as above it.
+            let room = (self.largest() as i64).wrapping_sub(value);
+            if room < 0 {
+                return Some(self.largest() as i64);
+            }
+        }
+        self.fit(wide, overflow)
+    }
+
+    /// What is stored when a client adds `increment` to `value`; `None` when it does not fit and that is a failure.
+    pub fn add(self, value: i64, increment: i64, overflow: Overflow) -> Option<i64> {
+        self.fit(i128::from(value) + i128::from(increment), overflow)
+    }
+
+    fn fit(self, result: i128, overflow: Overflow) -> Option<i64> {
+        let (smallest, largest) = (self.smallest(), self.largest());
+        if (smallest..=largest).contains(&result) {
+            return Some(result as i64);
+        }
+        match overflow {
+            Overflow::Wrap => Some(self.number(result as u64)),
+            Overflow::Saturate => Some(result.clamp(smallest, largest) as i64),
+            Overflow::Fail => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

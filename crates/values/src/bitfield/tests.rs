@@ -1,0 +1,145 @@
+//! Tests of integers inside strings against a model that handles one bit at a time.
+
+use super::*;
+
+fn signed(bits: i64) -> Form {
+    Form::new(true, bits).unwrap()
+}
+
+fn unsigned(bits: i64) -> Form {
+    Form::new(false, bits).unwrap()
+}
+
+fn model_read(form: Form, bytes: &[u8], offset: u64) -> i64 {
+    let bit = |at: u64| {
+        let byte = bytes.get((at / 8) as usize).copied().unwrap_or(0);
+        u64::from(byte >> (7 - at % 8) & 1)
+    };
+    let raw = (0..u64::from(form.bits)).fold(0, |raw, index| raw << 1 | bit(offset + index));
+    let negative = form.signed && raw >> (form.bits - 1) & 1 == 1;
+    let filling = if negative && form.bits < 64 {
+        u64::MAX << form.bits
+    } else {
+        0
+    };
+    (raw | filling) as i64
+}
+
+fn model_write(form: Form, bytes: &mut [u8], offset: u64, number: i64) {
+    for index in 0..form.bits {
+        let at = offset + u64::from(index);
+        let Some(byte) = bytes.get_mut((at / 8) as usize) else {
+            return;
+        };
+        let mask = 0x80 >> (at % 8);
+        if number >> (form.bits - 1 - index) & 1 == 1 {
+            *byte |= mask;
+        } else {
+            *byte &= !mask;
+        }
+    }
+}
+
+#[test]
+fn only_forms_that_fit_a_reply_exist() {
+    for bits in [-1, 0, 65, i64::MAX, i64::MIN] {
+        assert_eq!(Form::new(true, bits), None);
+        assert_eq!(Form::new(false, bits), None);
+    }
+    assert_eq!(Form::new(false, 64), None);
+    assert_eq!(signed(64).bits(), 64);
+    assert_eq!(unsigned(63).bits(), 63);
+}
+
+#[test]
+fn reading_and_writing_agree_with_the_model() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..random.usize(0..24)).map(|_| random.u8(..)).collect();
+        let is_signed = random.bool();
+        let form = Form::new(is_signed, random.i64(1..=if is_signed { 64 } else { 63 })).unwrap();
+        let offset = random.u64(0..200);
+        assert_eq!(
+            form.read(&bytes, offset),
+            model_read(form, &bytes, offset),
+            "{form:?} at {offset} of {bytes:?}"
+        );
+        let number = random.i64(..);
+        let mut wanted = bytes.clone();
+        model_write(form, &mut wanted, offset, number);
+        form.write(&mut bytes, offset, number);
+        assert_eq!(bytes, wanted, "{form:?} at {offset} := {number}");
+    }
+}
+
+#[test]
+fn what_is_far_beyond_the_end_reads_as_zero() {
+    assert_eq!(signed(64).read(b"abc", u64::MAX), 0);
+    let mut bytes = *b"abc";
+    signed(64).write(&mut bytes, u64::MAX, -1);
+    assert_eq!(&bytes, b"abc");
+}
+
+#[test]
+fn results_that_do_not_fit_wrap_saturate_or_fail() {
+    use Overflow::{Fail, Saturate, Wrap};
+    // Form, value, increment; results of wrapping and of saturating (failing gives none).
+    let overflows = [
+        (unsigned(8), 255, 1, 0, 255),
+        (unsigned(8), 0, -1, 255, 0),
+        (unsigned(8), 200, 1000, 176, 255),
+        (unsigned(1), 1, 1, 0, 1),
+        (unsigned(63), i64::MAX, 1, 0, i64::MAX),
+        (unsigned(63), 0, i64::MIN, 0, 0),
+        (signed(8), 127, 1, -128, 127),
+        (signed(8), -128, -1, 127, -128),
+        (signed(8), 0, 300, 44, 127),
+        (signed(1), 0, 1, -1, 0),
+        (signed(64), i64::MAX, 1, i64::MIN, i64::MAX),
+        (signed(64), i64::MIN, -1, i64::MAX, i64::MIN),
+        (signed(64), i64::MAX, i64::MAX, -2, i64::MAX),
+    ];
+    for (form, value, increment, wrapped, saturated) in overflows {
+        assert_eq!(
+            form.add(value, increment, Wrap),
+            Some(wrapped),
+            "{form:?} {value} + {increment}"
+        );
+        assert_eq!(
+            form.add(value, increment, Saturate),
+            Some(saturated),
+            "{form:?} {value} + {increment}"
+        );
+        assert_eq!(form.add(value, increment, Fail), None, "{form:?} {value} + {increment}");
+    }
+    for overflow in [Wrap, Saturate, Fail] {
+        assert_eq!(unsigned(8).add(254, 1, overflow), Some(255));
+        assert_eq!(signed(64).add(i64::MAX, i64::MIN, overflow), Some(-1));
+        assert_eq!(signed(8).assign(-128, overflow), Some(-128));
+    }
+}
+
+#[test]
+fn values_that_are_set_overflow_as_in_valkey() {
+    use Overflow::{Fail, Saturate, Wrap};
+    // Form, value; results of wrapping and of saturating.
+    let overflows = [
+        (unsigned(8), 256, 0, 255),
+        (unsigned(8), -1, 255, 255),
+        (unsigned(63), -1, i64::MAX, i64::MAX),
+        (signed(8), 128, -128, 127),
+        (signed(8), -129, 127, -128),
+        (signed(8), i64::MIN, 0, 127),
+        (signed(8), i64::MIN + 127, 127, 127),
+        (signed(8), i64::MIN + 128, -128, -128),
+        (signed(63), i64::MAX, -1, (1 << 62) - 1),
+    ];
+    for (form, value, wrapped, saturated) in overflows {
+        assert_eq!(form.assign(value, Wrap), Some(wrapped), "{form:?} {value}");
+        assert_eq!(form.assign(value, Saturate), Some(saturated), "{form:?} {value}");
+        assert_eq!(form.assign(value, Fail), None, "{form:?} {value}");
+    }
+    assert_eq!(signed(64).assign(i64::MIN, Saturate), Some(i64::MIN));
+}

@@ -1,0 +1,237 @@
+//! Strings as arrays of bits: reading one, counting, finding the first, and combining whole strings.
+//!
+//! Bit 0 is the most significant bit of byte 0. All loops work on blocks that the compiler turns into
+//! vector instructions; what is left at the ends goes byte by byte.
+
+/// The bit at `offset`; bits beyond the end are clear.
+#[inline]
+pub fn bit_at(bytes: &[u8], offset: u64) -> bool {
+    usize::try_from(offset >> 3)
+        .ok()
+        .and_then(|index| bytes.get(index))
+        .is_some_and(|byte| byte & mask_of(offset) != 0)
+}
+
+/// The mask of the bit at `offset` within its byte.
+#[inline]
+pub fn mask_of(offset: u64) -> u8 {
+    0x80 >> (offset & 7)
+}
+
+// ---- counting ---------------------------------------------------------------------------------------
+
+/// Words that are added up side by side.
+const LANES: usize = 4;
+type Lanes = [u64; LANES];
+/// Rows of lanes that make up a step of the counting loop.
+const ROWS: usize = 16;
+const ROW_BYTES: usize = LANES * 8;
+const STEP_BYTES: usize = ROWS * ROW_BYTES;
+
+/// Number of bits that are set.
+///
+/// Counting the bits of a word costs a dozen operations where the processor's own instruction may not be
+/// relied upon. So sixteen words are first added up bitwise by carry-save adders, and only the column of
+/// carries worth sixteen is counted at each step; the smaller columns are counted once, at the end.
+pub fn count_ones(bytes: &[u8]) -> u64 {
+    let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();
+    let mut columns = Columns::default();
+    let mut sixteens = 0;
+    for step in steps {
+        sixteens += ones_in(columns.add(step));
+    }
+    let [ones, twos, fours, eights] = [columns.ones, columns.twos, columns.fours, columns.eights].map(ones_in);
+    16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(rest)
+}
+
+/// The sums of the rows so far, bit by bit, in binary.
+#[derive(Default)]
+struct Columns {
+    ones: Lanes,
+    twos: Lanes,
+    fours: Lanes,
+    eights: Lanes,
+}
+
+impl Columns {
+    /// Adds sixteen rows; returns the carries worth sixteen.
+    #[inline(always)]
+    fn add(&mut self, step: &[u8; STEP_BYTES]) -> Lanes {
+        let first = self.add_eight(step, 0);
+        let second = self.add_eight(step, ROWS / 2);
+        carry_save(&mut self.eights, first, second)
+    }
+
+    /// Adds eight rows from `row` on; returns the carries worth eight.
+    #[inline(always)]
+    fn add_eight(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+        let first = self.add_four(step, row);
+        let second = self.add_four(step, row + 4);
+        carry_save(&mut self.fours, first, second)
+    }
+
+    #[inline(always)]
+    fn add_four(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+        let first = carry_save(&mut self.ones, lanes(step, row), lanes(step, row + 1));
+        let second = carry_save(&mut self.ones, lanes(step, row + 2), lanes(step, row + 3));
+        carry_save(&mut self.twos, first, second)
+    }
+}
+
+/// Adds two rows to a column; returns the carries.
+#[inline(always)]
+fn carry_save(column: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
+    let mut carries = Lanes::default();
+    for lane in 0..LANES {
+        let partial = column[lane] ^ first[lane];
+        carries[lane] = (column[lane] & first[lane]) | (partial & second[lane]);
+        column[lane] = partial ^ second[lane];
+    }
+    carries
+}
+
+#[inline(always)]
+fn lanes(step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+    let (words, _) = step.as_chunks::<8>();
+    std::array::from_fn(|lane| u64::from_ne_bytes(words[row * LANES + lane]))
+}
+
+#[inline]
+fn ones_in(lanes: Lanes) -> u64 {
+    lanes.iter().map(|lane| u64::from(lane.count_ones())).sum()
+}
+
+fn count_short(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let in_words: u64 = words
+        .iter()
+        .map(|word| u64::from(u64::from_ne_bytes(*word).count_ones()))
+        .sum();
+    in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
+}
+
+/// Number of bits that are set from bit `first` to bit `last`, both included and within the string.
+pub fn count_ones_between(bytes: &[u8], first: u64, last: u64) -> u64 {
+    let Some(range) = edges(bytes, first, last) else {
+        return 0;
+    };
+    let outside = range.bytes[0] & range.before;
+    let behind = range.bytes[range.bytes.len() - 1] & range.after;
+    count_ones(range.bytes) - u64::from(outside.count_ones()) - u64::from(behind.count_ones())
+}
+
+/// The bytes that a range of bits touches, and which bits of the first and the last are not in it.
+struct Edges<'a> {
+    bytes: &'a [u8],
+    before: u8,
+    after: u8,
+}
+
+fn edges(bytes: &[u8], first: u64, last: u64) -> Option<Edges<'_>> {
+    if first > last {
+        return None;
+    }
+    let touched = bytes.get((first >> 3) as usize..=(last >> 3) as usize)?;
+    Some(Edges {
+        bytes: touched,
+        before: !(0xff >> (first & 7)),
+        after: 0x7f >> (last & 7),
+    })
+}
+
+// ---- finding ----------------------------------------------------------------------------------------
+
+/// Bytes that are skipped at once while they hold nothing but the other bit.
+const SKIP_BYTES: usize = 64;
+
+/// The offset of the first bit that is `bit`.
+pub fn find_bit(bytes: &[u8], bit: bool) -> Option<u64> {
+    let flip = if bit { 0 } else { 0xff };
+    let uniform = |block: &&[u8]| block.iter().fold(0, |any, byte| any | (byte ^ flip)) == 0;
+    let skipped = bytes.chunks_exact(SKIP_BYTES).take_while(uniform).count() * SKIP_BYTES;
+    let at = bytes[skipped..].iter().position(|byte| byte ^ flip != 0)? + skipped;
+    Some(at as u64 * 8 + u64::from((bytes[at] ^ flip).leading_zeros()))
+}
+
+/// The offset of the first bit that is `bit` among the bits from `first` to `last`, both included and
+/// within the string.
+pub fn find_bit_between(bytes: &[u8], bit: bool, first: u64, last: u64) -> Option<u64> {
+    let range = edges(bytes, first, last)?;
+    let base = first & !7;
+    let flip = if bit { 0 } else { 0xff };
+    let begin = (range.bytes[0] ^ flip) & !range.before;
+    if begin != 0 {
+        let at = base + u64::from(begin.leading_zeros());
+        return (at <= last).then_some(at);
+    }
+    let at = find_bit(&range.bytes[1..], bit)? + base + 8;
+    (at <= last).then_some(at)
+}
+
+// ---- combining --------------------------------------------------------------------------------------
+
+/// What BITOP does to the bits of its sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Set where all are.
+    And,
+    /// Set where any is.
+    Or,
+    /// Set where an odd number is.
+    Xor,
+    /// Set where the only source is not.
+    Not,
+}
+
+/// Bytes of the result that are finished before the next ones are begun, so that they stay in the cache
+/// however many sources there are.
+const BLOCK_BYTES: usize = 16 * 1024;
+
+/// Combines `sources`; the result is as long as the longest, and shorter ones count as padded with zeros.
+///
+/// [`Operation::Not`] looks at the first source alone.
+pub fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
+    let length = sources.iter().map(|source| source.len()).max().unwrap_or(0);
+    let Some((first, others)) = sources.split_first() else {
+        return Vec::new();
+    };
+    let mut result = Vec::with_capacity(length);
+    while result.len() < length {
+        let start = result.len();
+        let end = (start + BLOCK_BYTES).min(length);
+        result.extend_from_slice(part(first, start, end));
+        result.resize(end, 0);
+        let block = &mut result[start..end];
+        if operation == Operation::Not {
+            block.iter_mut().for_each(|byte| *byte = !*byte);
+            continue;
+        }
+        for other in others {
+            combine_block(operation, block, part(other, start, end));
+        }
+    }
+    result
+}
+
+/// The bytes of `source` from `start` to `end` as far as it has them.
+fn part(source: &[u8], start: usize, end: usize) -> &[u8] {
+    &source[start.min(source.len())..end.min(source.len())]
+}
+
+fn combine_block(operation: Operation, block: &mut [u8], source: &[u8]) {
+    let (both, alone) = block.split_at_mut(source.len());
+    let pairs = both.iter_mut().zip(source);
+    match operation {
+        Operation::And => {
+            pairs.for_each(|(byte, other)| *byte &= other);
+            alone.fill(0);
+        }
+        Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+        Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+        // It has no second source.
+        Operation::Not => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;
