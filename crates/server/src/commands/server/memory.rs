@@ -67,7 +67,7 @@ fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Bytes of the tables of each database that has keys; walks over all slots, letting others through.
+/// Bytes of the tables of each database that was ever used; walks over all slots, letting others through.
 fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
     let counts = &server.keyspace.counts;
     let mut bytes = vec![0u64; counts.databases()];
@@ -89,7 +89,7 @@ fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
         std::thread::yield_now();
     }
     (0..counts.databases())
-        .filter(|db| counts.keys(*db) > 0)
+        .filter(|db| counts.is_open(*db))
         .map(|db| (db, bytes[db]))
         .collect()
 }
