@@ -109,6 +109,8 @@ impl Coordinator {
             self.next_cron = now + self.cron_period();
             self.cron();
             self.report(now);
+            let metrics = &self.server.metrics;
+            metrics.add(metrics.coordinator, Counter::CronNs, now.elapsed().as_nanos() as u64);
         }
         if !self.tuner.is_active(&self.server) {
             return self.next_cron;

@@ -30,7 +30,10 @@ pub struct Reclaimer {
 impl Reclaimer {
     /// Has seen nothing yet.
     pub fn new() -> Self {
-        Reclaimer { active: 0, not_before: Instant::now() }
+        Reclaimer {
+            active: 0,
+            not_before: Instant::now(),
+        }
     }
 
     /// Whether free pages should be given back now.

@@ -172,10 +172,9 @@ impl Worker {
             let start = Instant::now();
             self.turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
-            self.thread
-                .server
-                .metrics
-                .add(self.thread.seat, Counter::BusyNs, busy_ns);
+            let metrics = &self.thread.server.metrics;
+            metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
+            metrics.raise(self.thread.seat, Counter::LongestTurnNs, busy_ns);
             if let Some(patience) = self.stopping {
                 break patience;
             }

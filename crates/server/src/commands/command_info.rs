@@ -3,32 +3,14 @@
 //! Only commands that are bound to a handler exist here. Each function writes one whole reply; the words of the request
 //! come with it, so that `COMMAND INFO get` has its first name in word 2.
 
+use weft_resp::{Reply, glob};
+
 use super::registry::{Command, Lookup, Registry};
 use super::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
 use crate::commands::keys::{Arguments, KeyPosition, walk};
 
-/// What a reply is written to. Maps and sets become flat arrays where the protocol does not know them.
-pub trait Sink {
-    /// Begins an array of that many elements.
-    fn array(&mut self, len: usize);
-    /// Begins a map of that many pairs.
-    fn map(&mut self, len: usize);
-    /// Begins a set of that many elements.
-    fn set(&mut self, len: usize);
-    /// A string of any bytes.
-    fn bulk(&mut self, bytes: &[u8]);
-    /// A string of one line.
-    fn simple(&mut self, text: &str);
-    /// An integer.
-    fn integer(&mut self, value: i64);
-    /// Nothing.
-    fn null(&mut self);
-    /// An error, its code included.
-    fn error(&mut self, text: &str);
-}
-
 /// COMMAND: describes every command.
-pub fn all<H>(registry: &Registry<H>, out: &mut impl Sink) {
+pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     out.array(registry.top_level_count());
     for command in registry.top_level() {
         describe(registry, command, out);
@@ -36,12 +18,12 @@ pub fn all<H>(registry: &Registry<H>, out: &mut impl Sink) {
 }
 
 /// COMMAND COUNT: the number of commands, not counting subcommands.
-pub fn count<H>(registry: &Registry<H>, out: &mut impl Sink) {
+pub fn count<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     out.integer(registry.top_level_count() as i64);
 }
 
 /// COMMAND INFO: describes the named commands, or all.
-pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut impl Sink) {
+pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     if args.len() <= 2 {
         return all(registry, out);
     }
@@ -49,13 +31,13 @@ pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
     for index in 2..args.len() {
         match registry.by_full_name(args.arg(index)) {
             Some(command) => describe(registry, command, out),
-            None => out.null(),
+            None => out.null_array(),
         }
     }
 }
 
 /// COMMAND DOCS: the documentation of the named commands, unknown ones left out, or of all.
-pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut impl Sink) {
+pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let commands: Vec<&Command<H>> = if args.len() <= 2 {
         registry.top_level().collect()
     } else {
@@ -71,14 +53,7 @@ pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
 }
 
 /// COMMAND LIST: the names of all commands and subcommands that pass the filter, if one is given.
-///
-/// `matches` tells whether a pattern, given first, matches a name regardless of case.
-pub fn list<H, Args: Arguments + ?Sized>(
-    registry: &Registry<H>,
-    args: &Args,
-    matches: impl Fn(&[u8], &[u8]) -> bool,
-    out: &mut impl Sink,
-) {
+pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let Some(filter) = Filter::parse(args) else {
         return out.error("ERR syntax error");
     };
@@ -86,7 +61,7 @@ pub fn list<H, Args: Arguments + ?Sized>(
         Filter::None => true,
         Filter::Module => false,
         Filter::Category(category) => command.spec.acl_categories.intersects(category),
-        Filter::Pattern(pattern) => matches(pattern, command.full_name.as_bytes()),
+        Filter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
     };
     let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
     let listed: Vec<&Command<H>> = registry
@@ -131,14 +106,14 @@ impl<'a> Filter<'a> {
 }
 
 /// COMMAND GETKEYS: the keys in the command that follows.
-pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut impl Sink) {
+pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.bulk(request.arg(key.index))
     });
 }
 
 /// COMMAND GETKEYSANDFLAGS: the keys in the command that follows, and what it does with each.
-pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut impl Sink) {
+pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.array(2);
         out.bulk(request.arg(key.index));
@@ -159,11 +134,11 @@ impl<Args: Arguments + ?Sized> Arguments for Quoted<'_, Args> {
     }
 }
 
-fn reply_keys<H, Args: Arguments + ?Sized, Out: Sink>(
+fn reply_keys<H, Args: Arguments + ?Sized>(
     registry: &Registry<H>,
     args: &Args,
-    out: &mut Out,
-    reply_key: impl Fn(&Quoted<'_, Args>, KeyPosition, &mut Out),
+    out: &mut Reply<'_>,
+    reply_key: impl Fn(&Quoted<'_, Args>, KeyPosition, &mut Reply<'_>),
 ) {
     let request = Quoted(args);
     let Lookup::Found(command) = registry.lookup(&request) else {
@@ -185,7 +160,7 @@ fn reply_keys<H, Args: Arguments + ?Sized, Out: Sink>(
 }
 
 /// COMMAND HELP.
-pub fn help(out: &mut impl Sink) {
+pub fn help(out: &mut Reply<'_>) {
     const LINES: &[&str] = &[
         "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "(no subcommand)",
@@ -216,7 +191,7 @@ pub fn help(out: &mut impl Sink) {
 }
 
 /// One row of COMMAND INFO.
-fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut impl Sink) {
+fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     out.array(10);
     out.bulk(command.full_name.as_bytes());
@@ -241,21 +216,21 @@ fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut impl Sink
     }
 }
 
-fn reply_names(names: impl Iterator<Item = &'static str> + Clone, out: &mut impl Sink) {
+fn reply_names(names: impl Iterator<Item = &'static str> + Clone, out: &mut Reply<'_>) {
     out.set(names.clone().count());
     for name in names {
         out.simple(name);
     }
 }
 
-fn reply_categories(categories: Categories, out: &mut impl Sink) {
+fn reply_categories(categories: Categories, out: &mut Reply<'_>) {
     out.set(categories.names().count());
     for name in categories.names() {
         out.simple(&format!("@{name}"));
     }
 }
 
-fn describe_key_spec(spec: &KeySpec, out: &mut impl Sink) {
+fn describe_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
     out.map(3 + usize::from(!spec.notes.is_empty()));
     field_unless_empty("notes", spec.notes, out);
     out.bulk(b"flags");
@@ -291,7 +266,7 @@ fn describe_key_spec(spec: &KeySpec, out: &mut impl Sink) {
 }
 
 /// The type of a search and its numbers.
-fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut impl Sink) {
+fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
     out.map(2);
     field("type", kind, out);
     out.bulk(b"spec");
@@ -302,19 +277,19 @@ fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut impl Sink) {
     }
 }
 
-fn field(name: &str, value: &str, out: &mut impl Sink) {
+fn field(name: &str, value: &str, out: &mut Reply<'_>) {
     out.bulk(name.as_bytes());
     out.bulk(value.as_bytes());
 }
 
-fn field_unless_empty(name: &str, value: &str, out: &mut impl Sink) {
+fn field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
     if !value.is_empty() {
         field(name, value, out);
     }
 }
 
 /// The value of one command in COMMAND DOCS.
-fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut impl Sink) {
+fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     let subcommands = registry.subcommands(command);
     let fields = [
@@ -361,7 +336,7 @@ fn has_doc_flags(spec: &CommandSpec) -> bool {
     !spec.deprecated_since.is_empty() || spec.is_internal
 }
 
-fn document_flags(spec: &CommandSpec, out: &mut impl Sink) {
+fn document_flags(spec: &CommandSpec, out: &mut Reply<'_>) {
     if !has_doc_flags(spec) {
         return;
     }
@@ -374,7 +349,7 @@ fn document_flags(spec: &CommandSpec, out: &mut impl Sink) {
     reply_names(present, out);
 }
 
-fn document_args(args: &[Arg], out: &mut impl Sink) {
+fn document_args(args: &[Arg], out: &mut Reply<'_>) {
     out.array(args.len());
     for arg in args {
         document_arg(arg, out);
@@ -386,7 +361,7 @@ fn has_token(arg: &Arg) -> bool {
     !arg.token.is_empty() || arg.kind == ArgType::PureToken
 }
 
-fn document_arg(arg: &Arg, out: &mut impl Sink) {
+fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
     let has_flags = arg.optional || arg.multiple || arg.multiple_token;
     let fields = [
         arg.key_spec_index >= 0,

@@ -81,6 +81,7 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR DB index is out of range"));
     }
     ctx.client.db = index as usize;
+    ctx.server.keyspace.counts.open(ctx.client.db);
     ctx.reply.ok();
     Ok(())
 }

@@ -39,10 +39,13 @@ pub fn database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, C
 }
 
 fn existing_database(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
-    usize::try_from(number)
+    let counts = &ctx.server.keyspace.counts;
+    let db = usize::try_from(number)
         .ok()
-        .filter(|db| *db < ctx.server.keyspace.counts.databases())
-        .ok_or(DATABASE_OUT_OF_RANGE)
+        .filter(|db| *db < counts.databases())
+        .ok_or(DATABASE_OUT_OF_RANGE)?;
+    counts.open(db);
+    Ok(db)
 }
 
 fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {

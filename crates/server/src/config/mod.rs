@@ -40,6 +40,7 @@ pub use command_line::Action;
 pub use directory::error_text;
 pub use file::StartError;
 pub use parameters::{Flags, ParameterId, find, id};
+pub use rewrite::Extent;
 pub use set::{Applied, Permissions, SetError};
 pub use specials::{ClientClass, OutputBufferLimit};
 pub use values::Config;

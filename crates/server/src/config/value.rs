@@ -49,7 +49,10 @@ impl Parameter {
         match self.kind {
             Kind::Bool { .. } => read_bool(single(arguments)?),
             Kind::Enum { choices, conflict, .. } => {
-                let number = read_choices(choices, arguments, self.flags.contains(Flags::MULTI_ARG))?;
+                if !self.flags.contains(Flags::MULTI_ARG) {
+                    single(arguments)?;
+                }
+                let number = read_choices(choices, arguments)?;
                 match conflict {
                     Some((bits, reason)) if number & bits == bits => Err(reason.into()),
                     _ => Ok(Value::Number(number)),
@@ -178,19 +181,14 @@ fn read_bool(text: &[u8]) -> Result<Value, String> {
     }
 }
 
-fn read_choices(choices: Choices, arguments: &[&[u8]], several: bool) -> Result<i64, String> {
+fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, String> {
     let number_of = |argument: &[u8]| {
         choices
             .iter()
             .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(argument))
             .map(|(_, number)| *number)
     };
-    let right_count = if several {
-        !arguments.is_empty()
-    } else {
-        arguments.len() == 1
-    };
-    right_count
+    (!arguments.is_empty())
         .then(|| {
             arguments
                 .iter()

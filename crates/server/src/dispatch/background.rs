@@ -90,7 +90,7 @@ impl Detached {
     pub fn into_job(self: Box<Self>, asker: (WorkerId, u64, u64)) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run(server, seat, worker);
+            let (output, after) = self.run(server, seat);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
@@ -100,7 +100,7 @@ impl Detached {
         })
     }
 
-    fn run(mut self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    fn run(mut self, server: &Arc<Server>, seat: &mut Seat) -> (Output, After) {
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.may_leave = false;
         let plan = Plan {

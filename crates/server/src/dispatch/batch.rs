@@ -38,6 +38,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     count(&mut thread.effects, &thread.server, thread.seat);
     let metrics = &thread.server.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
+    metrics.raise(thread.seat, Counter::FullestBatch, plans.list.len() as u64);
     if plans.probes.len() > 1 {
         metrics.add(thread.seat, Counter::PrefetchBatches, 1);
         metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);

@@ -5,6 +5,8 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use weft_resp::Args;
 use weft_sync::StripedCounters;
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
@@ -93,6 +95,8 @@ impl Held<'_, '_> {
 /// Keys and keys with an expiry per database: each thread writes its own row, readers add them up.
 pub struct KeyCounts {
     rows: StripedCounters,
+    /// Databases that somebody used, by number.
+    opened: Box<[AtomicBool]>,
     databases: usize,
 }
 
@@ -101,6 +105,7 @@ impl KeyCounts {
     pub fn new(seats: usize, databases: usize) -> Self {
         KeyCounts {
             rows: StripedCounters::new(seats, databases * 2),
+            opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
             databases,
         }
     }
@@ -114,6 +119,18 @@ impl KeyCounts {
         if with_expiry != 0 {
             self.rows.add_as_only_writer(seat, db * 2 + 1, with_expiry);
         }
+    }
+
+    /// Notes that database `db` is being used: it is one that MEMORY STATS describes from now on.
+    pub fn open(&self, db: usize) {
+        if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
+            opened.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether database `db` was ever used.
+    pub fn is_open(&self, db: usize) -> bool {
+        self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
 
     /// Keys in database `db`.

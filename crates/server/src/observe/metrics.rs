@@ -51,6 +51,12 @@ pub enum Counter {
     BackgroundCommands,
     /// Nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
     ExpiryNs,
+    /// Nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).
+    CronNs,
+    /// A maximum: nanoseconds of the longest turn of a worker (`eventloop_duration_max`).
+    LongestTurnNs,
+    /// A maximum: commands of the fullest batch (`eventloop_cmd_per_cycle_max`).
+    FullestBatch,
     /// Nanoseconds in which the thread was not waiting.
     BusyNs,
 }
@@ -108,6 +114,23 @@ impl Metrics {
     /// A counter over all threads.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.rows.sum(counter as usize).max(0) as u64
+    }
+
+    /// Raises a maximum in the row of thread `seat` to `value`; only that thread may.
+    #[inline]
+    pub fn raise(&self, seat: usize, maximum: Counter, value: u64) {
+        let highest = self.of_thread(seat, maximum);
+        if value > highest {
+            self.add(seat, maximum, value - highest);
+        }
+    }
+
+    /// A maximum over all threads.
+    pub fn highest(&self, maximum: Counter) -> u64 {
+        (0..=self.coordinator)
+            .map(|row| self.of_thread(row, maximum))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Sets all counters but `kept` back to zero.
@@ -282,6 +305,18 @@ mod tests {
                 assert!(edge - value <= value / 16, "{value} far below its edge {edge}");
             }
         }
+    }
+
+    #[test]
+    fn a_maximum_is_that_of_the_thread_which_got_highest() {
+        let metrics = Metrics::new(2, 1);
+        for (seat, value) in [(0, 5), (1, 9), (0, 7), (1, 3)] {
+            metrics.raise(seat, Counter::FullestBatch, value);
+        }
+        assert_eq!(metrics.of_thread(0, Counter::FullestBatch), 7);
+        assert_eq!(metrics.highest(Counter::FullestBatch), 9);
+        metrics.reset_all_but(&[]);
+        assert_eq!(metrics.highest(Counter::FullestBatch), 0);
     }
 
     #[test]

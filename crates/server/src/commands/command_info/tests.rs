@@ -1,5 +1,7 @@
 //! Replies compared with those recorded from Valkey 9.1.2, and the errors.
 
+use weft_resp::Protocol;
+
 use super::super::spec::CommandSpec;
 use super::super::tables::TABLES;
 use super::*;
@@ -39,84 +41,47 @@ impl std::fmt::Display for Reply {
     }
 }
 
-/// Builds the tree and fails if a length was announced wrongly.
-#[derive(Default)]
-struct Tree {
-    open: Vec<(Reply, usize)>,
-    done: Vec<Reply>,
+/// Reads the one reply that `bytes` hold, in RESP3.
+fn parsed(bytes: &[u8]) -> Reply {
+    let mut rest = bytes;
+    let reply = next_reply(&mut rest);
+    assert_eq!(rest.escape_ascii().to_string(), "", "one reply and no more");
+    reply
 }
 
-impl Tree {
-    fn open(&mut self, reply: Reply, len: usize) {
-        self.open.push((reply, len));
-        self.close_full();
-    }
-
-    fn add(&mut self, reply: Reply) {
-        match self.open.last_mut() {
-            None => self.done.push(reply),
-            Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => members.push(reply),
-            Some(_) => unreachable!("only aggregates are open"),
-        }
-        self.close_full();
-    }
-
-    fn close_full(&mut self) {
-        while let Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), len)) = self.open.last_mut()
-        {
-            if members.len() < *len {
-                return;
-            }
-            let Some((mut reply, _)) = self.open.pop() else {
-                return;
-            };
-            if let Reply::Set(members) = &mut reply
-                && members.iter().all(Reply::is_scalar)
-            {
+fn next_reply(rest: &mut &[u8]) -> Reply {
+    let header = String::from_utf8(next_bytes(rest, None)).expect("a header is text");
+    let (kind, value) = header.split_at(1);
+    let len = || value.parse::<usize>().expect("a length");
+    let mut members = |count: usize| -> Vec<Reply> { (0..count).map(|_| next_reply(rest)).collect() };
+    match kind {
+        "*" => Reply::Array(members(len())),
+        "%" => Reply::Map(members(2 * len())),
+        "~" => {
+            let mut members = members(len());
+            if members.iter().all(Reply::is_scalar) {
                 members.sort();
             }
-            match self.open.last_mut() {
-                None => self.done.push(reply),
-                Some((Reply::Array(members) | Reply::Set(members) | Reply::Map(members), _)) => members.push(reply),
-                Some(_) => unreachable!("only aggregates are open"),
-            }
+            Reply::Set(members)
         }
-    }
-
-    fn into_reply(mut self) -> Reply {
-        assert!(self.open.is_empty(), "unfinished: {:?}", self.open);
-        assert_eq!(self.done.len(), 1, "one reply, not {:?}", self.done);
-        self.done.remove(0)
+        "$" => Reply::Bulk(String::from_utf8(next_bytes(rest, Some(len()))).expect("replies here are text")),
+        "+" => Reply::Simple(value.to_owned()),
+        "-" => Reply::Error(value.to_owned()),
+        ":" => Reply::Integer(value.parse().expect("an integer")),
+        "_" => Reply::Null,
+        other => panic!("no reply of these commands begins with {other}"),
     }
 }
 
-impl Sink for Tree {
-    fn array(&mut self, len: usize) {
-        self.open(Reply::Array(Vec::new()), len);
-    }
-    fn map(&mut self, len: usize) {
-        self.open(Reply::Map(Vec::new()), 2 * len);
-    }
-    fn set(&mut self, len: usize) {
-        self.open(Reply::Set(Vec::new()), len);
-    }
-    fn bulk(&mut self, bytes: &[u8]) {
-        self.add(Reply::Bulk(
-            String::from_utf8(bytes.to_vec()).expect("replies here are text"),
-        ));
-    }
-    fn simple(&mut self, text: &str) {
-        self.add(Reply::Simple(text.to_owned()));
-    }
-    fn integer(&mut self, value: i64) {
-        self.add(Reply::Integer(value));
-    }
-    fn null(&mut self) {
-        self.add(Reply::Null);
-    }
-    fn error(&mut self, text: &str) {
-        self.add(Reply::Error(text.to_owned()));
-    }
+/// Takes `len` bytes, or as many as come before the end of the line, and the end of the line.
+fn next_bytes(rest: &mut &[u8], len: Option<usize>) -> Vec<u8> {
+    let line_end = || rest.windows(2).position(|pair| pair == b"\r\n").expect("a line ends");
+    let len = len.unwrap_or_else(line_end);
+    let (bytes, behind) = rest.split_at(len);
+    *rest = behind
+        .strip_prefix(b"\r\n")
+        .expect("bytes are followed by the end of the line");
+    bytes.to_vec()
 }
 
 /// A registry with every command and subcommand that has metadata, as the recorded server has them.
@@ -138,23 +103,20 @@ fn full_registry() -> Registry<()> {
 
 /// Runs the words, of which the first two are a COMMAND subcommand.
 fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
-    let mut out = Tree::default();
-    let matches = |pattern: &[u8], name: &[u8]| match pattern.strip_suffix(b"*") {
-        Some(prefix) => name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix),
-        None => pattern.eq_ignore_ascii_case(name),
-    };
+    let mut bytes = Vec::new();
+    let mut out = weft_resp::Reply::new(&mut bytes, Protocol::Resp3);
     match words.get(1).copied() {
         None => all(registry, &mut out),
         Some("count") => count(registry, &mut out),
         Some("info") => info(registry, words, &mut out),
         Some("docs") => docs(registry, words, &mut out),
-        Some("list") => list(registry, words, matches, &mut out),
+        Some("list") => list(registry, words, &mut out),
         Some("getkeys") => keys(registry, words, &mut out),
         Some("getkeysandflags") => keys_and_flags(registry, words, &mut out),
         Some("help") => help(&mut out),
         Some(other) => panic!("no such subcommand: {other}"),
     }
-    out.into_reply()
+    parsed(&bytes)
 }
 
 /// Runs a line of a recording. `""` stands for an empty word.

@@ -1,8 +1,6 @@
 //! COMMAND: what the commands are, from their metadata.
 
-use weft_resp::{Args, Reply};
-
-use crate::commands::command_info::{self, Sink};
+use crate::commands::command_info;
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::registry;
 
@@ -17,33 +15,6 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("command|info", leased(info)),
     ("command|list", leased(list)),
 ];
-
-impl Sink for Reply<'_> {
-    fn array(&mut self, len: usize) {
-        Reply::array(self, len);
-    }
-    fn map(&mut self, len: usize) {
-        Reply::map(self, len);
-    }
-    fn set(&mut self, len: usize) {
-        Reply::set(self, len);
-    }
-    fn bulk(&mut self, bytes: &[u8]) {
-        Reply::bulk(self, bytes);
-    }
-    fn simple(&mut self, text: &str) {
-        Reply::simple(self, text);
-    }
-    fn integer(&mut self, value: i64) {
-        Reply::integer(self, value);
-    }
-    fn null(&mut self) {
-        Reply::null_array(self);
-    }
-    fn error(&mut self, text: &str) {
-        Reply::error(self, text);
-    }
-}
 
 fn all(ctx: &mut Context<'_, '_>) -> CommandResult {
     command_info::all(registry(), &mut ctx.reply);
@@ -66,13 +37,7 @@ fn docs(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let args: &Args<'_> = &ctx.args;
-    command_info::list(
-        registry(),
-        args,
-        |pattern, name| weft_resp::glob::matches(pattern, name, true),
-        &mut ctx.reply,
-    );
+    command_info::list(registry(), &ctx.args, &mut ctx.reply);
     Ok(())
 }
 

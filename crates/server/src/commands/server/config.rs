@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::{Permissions, SetError, id};
+use crate::config::{Extent, Permissions, SetError, id};
 use crate::observe::metrics::Counter;
 use crate::state::Server;
 
@@ -57,23 +57,33 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
+    rewrite_to(ctx, Extent::Changed, "")
+}
+
+/// DEBUG CONFIG-REWRITE-FORCE-ALL: a rewrite that writes defaults down too.
+pub fn rewrite_all(ctx: &mut Context<'_, '_>) -> CommandResult {
+    rewrite_to(ctx, Extent::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
+}
+
+/// Rewrites the file; errors begin with `what_failed`.
+fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static str) -> CommandResult {
     if ctx.server.config.file().is_none() {
-        return Err(CommandError::constant(
-            "ERR The server is running without a config file",
-        ));
+        return Err(CommandError::text(format!(
+            "ERR {what_failed}The server is running without a config file"
+        )));
     }
     let protocol = ctx.client.protocol;
     ctx.in_background(move |server, _| {
-        let result = rewrite_file(server);
+        let result = rewrite_file(server, extent);
         reply_bytes(protocol, |reply| match result {
             Ok(()) => reply.ok(),
-            Err(text) => reply.error(&format!("ERR {text}")),
+            Err(text) => reply.error(&format!("ERR {what_failed}{text}")),
         })
     });
     Ok(())
 }
 
-fn rewrite_file(server: &Server) -> Result<(), String> {
+fn rewrite_file(server: &Server, extent: Extent) -> Result<(), String> {
     // Users are what the file said at start: nothing can change them yet.
     let users: Vec<Vec<u8>> = server
         .config
@@ -81,7 +91,7 @@ fn rewrite_file(server: &Server) -> Result<(), String> {
         .iter()
         .map(|directive| directive.arguments.join(&b' '))
         .collect();
-    let result = server.config.rewrite(&users);
+    let result = server.config.rewrite(&users, extent);
     match &result {
         Ok(()) => crate::observe::log::notice!("CONFIG REWRITE executed with success."),
         Err(text) => crate::observe::log::warning!("CONFIG REWRITE failed: {text}"),

@@ -21,7 +21,7 @@ use crate::observe::log;
 use crate::persist::payload;
 use crate::state::Server;
 
-use super::{digest, populate};
+use super::{config, digest, populate};
 
 /// DEBUG.
 pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug))];
@@ -41,6 +41,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.server.observed.cron_paused.store(paused, Ordering::Relaxed);
             done(ctx)
         }
+        (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
         (b"change-repl-id", 2) => {
             ctx.server.observed.change_replication_id();
             done(ctx)
@@ -419,6 +420,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             ("ASSERT", "Crash as a broken assertion does."),
             ("CHANGE-REPL-ID", "Begin a new history of the data, under a new id."),
+            (
+                "CONFIG-REWRITE-FORCE-ALL",
+                "Rewrite the configuration file with every parameter in it.",
+            ),
             ("DIGEST", "Show a fingerprint of all data."),
             (
                 "DIGEST-VALUE <key> [<key> ...]",

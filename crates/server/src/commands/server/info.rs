@@ -74,7 +74,7 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
         match word.as_slice() {
             b"default" => named.extend(Section::DEFAULT),
             b"all" | b"everything" => named.extend(Section::ALL),
-            name => named.extend(Section::ALL.iter().filter(|section| section.name().as_bytes() == name)),
+            name => named.extend(Section::named(name)),
         }
     }
     if !any {

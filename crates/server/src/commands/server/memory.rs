@@ -67,7 +67,7 @@ fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Bytes of the tables of each database that has keys; walks over all slots, letting others through.
+/// Bytes of the tables of each database that was ever used; walks over all slots, letting others through.
 fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
     let counts = &server.keyspace.counts;
     let mut bytes = vec![0u64; counts.databases()];
@@ -89,7 +89,7 @@ fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
         std::thread::yield_now();
     }
     (0..counts.databases())
-        .filter(|db| counts.keys(*db) > 0)
+        .filter(|db| counts.is_open(*db))
         .map(|db| (db, bytes[db]))
         .collect()
 }
@@ -291,6 +291,7 @@ mod tests {
         figures.allocator = memory::Figures {
             allocated: 100 << 20,
             active: 101 << 20,
+            metadata: 0,
             resident: 102 << 20,
         };
         figures.resident_bytes = 103 << 20;

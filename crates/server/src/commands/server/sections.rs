@@ -54,10 +54,12 @@ pub enum Section {
     Weft,
     /// Keys of each database.
     Keyspace,
+    /// Figures for developers; shown only to who asks for them by name.
+    Debug,
 }
 
 impl Section {
-    /// All sections.
+    /// The sections of `all`.
     pub const ALL: &[Section] = &[
         Section::Server,
         Section::Tls,
@@ -93,6 +95,15 @@ impl Section {
         Section::Keyspace,
     ];
 
+    /// The section that a word asks for, in small letters.
+    pub fn named(word: &[u8]) -> Option<Section> {
+        Section::ALL
+            .iter()
+            .chain(&[Section::Debug])
+            .find(|section| section.name().as_bytes() == word)
+            .copied()
+    }
+
     /// The word that asks for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -113,6 +124,7 @@ impl Section {
             Section::ScriptingEngines => "scriptingengines",
             Section::Weft => "weft",
             Section::Keyspace => "keyspace",
+            Section::Debug => "debug",
         }
     }
 
@@ -135,6 +147,7 @@ impl Section {
             Section::ScriptingEngines => "Scripting Engines",
             Section::Weft => "Weft",
             Section::Keyspace => "Keyspace",
+            Section::Debug => "Debug",
         }
     }
 }
@@ -210,6 +223,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         ]),
         Section::Weft => weft_lines(server, &mut lines),
         Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
+        Section::Debug => debug_lines(server, &mut lines),
     }
     lines.0
 }
@@ -713,6 +727,17 @@ fn weft_lines(server: &Server, lines: &mut Lines) {
             ),
         );
     }
+}
+
+fn debug_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    // No worker writes an append-only file.
+    lines.put("eventloop_duration_aof_sum", 0);
+    lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
+    lines.put("eventloop_duration_max", metrics.highest(Counter::LongestTurnNs) / 1000);
+    lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Counter::FullestBatch));
+    // Whoever reads a request executes it: none waits for another thread.
+    lines.zeroes(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
 }
 
 fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {

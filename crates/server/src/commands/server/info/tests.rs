@@ -16,6 +16,8 @@ fn sections_come_once_and_in_their_own_order_whatever_the_words_say() {
     assert_eq!(names(&[]), names(&["default"]));
     assert_eq!(names(&["all", "server", "everything"]).len(), Section::ALL.len());
     assert!(!names(&[]).contains(&"commandstats"));
+    assert!(!names(&["everything"]).contains(&"debug"));
+    assert_eq!(names(&["Debug"]), ["debug"]);
     assert!(names(&["default", "commandstats"]).contains(&"commandstats"));
 }
 
