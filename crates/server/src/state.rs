@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
-use crate::commands::context::After;
 use crate::config::Config;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, Seat};
@@ -110,8 +109,8 @@ pub struct Question {
     pub parts: Mutex<Vec<Part>>,
     /// Workers that have not answered.
     pub missing: AtomicUsize,
-    /// Who asked: worker, client, ticket.
-    pub asker: (WorkerId, u64, u64),
+    /// Who asked.
+    pub asker: Asker,
 }
 
 /// Walks the clients of one worker.
@@ -181,6 +180,32 @@ impl Pause {
         until_ms != 0 && now_ms < until_ms && (writes || self.all.load(Ordering::Relaxed))
     }
 }
+
+/// Who waits for an answer: worker, client, ticket.
+pub type Asker = (WorkerId, u64, u64);
+
+/// What is to be done once the handler has returned and its leases have ended.
+#[derive(Default)]
+pub enum After {
+    /// Send the reply.
+    #[default]
+    Nothing,
+    /// Park the connection and ask all workers.
+    Ask(Box<dyn FnOnce(Asker) -> Question + Send>),
+    /// Park the connection and run this on a background thread; its bytes are the reply.
+    Background(BackgroundReply),
+    /// A slot was leased by somebody else: run the command again in a later turn.
+    Defer,
+    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`).
+    Leave,
+    /// Park the connection until a background thread has run its command, which this makes a job of.
+    Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
+    /// Park the connection until this time (ms since the epoch), then reply with the bytes.
+    ReplyAt(u64, Vec<u8>),
+}
+
+/// Work on a background thread that produces a reply.
+pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;

@@ -41,8 +41,6 @@ use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_leased};
 use super::plan::{Kind, Plan};
 
-/// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
-pub const LONG_NS: u64 = 200_000;
 /// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
 /// The first pause after refused leases; it doubles up to [`LONGEST_PAUSE`].
