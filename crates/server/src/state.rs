@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
-use crate::commands::context::After;
 use crate::config::Config;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, Seat};
@@ -181,6 +180,35 @@ impl Pause {
         until_ms != 0 && now_ms < until_ms && (writes || self.all.load(Ordering::Relaxed))
     }
 }
+
+/// What is to be done once the handler has returned and its leases have ended.
+#[derive(Default)]
+pub enum After {
+    /// Send the reply.
+    #[default]
+    Nothing,
+    /// Park the connection and ask all workers.
+    Ask(Box<dyn FnOnce(Asker) -> Question + Send>),
+    /// Park the connection and run this on a background thread; its bytes are the reply.
+    Background(BackgroundReply),
+    /// A slot was leased by somebody else: run the command again in a later turn.
+    Defer,
+    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`).
+    Leave,
+    /// Park the connection until a background thread has run its command.
+    Detached(Detached),
+    /// Park the connection until this time (ms since the epoch), then reply with the bytes.
+    ReplyAt(u64, Vec<u8>),
+}
+
+/// Work on a background thread that produces a reply.
+pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
+
+/// A command that a background thread will run; told who asks, it becomes a job.
+pub type Detached = Box<dyn FnOnce(Asker) -> Job + Send>;
+
+/// Who waits for a reply: worker, client, ticket.
+pub type Asker = (WorkerId, u64, u64);
 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;

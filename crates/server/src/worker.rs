@@ -665,7 +665,7 @@ impl Worker {
             }
             After::Detached(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(command.into_job(asker)).is_err() {
+                if server.background.send(command(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use super::error::CommandError;
 use super::registry::Command;
-use crate::dispatch::background::{Detached, LONG_NS};
 use crate::keyspace::Pass;
 use crate::keyspace::access::Keys;
 use crate::net::client::Client;
-use crate::state::{Job, Question, Server};
+pub use crate::state::{After, BackgroundReply};
+use crate::state::{Job, Server};
 
 /// The end of a handler: the reply is written, or an error is.
 pub type CommandResult = Result<(), CommandError>;
@@ -55,28 +55,8 @@ pub const fn exclusive(run: Handler) -> Binding {
     }
 }
 
-/// What is to be done once the handler has returned and its leases have ended.
-#[derive(Default)]
-pub enum After {
-    /// Send the reply.
-    #[default]
-    Nothing,
-    /// Park the connection and ask all workers.
-    Ask(Box<dyn FnOnce((usize, u64, u64)) -> Question + Send>),
-    /// Park the connection and run this on a background thread; its bytes are the reply.
-    Background(BackgroundReply),
-    /// A slot was leased by somebody else: run the command again in a later turn.
-    Defer,
-    /// The work is long: run the handler again, on a background thread (see [`Context::leaves_worker`]).
-    Leave,
-    /// Park the connection until a background thread has run its command.
-    Detached(Box<Detached>),
-    /// Park the connection until this time (ms since the epoch), then reply with the bytes.
-    ReplyAt(u64, Vec<u8>),
-}
-
-/// Work on a background thread that produces a reply.
-pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send>;
+/// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
+pub const LONG_NS: u64 = 200_000;
 
 /// What a handler works with.
 pub struct Context<'a, 'p> {

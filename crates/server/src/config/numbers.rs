@@ -1,42 +1,4 @@
-//! Numbers as configuration values write them: plain, with memory units, octal.
-
-/// Reads a whole decimal number in its only form: no sign but `-`, no leading zeros, no blanks.
-pub fn plain(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let canonical = match digits {
-        [b'0'] => digits.len() == text.len(),
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    if !canonical {
-        return None;
-    }
-    str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// Reads an amount of memory: digits and an optional unit. A product beyond 64 bits wraps around.
-pub fn memory(text: &[u8]) -> Option<u64> {
-    let digits = text
-        .iter()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits);
-    let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
-        b"" | b"b" => 1,
-        b"k" => 1000,
-        b"kb" => 1 << 10,
-        b"m" => 1_000_000,
-        b"mb" => 1 << 20,
-        b"g" => 1_000_000_000,
-        b"gb" => 1 << 30,
-        _ => return None,
-    };
-    let mut amount: u64 = 0;
-    for digit in digits {
-        amount = amount.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
-    }
-    Some(amount.wrapping_mul(factor))
-}
+//! Numbers as only configuration values write them: forgiving, octal, fractions; and amounts of memory with their unit.
 
 /// Reads a number in the forgiving way of C: blanks and a sign may come first, nothing at all is zero,
 /// and a number out of range becomes the nearest one. Text behind the number is refused.
@@ -77,7 +39,7 @@ fn digits(text: &[u8], radix: u32) -> Option<i128> {
 }
 
 /// Whether C's `isspace` holds.
-pub fn is_blank(byte: u8) -> bool {
+fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 

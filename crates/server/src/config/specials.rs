@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::numbers::{fraction, lenient, memory, with_unit};
+use weft_resp::number::parse_memory;
+
+use super::numbers::{fraction, lenient, with_unit};
 
 /// A pair of `save`: a dump is due when this many changes came in this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,8 +238,8 @@ pub fn read_output_buffer_limits(
 fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputBufferLimit> {
     let soft_seconds = lenient(seconds)? as i32;
     (soft_seconds >= 0).then_some(OutputBufferLimit {
-        hard_bytes: memory(hard)?,
-        soft_bytes: memory(soft)?,
+        hard_bytes: parse_memory(hard)?,
+        soft_bytes: parse_memory(soft)?,
         soft_seconds,
     })
 }

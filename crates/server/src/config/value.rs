@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weft_resp::number;
+
 use super::numbers;
 use super::parameters::{Adjust, Choices, Flags, Kind, Parameter, Special, Unit};
 use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, Primary, SavePoint};
@@ -222,18 +224,18 @@ fn print_choices(choices: Choices, number: i64, several: bool) -> String {
 }
 
 fn read_number(text: &[u8], unit: Unit) -> Result<i64, String> {
-    let memory = || numbers::memory(text).map(|amount| amount as i64);
+    let memory = || number::parse_memory(text).map(|amount| amount as i64);
     let (number, refusal) = match unit {
-        Unit::Plain => (numbers::plain(text), "argument couldn't be parsed into an integer"),
+        Unit::Plain => (number::parse_i64(text), "argument couldn't be parsed into an integer"),
         Unit::Octal => (numbers::octal(text), "argument couldn't be parsed as an octal number"),
         Unit::Memory => (memory(), "argument must be a memory value"),
         Unit::SignedMemory => (
-            memory().or_else(|| numbers::plain(text)),
+            memory().or_else(|| number::parse_i64(text)),
             "argument must be a memory value",
         ),
         Unit::MemoryOrPercent => (
             memory().or_else(|| {
-                numbers::plain(text.strip_suffix(b"%")?)
+                number::parse_i64(text.strip_suffix(b"%")?)
                     .filter(|&n| n >= 0)
                     .map(|percent| -percent)
             }),

@@ -243,5 +243,5 @@ fn is_number(id: ParameterId) -> bool {
 
 fn shown_under(pattern: &[u8], named: &Named) -> bool {
     let hidden = named.id.parameter().flags.contains(Flags::HIDDEN);
-    !hidden && glob::matches(pattern, named.name.as_bytes(), |byte| byte.to_ascii_lowercase())
+    !hidden && weft_resp::glob::matches(pattern, named.name.as_bytes(), true)
 }

@@ -34,15 +34,13 @@ use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::expiry;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::state::{Job, Message, Server, WorkerId};
+use crate::state::{Asker, Job, Message, Server};
 use weft_reactor::unix_ms;
 
 use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_leased};
 use super::plan::{Kind, Plan};
 
-/// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
-pub const LONG_NS: u64 = 200_000;
 /// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
 /// The first pause after refused leases; it doubles up to [`LONGEST_PAUSE`].
@@ -87,7 +85,7 @@ impl Detached {
     }
 
     /// The job that runs the command and mails its reply to `asker` (worker, client, ticket).
-    pub fn into_job(self: Box<Self>, asker: (WorkerId, u64, u64)) -> Job {
+    pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
             let (output, after) = self.run(server, seat);

@@ -244,7 +244,7 @@ fn the_file_is_replaced_whole_and_keeps_its_permissions() {
 #[test]
 fn rewriting_fails_with_a_reason() {
     assert_eq!(
-        Config::defaults().rewrite(&[]),
+        Config::defaults().rewrite(&[], Extent::Changed),
         Err("The server is running without a config file".into())
     );
     let scratch = Scratch::new("unwritable");
