@@ -11,6 +11,7 @@ mod reply;
 mod run;
 mod self_check;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -48,6 +49,10 @@ struct Tally {
     /// A generated sequence on which the servers part, if one was found.
     sequence: Option<generate::Found>,
     stale_exceptions: Vec<usize>,
+    /// How many runs of sections wait for commands.
+    waiting: usize,
+    /// The commands they wait for.
+    lacking: BTreeSet<String>,
 }
 
 /// Runs the case files, then generated sequences.
@@ -121,6 +126,14 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         "{} section runs, {} replies compared, {} generated commands",
         tally.sections, tally.compared, tally.generated
     );
+    if tally.waiting > 0 {
+        let lacking: Vec<&str> = tally.lacking.iter().map(String::as_str).collect();
+        println!(
+            "{} section runs wait for commands: {}",
+            tally.waiting,
+            lacking.join(" ")
+        );
+    }
     if let Some(found) = &tally.sequence {
         println!("{found}");
     }
@@ -183,6 +196,14 @@ fn run_file(
 ) -> Result<(), String> {
     for (section, protocol) in chosen(plan, file) {
         let place = format!("{}: {} (RESP{protocol})", file.name, section.title);
+        let lacking = servers
+            .lacking(&section.needs)
+            .map_err(|why| format!("{place}: {why}"))?;
+        if !lacking.is_empty() {
+            tally.waiting += 1;
+            tally.lacking.extend(lacking);
+            continue;
+        }
         let mut report = run::section(servers, section, protocol, plan.trace)
             .map_err(|why| format!("{place}: {why}{}", servers.ended()))?;
         report

@@ -8,6 +8,7 @@
 //! # a remark
 //! == title of a section
 //! @protocol 2                this section only in RESP2 (or 3)
+//! @needs MULTI EXEC          this section waits until Weft has these commands
 //! SET key "a\x00\r\n"        words; in double quotes \n \r \t \\ \" \xHH, in single quotes none
 //! SET key "ab"x100           the quoted word 100 times over
 //! EXPIREAT key $now+100      the time in seconds ($nowms: milliseconds), the same for both servers
@@ -61,6 +62,8 @@ pub struct Section {
     pub title: String,
     /// The protocols to run it in.
     pub protocols: Vec<u8>,
+    /// Commands without which Weft skips it.
+    pub needs: Vec<String>,
     /// What to do, in order.
     pub steps: Vec<Step>,
 }
@@ -239,6 +242,7 @@ impl Parser {
             self.file.sections.push(Section {
                 title: title.to_string(),
                 protocols: vec![2, 3],
+                needs: Vec::new(),
                 steps: Vec::new(),
             });
             return Ok(());
@@ -297,6 +301,11 @@ impl Parser {
             "protocol" => {
                 let section = self.file.sections.last_mut().ok_or("outside a section")?;
                 section.protocols = vec![number(rest)?];
+                return Ok(true);
+            }
+            "needs" => {
+                let section = self.file.sections.last_mut().ok_or("outside a section")?;
+                section.needs.extend(rest.split_whitespace().map(str::to_string));
                 return Ok(true);
             }
             _ => return Ok(false),

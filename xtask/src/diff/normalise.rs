@@ -136,14 +136,18 @@ fn map_lines(reply: &Reply, change: impl Fn(&str) -> String, sort: bool) -> Repl
         return reply.clone();
     }
     let content = String::from_utf8_lossy(content);
-    // A verbatim string begins with its format; RESP2 knows none.
+    // A verbatim string begins with its format, which is none of its first line's names.
+    let (format, content) = match content.split_at_checked(4) {
+        Some(("txt:", rest)) if reply.kind == b'=' => ("txt:", rest),
+        _ => ("", &*content),
+    };
     let mut lines: Vec<String> = content.lines().map(change).collect();
     if sort {
         lines.sort();
     }
     Reply {
         kind: reply.kind,
-        body: text(&lines.join("\n")),
+        body: text(&format!("{format}{}", lines.join("\n"))),
     }
 }
 
@@ -152,7 +156,6 @@ fn field_names(line: &str) -> String {
     let equals = line.find('=').unwrap_or(usize::MAX);
     let colon = line.find(':').unwrap_or(usize::MAX);
     if colon < equals {
-        let line = line.strip_prefix("txt:").unwrap_or(line);
         return line.split(':').next().unwrap_or_default().to_string() + ":";
     }
     if equals == usize::MAX {

@@ -115,6 +115,26 @@ impl Servers {
         })
     }
 
+    /// Which of `commands` Weft does not have; a command that Valkey does not have either is a slip of the pen.
+    pub fn lacking(&mut self, commands: &[String]) -> Result<Vec<String>, String> {
+        let mut lacking = Vec::new();
+        for command in commands {
+            let known = self.control.map(|connection| {
+                let Answer::Reply(received) = connection.call(&words(&format!("COMMAND INFO {command}"))) else {
+                    return false;
+                };
+                let description = received.reply.items().first();
+                description.is_some_and(|description| !description.items().is_empty())
+            });
+            match (known.weft, known.valkey) {
+                (_, false) => return Err(format!("@needs: there is no command {command}")),
+                (false, true) => lacking.push(command.clone()),
+                (true, true) => {}
+            }
+        }
+        Ok(lacking)
+    }
+
     /// Opens a connection to both and switches it to `protocol`.
     pub fn connect(&self, protocol: u8) -> Result<Client, String> {
         let open = |address: SocketAddr| -> Result<Connection, String> {

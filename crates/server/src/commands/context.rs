@@ -12,9 +12,8 @@ use super::registry::Command;
 use crate::keyspace::Pass;
 use crate::keyspace::access::Keys;
 use crate::net::client::Client;
-use crate::state::{Job, Server};
-
 pub use crate::state::{After, BackgroundReply};
+use crate::state::{Job, Server};
 
 /// The end of a handler: the reply is written, or an error is.
 pub type CommandResult = Result<(), CommandError>;
@@ -57,7 +56,7 @@ pub const fn exclusive(run: Handler) -> Binding {
 }
 
 /// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
-const LONG_NS: u64 = 200_000;
+pub const LONG_NS: u64 = 200_000;
 
 /// What a handler works with.
 pub struct Context<'a, 'p> {

@@ -34,7 +34,7 @@ use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::expiry;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::state::{Job, Message, Server, WorkerId};
+use crate::state::{Asker, Job, Message, Server};
 use weft_reactor::unix_ms;
 
 use super::effects::{count, release};
@@ -85,7 +85,7 @@ impl Detached {
     }
 
     /// The job that runs the command and mails its reply to `asker` (worker, client, ticket).
-    pub fn into_job(self: Box<Self>, asker: (WorkerId, u64, u64)) -> Job {
+    pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
             let (output, after) = self.run(server, seat);

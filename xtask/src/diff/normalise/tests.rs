@@ -52,6 +52,10 @@ fn rules_overlook_what_they_name_and_nothing_else() {
         (Rule::Fields, "-ERR a:1", "-ERR a:2", false),
         (mask("a"), "$7|a=1 b=2", "$7|a=9 b=2", true),
         (mask("a"), "$7|a=1 b=2", "$7|a=1 b=9", false),
+        (mask("a"), "=11|txt:a=1 b=2", "=11|txt:a=9 b=2", true),
+        (mask("txt"), "=11|txt:a=1 b=2", "=11|txt:a=9 b=2", false),
+        (Rule::Fields, "=11|txt:a=1 b:2", "=11|txt:a=9 b:2", true),
+        (Rule::Fields, "=11|txt:a=1 b:2", "=11|mkd:a=1 b:2", false),
         (mask("a"), "%1|+a|:1", "%1|+a|:2", true),
         (mask("a"), "%1|+b|:1", "%1|+b|:2", false),
     ];
