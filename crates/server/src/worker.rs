@@ -27,7 +27,7 @@ use crate::dispatch::plan::{Planner, Plans, Rest};
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::{Connection, State};
-use crate::observe::metrics::Counter;
+use crate::observe::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
 
 /// What a client that has to log in first may leave unexecuted, bytes.
@@ -174,7 +174,7 @@ impl Worker {
             let busy_ns = start.elapsed().as_nanos() as u64;
             let metrics = &self.thread.server.metrics;
             metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
-            metrics.raise(self.thread.seat, Counter::LongestTurnNs, busy_ns);
+            metrics.raise(Maximum::LongestTurnNs, busy_ns);
             if let Some(patience) = self.stopping {
                 break patience;
             }

@@ -9,7 +9,7 @@ use crate::keyspace::access::Lease;
 use crate::keyspace::expiry::delete_found_within;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
-use crate::observe::metrics::Counter;
+use crate::observe::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::effects::{count, release};
@@ -38,7 +38,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     count(&mut thread.effects, &thread.server, thread.seat);
     let metrics = &thread.server.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
-    metrics.raise(thread.seat, Counter::FullestBatch, plans.list.len() as u64);
+    metrics.raise(Maximum::FullestBatch, plans.list.len() as u64);
     if plans.probes.len() > 1 {
         metrics.add(thread.seat, Counter::PrefetchBatches, 1);
         metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);

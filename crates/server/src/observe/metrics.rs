@@ -1,7 +1,7 @@
 //! Counters of the server and of its commands. Each thread adds to its own row; readers add the rows up.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_sync::StripedCounters;
 
@@ -53,14 +53,21 @@ pub enum Counter {
     ExpiryNs,
     /// Nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).
     CronNs,
-    /// A maximum: nanoseconds of the longest turn of a worker (`eventloop_duration_max`).
-    LongestTurnNs,
-    /// A maximum: commands of the fullest batch (`eventloop_cmd_per_cycle_max`).
-    FullestBatch,
     /// Nanoseconds in which the thread was not waiting.
     BusyNs,
 }
 
+/// The greatest of some figures of all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Maximum {
+    /// Nanoseconds of the longest turn of a worker (`eventloop_duration_max`).
+    LongestTurnNs,
+    /// Commands of the fullest batch (`eventloop_cmd_per_cycle_max`).
+    FullestBatch,
+}
+
+const MAXIMA: usize = Maximum::FullestBatch as usize + 1;
 const COUNTERS: usize = Counter::BusyNs as usize + 1;
 const PER_COMMAND: usize = 4;
 /// Log-linear latency histogram: 16 steps per doubling of nanoseconds, so ≤ 6.25% error.
@@ -86,6 +93,8 @@ pub struct Metrics {
     /// The row of the coordinator, which has no seat.
     pub coordinator: usize,
     rows: StripedCounters,
+    /// Shared by all threads, which read them often and write them seldom.
+    maxima: [AtomicU64; MAXIMA],
     commands: StripedCounters,
     command_count: usize,
     histograms: Vec<OnceLock<Box<[AtomicU32]>>>,
@@ -97,6 +106,7 @@ impl Metrics {
         Metrics {
             coordinator: seats,
             rows: StripedCounters::new(seats + 1, COUNTERS),
+            maxima: std::array::from_fn(|_| AtomicU64::new(0)),
             commands: StripedCounters::new(seats, command_count * PER_COMMAND),
             command_count,
             histograms: (0..seats * command_count).map(|_| OnceLock::new()).collect(),
@@ -116,31 +126,31 @@ impl Metrics {
         self.rows.sum(counter as usize).max(0) as u64
     }
 
-    /// Raises a maximum in the row of thread `seat` to `value`; only that thread may.
+    /// Raises a maximum to `value`, if that is more.
     #[inline]
-    pub fn raise(&self, seat: usize, maximum: Counter, value: u64) {
-        let highest = self.of_thread(seat, maximum);
-        if value > highest {
-            self.add(seat, maximum, value - highest);
+    pub fn raise(&self, maximum: Maximum, value: u64) {
+        let highest = &self.maxima[maximum as usize];
+        if value > highest.load(Ordering::Relaxed) {
+            highest.fetch_max(value, Ordering::Relaxed);
         }
     }
 
-    /// A maximum over all threads.
-    pub fn highest(&self, maximum: Counter) -> u64 {
-        (0..=self.coordinator)
-            .map(|row| self.of_thread(row, maximum))
-            .max()
-            .unwrap_or(0)
+    /// A maximum over all threads since the last reset.
+    pub fn highest(&self, maximum: Maximum) -> u64 {
+        self.maxima[maximum as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets all counters but `kept` back to zero.
+    /// Sets all counters but `kept`, and all maxima, back to zero.
     pub fn reset_all_but(&self, kept: &[Counter]) {
+        for maximum in &self.maxima {
+            maximum.store(0, Ordering::Relaxed);
+        }
         for index in (0..COUNTERS).filter(|index| kept.iter().all(|counter| *counter as usize != *index)) {
             self.rows.reset(index);
         }
     }
 
-    /// A counter of one thread.
+    /// A counter of one thread since the start, resets or not.
     pub fn of_thread(&self, seat: usize, counter: Counter) -> u64 {
         self.rows.of_stripe(seat, counter as usize).max(0) as u64
     }
@@ -308,15 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn a_maximum_is_that_of_the_thread_which_got_highest() {
+    fn a_maximum_is_the_highest_value_since_the_reset() {
         let metrics = Metrics::new(2, 1);
-        for (seat, value) in [(0, 5), (1, 9), (0, 7), (1, 3)] {
-            metrics.raise(seat, Counter::FullestBatch, value);
+        for value in [5, 9, 7, 3] {
+            metrics.raise(Maximum::FullestBatch, value);
         }
-        assert_eq!(metrics.of_thread(0, Counter::FullestBatch), 7);
-        assert_eq!(metrics.highest(Counter::FullestBatch), 9);
+        assert_eq!(metrics.highest(Maximum::FullestBatch), 9);
+        assert_eq!(metrics.highest(Maximum::LongestTurnNs), 0);
         metrics.reset_all_but(&[]);
-        assert_eq!(metrics.highest(Counter::FullestBatch), 0);
+        assert_eq!(metrics.highest(Maximum::FullestBatch), 0);
+        metrics.raise(Maximum::FullestBatch, 4);
+        assert_eq!(metrics.highest(Maximum::FullestBatch), 4);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::commands::registry;
 use crate::config::id;
-use crate::observe::metrics::Counter;
+use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
 use crate::state::Server;
@@ -734,8 +734,8 @@ fn debug_lines(server: &Server, lines: &mut Lines) {
     // No worker writes an append-only file.
     lines.put("eventloop_duration_aof_sum", 0);
     lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
-    lines.put("eventloop_duration_max", metrics.highest(Counter::LongestTurnNs) / 1000);
-    lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Counter::FullestBatch));
+    lines.put("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);
+    lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Maximum::FullestBatch));
     // Whoever reads a request executes it: none waits for another thread.
     lines.zeroes(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
 }
