@@ -109,8 +109,8 @@ pub struct Question {
     pub parts: Mutex<Vec<Part>>,
     /// Workers that have not answered.
     pub missing: AtomicUsize,
-    /// Who asked: worker, client, ticket.
-    pub asker: (WorkerId, u64, u64),
+    /// Who asked.
+    pub asker: Asker,
 }
 
 /// Walks the clients of one worker.
@@ -181,6 +181,9 @@ impl Pause {
     }
 }
 
+/// Who waits for an answer: worker, client, ticket.
+pub type Asker = (WorkerId, u64, u64);
+
 /// What is to be done once the handler has returned and its leases have ended.
 #[derive(Default)]
 pub enum After {
@@ -195,20 +198,14 @@ pub enum After {
     Defer,
     /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`).
     Leave,
-    /// Park the connection until a background thread has run its command.
-    Detached(Detached),
+    /// Park the connection until a background thread has run its command, which this makes a job of.
+    Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(u64, Vec<u8>),
 }
 
 /// Work on a background thread that produces a reply.
 pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
-
-/// A command that a background thread will run; told who asks, it becomes a job.
-pub type Detached = Box<dyn FnOnce(Asker) -> Job + Send>;
-
-/// Who waits for a reply: worker, client, ticket.
-pub type Asker = (WorkerId, u64, u64);
 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;

@@ -32,7 +32,7 @@ use crate::state::{ClientVisitor, Message, Server, WorkerId};
 
 /// What a client that has to log in first may leave unexecuted, bytes.
 const STRANGER_QUERY_BYTES: usize = 1 << 20;
-/// Output of one turn that the hard limit does not count, as it is about to be sent.
+/// Output of one turn up to which the hard limit does not matter, as it is about to be sent.
 const FREE_OUTPUT_BYTES: usize = 16 * 1024;
 /// Connections handled in one turn.
 const CONNECTIONS_A_TURN: usize = 128;
@@ -547,7 +547,7 @@ impl Worker {
         let limit_bytes = self.thread.tunables.output_limit.hard_bytes;
         // Spliced values cost no memory of their own.
         let copied = connection.output.bytes.len();
-        if limit_bytes > 0 && (copied.saturating_sub(FREE_OUTPUT_BYTES)) as u64 > limit_bytes {
+        if limit_bytes > 0 && copied > FREE_OUTPUT_BYTES && copied as u64 > limit_bytes {
             return self.close_for_output(token, length);
         }
         if length > 0 {

@@ -31,7 +31,7 @@ pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
     for index in 2..args.len() {
         match registry.by_full_name(args.arg(index)) {
             Some(command) => describe(registry, command, out),
-            None => out.null_array(),
+            None => out.null(),
         }
     }
 }

@@ -12,8 +12,9 @@ use super::registry::Command;
 use crate::keyspace::Pass;
 use crate::keyspace::access::Keys;
 use crate::net::client::Client;
-pub use crate::state::{After, BackgroundReply};
 use crate::state::{Job, Server};
+
+pub use crate::state::{After, BackgroundReply};
 
 /// The end of a handler: the reply is written, or an error is.
 pub type CommandResult = Result<(), CommandError>;
@@ -56,7 +57,7 @@ pub const fn exclusive(run: Handler) -> Binding {
 }
 
 /// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
-pub const LONG_NS: u64 = 200_000;
+const LONG_NS: u64 = 200_000;
 
 /// What a handler works with.
 pub struct Context<'a, 'p> {

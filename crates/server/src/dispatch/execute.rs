@@ -311,8 +311,8 @@ fn run<'p>(
 fn detach(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
-    let detached = Detached::new(request, keys, connection);
-    Outcome::After(After::Detached(Box::new(move |asker| detached.into_job(asker))))
+    let command = Detached::new(request, keys, connection);
+    Outcome::After(After::Detached(Box::new(|asker| command.into_job(asker))))
 }
 
 /// Appends an error reply and counts it.
