@@ -12,6 +12,7 @@ use crate::draw::{KeyOrder, Zipf};
 use crate::error::{Doing, Error, Result};
 use crate::expect;
 use crate::flags::{Flag, Given, flag, help};
+use crate::keyspace;
 use crate::load::{self, LOADS, MIXED, Subject, Workload};
 use crate::report;
 use crate::run::{self, Shape};
@@ -139,6 +140,15 @@ const COMPARE_FLAGS: &[Flag] = &[
     flag("--out-dir", "FOLDER", "results", "where the Markdown and JSON files go"),
 ];
 
+const KEYSPACE_FLAGS: &[Flag] = &[
+    flag("--keys", "N", "3000000", "keys in the keyspace"),
+    flag("--value-size", "BYTES", "64", "bytes of each value"),
+    flag("--threads", "N", "2", "threads, beside one"),
+    flag("--seconds", "S", "2", "length of each measurement"),
+    flag("--rounds", "N", "5", "interleaved rounds"),
+];
+
+const KEYSPACE_TABLE: &[&[Flag]] = &[KEYSPACE_FLAGS];
 const RUN_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, RUN_FLAGS];
 const FILL_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, FILL_FLAGS];
 const COMPARE_TABLE: &[&[Flag]] = &[COMPARE_FLAGS];
@@ -153,13 +163,24 @@ pub fn run(words: &[String]) -> Result<()> {
     match name {
         "--help" | "-h" | "help" => print!("{}", overview()),
         "loads" => print!("{}", loads()),
-        "run" | "fill" | "compare" if wants_help => print!("{}", help_for(name)),
+        "run" | "fill" | "compare" | "keyspace" if wants_help => print!("{}", help_for(name)),
         "run" => run_load(&Given::parse(RUN_TABLE, rest)?)?,
         "fill" => fill(&Given::parse(FILL_TABLE, rest)?)?,
         "compare" => compare::compare(&compare_options(&Given::parse(COMPARE_TABLE, rest)?)?)?,
+        "keyspace" => keyspace::run(keyspace_options(&Given::parse(KEYSPACE_TABLE, rest)?)?)?,
         _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
     }
     Ok(())
+}
+
+fn keyspace_options(given: &Given) -> Result<keyspace::Options> {
+    Ok(keyspace::Options {
+        keys: given.number("--keys", 1)?,
+        value_bytes: given.number("--value-size", 0)?,
+        threads: given.number("--threads", 1)?,
+        seconds: given.number("--seconds", 0.01)?,
+        rounds: given.number("--rounds", 1)?,
+    })
 }
 
 fn overview() -> String {
@@ -167,6 +188,7 @@ fn overview() -> String {
      \x20 weft-bench fill      fill the key space, verified by DBSIZE\n\
      \x20 weft-bench run       run one load: requests/s, server CPU-µs per request, latencies\n\
      \x20 weft-bench compare   start Weft and Valkey, run a set of loads in turn, write tables\n\
+     \x20 weft-bench keyspace  leases and tables without sockets, one thread against several\n\
      \x20 weft-bench loads     list the named loads, placeholders and kinds of replies\n\n\
      Each has --help. Every reply is checked; a wrong one ends the run with exit code 1.\n\n\
      \x20 weft-bench fill --keys 3000000 --value-size 512\n\
@@ -179,6 +201,7 @@ fn help_for(name: &str) -> String {
     let (purpose, table) = match name {
         "run" => ("runs one load", RUN_TABLE),
         "fill" => ("fills the key space and checks DBSIZE", FILL_TABLE),
+        "keyspace" => ("measures the keyspace without sockets", KEYSPACE_TABLE),
         _ => ("compares Weft with Valkey on this machine", COMPARE_TABLE),
     };
     let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help(table));

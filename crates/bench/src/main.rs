@@ -10,6 +10,7 @@ mod driver;
 mod error;
 mod expect;
 mod flags;
+mod keyspace;
 mod load;
 mod process;
 mod reply;

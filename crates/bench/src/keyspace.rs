@@ -1,0 +1,268 @@
+//! `weft-bench keyspace`: leases, tables and prefetch without sockets, on one thread and on several.
+//!
+//! The same structures as the server's (a `Domain` of 16384 tables), the same block-wise prefetch, and
+//! threads that do nothing else: what the keyspace itself allows. Speeds count the CPU time of the threads,
+//! which other processes on the machine disturb less than wall time; both are printed.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use weft_sync::{Domain, Pass, Seat};
+use weft_table::{Hint, NewValue, Table, ValueRef};
+
+use crate::error::{Doing, Error, Result};
+
+const SLOTS: usize = 16384;
+/// Keys that are looked up together.
+const BLOCK_KEYS: usize = 16;
+
+type Keyspace = Domain<Hint, Table<()>>;
+
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Keys in the keyspace.
+    pub keys: u64,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    /// Most threads; one is always measured too.
+    pub threads: usize,
+    /// Length of one measurement.
+    pub seconds: f64,
+    /// Interleaved rounds.
+    pub rounds: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Work {
+    name: &'static str,
+    /// Per cent of operations that read.
+    reads: u64,
+    /// Whether all keys lie in one slot.
+    one_slot: bool,
+}
+
+const WORKS: [Work; 2] = [
+    Work {
+        name: "80% reads, 20% writes, uniform keys",
+        reads: 80,
+        one_slot: false,
+    },
+    Work {
+        name: "reads of one hot slot",
+        reads: 100,
+        one_slot: true,
+    },
+];
+
+/// Operations per second of one measurement.
+#[derive(Clone, Copy)]
+struct Speed {
+    by_cpu: f64,
+    by_wall: f64,
+}
+
+/// Measures and prints a table.
+pub fn run(options: Options) -> Result<()> {
+    println!("| work | threads | M op/s by CPU time | M op/s by wall time | CPU ratio to one thread | wall ratio |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    for work in WORKS {
+        let keyspace = fill(options, work)?;
+        let mut one = Vec::new();
+        let mut many = Vec::new();
+        for _ in 0..options.rounds {
+            one.push(measure(&keyspace, options, work, 1)?);
+            many.push(measure(&keyspace, options, work, options.threads)?);
+        }
+        let (one, many) = (median(&one), median(&many));
+        for (threads, speed) in [(1, one), (options.threads, many)] {
+            println!(
+                "| {} | {threads} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                work.name,
+                speed.by_cpu / 1e6,
+                speed.by_wall / 1e6,
+                speed.by_cpu / one.by_cpu,
+                speed.by_wall / one.by_wall
+            );
+        }
+    }
+    Ok(())
+}
+
+fn median(speeds: &[Speed]) -> Speed {
+    let of = |figure: fn(&Speed) -> f64| {
+        let mut figures: Vec<f64> = speeds.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    Speed {
+        by_cpu: of(|speed| speed.by_cpu),
+        by_wall: of(|speed| speed.by_wall),
+    }
+}
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key:000000000000";
+    let mut rest = number;
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// A good mixer of 64 bits stands in for the server's keyed hash.
+fn hash(number: u64, one_slot: bool) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    if one_slot { mixed >> 14 } else { mixed }
+}
+
+fn slot(hash: u64) -> usize {
+    (hash >> 50) as usize
+}
+
+fn fill(options: Options, work: Work) -> Result<Arc<Keyspace>> {
+    let keyspace = Arc::new(Domain::new(SLOTS, options.threads + 1, |_| (Hint::new(), Table::new())));
+    let mut seat = join(&keyspace)?;
+    let value = vec![b'v'; options.value_bytes];
+    // One slot holds about as many keys as it does when all do.
+    let keys = if work.one_slot {
+        options.keys / SLOTS as u64 + 1
+    } else {
+        options.keys
+    };
+    let mut exclusive = seat.exclusive();
+    for number in 0..keys {
+        let hash = hash(number, work.one_slot);
+        let (hint, table) = exclusive.parts_mut(slot(hash));
+        drop(table.insert(hash, &key(number), NewValue::Bytes(&value), None, 0));
+        table.publish(hint);
+    }
+    drop(exclusive);
+    drop(seat);
+    Ok(keyspace)
+}
+
+fn join(keyspace: &Arc<Keyspace>) -> Result<Seat<Hint, Table<()>>> {
+    keyspace
+        .join()
+        .ok_or_else(|| Error::Usage("more threads than seats".to_owned()))
+}
+
+fn measure(keyspace: &Arc<Keyspace>, options: Options, work: Work, threads: usize) -> Result<Speed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let barrier = Arc::new(Barrier::new(threads + 1));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut handles = Vec::new();
+    for thread in 0..threads {
+        let seat = join(keyspace)?;
+        let (stop, barrier, done) = (stop.clone(), barrier.clone(), done.clone());
+        handles.push(std::thread::spawn(move || -> std::io::Result<(u64, f64)> {
+            barrier.wait();
+            let before = cpu_seconds()?;
+            let operations = operate(seat, options, work, thread as u64, &stop);
+            done.fetch_add(operations, Ordering::Relaxed);
+            Ok((operations, cpu_seconds()? - before))
+        }));
+    }
+    barrier.wait();
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs_f64(options.seconds));
+    stop.store(true, Ordering::Relaxed);
+    let mut by_cpu = 0.0;
+    for handle in handles {
+        let ended = handle
+            .join()
+            .map_err(|_| Error::Server("a thread panicked".to_owned()))?;
+        let (operations, seconds) = ended.doing("reading the CPU time of a thread")?;
+        by_cpu += operations as f64 / seconds.max(f64::EPSILON);
+    }
+    let by_wall = done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
+    Ok(Speed { by_cpu, by_wall })
+}
+
+fn operate(mut seat: Seat<Hint, Table<()>>, options: Options, work: Work, thread: u64, stop: &AtomicBool) -> u64 {
+    let keys = if work.one_slot {
+        options.keys / SLOTS as u64 + 1
+    } else {
+        options.keys
+    };
+    let value = vec![b'w'; options.value_bytes];
+    let mut state = 0x1234_5678_9abc_def1u64 ^ (thread << 40);
+    let mut operations = 0;
+    let mut numbers = [0u64; BLOCK_KEYS];
+    while !stop.load(Ordering::Relaxed) {
+        let pass = seat.enter();
+        for number in &mut numbers {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *number = state % keys;
+        }
+        prefetch(&pass, &numbers, work.one_slot);
+        for number in numbers {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let reads = (state >> 33) % 100 < work.reads;
+            while !operate_once(&pass, number, reads, &value, work.one_slot) {}
+            operations += 1;
+        }
+    }
+    operations
+}
+
+fn prefetch(pass: &Pass<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_slot: bool) {
+    let domain = pass.domain();
+    let hashes = numbers.map(|number| hash(number, one_slot));
+    for hash in hashes {
+        domain.prefetch(slot(hash));
+    }
+    for hash in hashes {
+        domain.header(slot(hash)).prefetch_bucket(hash);
+    }
+    for step in [Table::prefetch_entry, Table::prefetch_value] {
+        let leases = hashes.map(|hash| pass.try_read(slot(hash)));
+        for (lease, hash) in leases.iter().zip(hashes) {
+            if let Some(table) = lease {
+                step(table, hash);
+            }
+        }
+    }
+}
+
+/// One operation; `false` if the slot is leased by somebody else.
+fn operate_once(pass: &Pass<'_, Hint, Table<()>>, number: u64, reads: bool, value: &[u8], one_slot: bool) -> bool {
+    let hash = hash(number, one_slot);
+    if reads {
+        let Some(table) = pass.read_spinning(slot(hash)) else {
+            return false;
+        };
+        if let Some(entry) = table.find(hash, &key(number))
+            && let ValueRef::Bytes(bytes) = entry.value()
+        {
+            // A copy stands in for the reply.
+            black_box(bytes.iter().step_by(64).fold(0u8, |sum, byte| sum ^ byte));
+        }
+        return true;
+    }
+    let Some(mut table) = pass.write_spinning(slot(hash)) else {
+        return false;
+    };
+    if let Some(mut entry) = table.find_mut(hash, &key(number)) {
+        drop(entry.set_value(NewValue::Bytes(value)));
+    }
+    true
+}
+
+/// CPU time of the calling thread.
+fn cpu_seconds() -> std::io::Result<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let first = text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());
+    first
+        .map(|ns| ns / 1e9)
+        .ok_or_else(|| std::io::Error::other("unreadable schedstat"))
+}
