@@ -114,6 +114,16 @@ const EXPIRY: Argument = OneOf(&[
     &[Word("PXAT"), UnixMilliseconds],
     &[Word("KEEPTTL")],
 ]);
+/// For MSETEX, which stores even what has expired: when that goes is a matter of chance.
+const LATER: Argument = OneOf(&[
+    &[],
+    &[],
+    &[Word("EX"), Seconds],
+    &[Word("PX"), Milliseconds],
+    &[Word("EXAT"), Word("4000000000")],
+    &[Word("PXAT"), Word("4000000000000")],
+    &[Word("KEEPTTL")],
+]);
 const EXISTENCE: Argument = OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")]]);
 /// Only for absolute times: which of two equal times to live ends later is a matter of chance.
 const COMPARISON: Argument = OneOf(&[&[EXISTENCE], &[Word("GT")], &[Word("LT")], &[Word("XX"), Word("GT")]]);
@@ -175,7 +185,7 @@ pub const PRODUCTIONS: &[Production] = &[
     plain("MOVE", 3, &[Key, Database]),
     plain("MSET", 6, &[Repeat(1, 3, &[Key, Value])]),
     plain("MSETEX", 6, &[Counted(&[Key, Value]), Maybe(&[OneOf(&[&[Word("NX")], &[Word("XX")]])]),
-                         EXPIRY]),
+                         LATER]),
     plain("MSETNX", 4, &[Repeat(1, 3, &[Key, Value])]),
     plain("OBJECT", 8, &[Word("ENCODING"), Key]),
     // A large value that is on its way to the client counts.

@@ -35,7 +35,7 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed))
     {
         Ok(_) => Ok(()),
-        Err(SetError::Refused(reason)) => Err(reason),
+        Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),
         Err(SetError::Loading) => panic!("nothing is loading"),
     }
 }

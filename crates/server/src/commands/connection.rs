@@ -184,8 +184,7 @@ fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
             options.name = Some(ctx.arg(at + 1));
             at += 2;
         } else {
-            let text = [b"ERR Syntax error in HELLO option '", option, b"'"].concat();
-            return Err(CommandError::bytes(text));
+            return Err(CommandError::about("ERR Syntax error in HELLO option '", option, "'"));
         }
     }
     Ok(options)

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use weft_resp::{Protocol, Reply};
+
 /// An error reply. The text begins with its code (`ERR`, `WRONGTYPE`, …), as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError(pub Cow<'static, [u8]>);
@@ -37,19 +39,31 @@ impl CommandError {
         CommandError(Cow::Owned(text))
     }
 
+    /// An error that shows a word a client sent; of the word what `shown` leaves.
+    pub fn about(before: &str, word: &[u8], after: &str) -> Self {
+        CommandError::bytes([before.as_bytes(), shown(word), after.as_bytes()].concat())
+    }
+
     /// The error's code: the text up to the first space.
     pub fn code(&self) -> &[u8] {
         let end = self.0.iter().position(|byte| *byte == b' ').unwrap_or(self.0.len());
         &self.0[..end]
     }
 
-    /// Appends the error reply; line breaks become spaces.
+    /// Appends the error reply; line breaks become spaces, but those at the end go.
     pub fn write(&self, out: &mut Vec<u8>) {
-        out.push(b'-');
-        out.extend(self.0.iter().map(|byte| match byte {
-            b'\r' | b'\n' => b' ',
-            other => *other,
-        }));
-        out.extend_from_slice(b"\r\n");
+        // The protocol of the client makes no difference to an error.
+        Reply::new(out, Protocol::Resp2).error_bytes(&self.0);
     }
+}
+
+/// What an error shows of a word that a client sent: it ends at the first zero byte, as in Valkey.
+pub fn shown(word: &[u8]) -> &[u8] {
+    word.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// What the errors of containers show of an unknown subcommand's name.
+pub fn shown_name(word: &[u8]) -> &[u8] {
+    let shown = shown(word);
+    &shown[..shown.len().min(128)]
 }

@@ -51,9 +51,7 @@ impl Conditions {
             {
                 Some((_, condition)) => *condition = true,
                 None => {
-                    // Error texts show what a client sent up to the first zero byte.
-                    let shown = option.split(|byte| *byte == 0).next().unwrap_or_default();
-                    return Err(CommandError::bytes([b"ERR Unsupported option ", shown].concat()));
+                    return Err(CommandError::about("ERR Unsupported option ", option, ""));
                 }
             }
         }

@@ -153,7 +153,7 @@ fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
     TYPES
         .into_iter()
         .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
-        .ok_or_else(|| CommandError::bytes([b"ERR unknown type name '", name, b"'"].concat()))
+        .ok_or_else(|| CommandError::about("ERR unknown type name '", name, "'"))
 }
 
 fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -23,25 +23,25 @@ pub enum SetError {
     /// The parameter cannot be changed while data is loaded: the client gets the usual `-LOADING` error.
     Loading,
     /// The text of an `-ERR` error.
-    Refused(String),
+    Refused(Vec<u8>),
 }
 
 impl SetError {
     fn unknown(name: &[u8]) -> SetError {
-        let name = String::from_utf8_lossy(name);
-        SetError::Refused(format!(
-            "Unknown option or number of arguments for CONFIG SET - '{name}'"
-        ))
+        // As in other errors, a word ends at its first zero byte.
+        let shown = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let before = b"Unknown option or number of arguments for CONFIG SET - '";
+        SetError::Refused([before, shown, b"'"].concat())
     }
 
     fn related_to(name: &[u8], reason: &str) -> SetError {
         let name = String::from_utf8_lossy(name);
         let related = format!("CONFIG SET failed (possibly related to argument '{name}')");
-        SetError::Refused(if reason.is_empty() {
-            related
-        } else {
-            format!("{related} - {reason}")
-        })
+        let text = match reason.is_empty() {
+            true => related,
+            false => format!("{related} - {reason}"),
+        };
+        SetError::Refused(text.into_bytes())
     }
 }
 

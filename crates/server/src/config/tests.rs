@@ -29,7 +29,7 @@ fn set(config: &Config, pairs: &[(&str, &str)]) -> Result<Vec<ParameterId>, SetE
 
 fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
     match set(config, pairs) {
-        Err(SetError::Refused(text)) => text,
+        Err(SetError::Refused(text)) => String::from_utf8(text).unwrap(),
         other => panic!("{pairs:?} was not refused: {other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
@@ -73,11 +73,6 @@ pub fn is_http(args: Args<'_>) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// What an error shows of a word: it ends at the first zero byte, as in Valkey.
-fn shown(word: &[u8], at_most: usize) -> impl Iterator<Item = &u8> {
-    word.iter().take_while(|byte| **byte != 0).take(at_most)
-}
-
 /// The error of a request that names no command, or names one with a wrong number of arguments.
 pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
     match commands.lookup(&args) {
@@ -89,7 +84,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownSubcommand { parent } => {
             let mut text = b"ERR unknown subcommand '".to_vec();
-            text.extend(shown(args.at(1), 128));
+            text.extend_from_slice(shown_name(args.at(1)));
             text.extend_from_slice(b"'. Try ");
             text.extend_from_slice(parent.full_name.to_uppercase().as_bytes());
             text.extend_from_slice(b" HELP.");
@@ -97,7 +92,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownCommand => {
             let mut text = b"ERR unknown command '".to_vec();
-            text.extend(shown(args.at(0), 128));
+            text.extend_from_slice(shown_name(args.at(0)));
             text.extend_from_slice(b"', with args beginning with: ");
             let mut words: Vec<u8> = Vec::new();
             for index in 1..args.len() {
@@ -106,7 +101,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
                 }
                 let room = 128 - words.len();
                 words.push(b'\'');
-                words.extend(shown(args.at(index), room));
+                words.extend(shown(args.at(index)).iter().take(room));
                 words.extend_from_slice(b"' ");
             }
             text.extend_from_slice(&words);

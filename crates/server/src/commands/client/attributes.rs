@@ -46,12 +46,11 @@ pub(super) fn set_info(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut ctx.client.lib_version
     } else {
-        let text = [b"ERR Unrecognized option '", attribute, b"'"].concat();
-        return Err(CommandError::bytes(text));
+        return Err(CommandError::about("ERR Unrecognized option '", attribute, "'"));
     };
     if !is_printable(value) {
-        let reason: &[u8] = b" cannot contain spaces, newlines or special characters.";
-        return Err(CommandError::bytes([b"ERR ", attribute, reason].concat()));
+        let reason = " cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::about("ERR ", attribute, reason));
     }
     *target = value.to_vec();
     ctx.reply.ok();

@@ -9,7 +9,7 @@ use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
 use crate::commands::connection::DEFAULT_USER;
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, shown};
 use crate::net::client::{Client, ClientKind};
 
 /// The letters that CLIENT LIST may show as flags of a client.
@@ -83,10 +83,12 @@ impl Filter {
         };
         let mut at = 2;
         while at < args.len() {
-            if at + 1 == args.len() {
+            let option = args.at(at).to_ascii_uppercase();
+            // A list of no ids is a list, though not as the only filter.
+            let may_be_last = at > 2 && matches!(option.as_slice(), b"ID" | b"NOT-ID");
+            if at + 1 == args.len() && !may_be_last {
                 return Err(CommandError::SYNTAX);
             }
-            let option = args.at(at).to_ascii_uppercase();
             at = match option.as_slice() {
                 b"ID" => read_ids(args, at + 1, &mut filter.ids)?,
                 b"NOT-ID" => read_ids(args, at + 1, &mut filter.not_ids)?,
@@ -221,23 +223,23 @@ fn read_ids(args: Args<'_>, mut at: usize, ids: &mut Option<HashSet<u64>>) -> Re
 }
 
 fn read_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
-    ClientKind::named(value).ok_or_else(|| CommandError::bytes([b"ERR Unknown client type '", value, b"'"].concat()))
+    ClientKind::named(value).ok_or_else(|| CommandError::about("ERR Unknown client type '", value, "'"))
 }
 
 fn read_user(value: &[u8]) -> Result<Vec<u8>, CommandError> {
     if value != DEFAULT_USER {
-        return Err(CommandError::bytes([b"ERR No such user '", value, b"'"].concat()));
+        return Err(CommandError::about("ERR No such user '", value, "'"));
     }
     Ok(value.to_vec())
 }
 
 fn read_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result<Vec<u8>, CommandError> {
+    let value = shown(value);
     if value.iter().all(|letter| known.contains(letter)) {
         return Ok(value.to_vec());
     }
-    let mut text = format!("ERR Unknown {what} found in the {filter} filter: ").into_bytes();
-    text.extend_from_slice(value);
-    Err(CommandError::bytes(text))
+    let text = format!("ERR Unknown {what} found in the {filter} filter: ");
+    Err(CommandError::about(&text, value, ""))
 }
 
 fn read_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {

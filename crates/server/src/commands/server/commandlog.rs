@@ -3,7 +3,7 @@
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, shown_name};
 use crate::observe::commandlog::Kind;
 
 /// The subcommands of both.
@@ -39,17 +39,18 @@ fn wanted(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
 }
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let kind = kind(ctx, 3)?;
     let count = wanted(ctx)?;
+    let kind = kind(ctx, 3)?;
     reply_entries(ctx, kind, count)
 }
 
 fn slow_get(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 3 {
-        let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
-        text.extend(ctx.arg(1).iter().take(128));
-        text.extend_from_slice(b"'. Try SLOWLOG HELP.");
-        return Err(CommandError::bytes(text));
+        return Err(CommandError::about(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            shown_name(ctx.arg(1)),
+            "'. Try SLOWLOG HELP.",
+        ));
     }
     let count = if ctx.argc() > 2 { wanted(ctx)? } else { SHOWN };
     reply_entries(ctx, Kind::Slow, count)

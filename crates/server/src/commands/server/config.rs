@@ -50,7 +50,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply_bytes(protocol, |reply| match result {
             Ok(_) => reply.ok(),
             Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
-            Err(SetError::Refused(text)) => reply.error(&format!("ERR {text}")),
+            Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
         })
     });
     Ok(())

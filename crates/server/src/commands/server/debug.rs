@@ -12,7 +12,7 @@ use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
 use crate::keyspace::access::is_expired;
 use crate::keyspace::hash::KeyHasher;
@@ -59,7 +59,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"sdslen", 3) => string_lengths(ctx),
         (b"digest", 2) => whole_digest(ctx),
         (b"digest-value", 2..) => value_digests(ctx),
-        (b"htstats", 3 | 4) => table_statistics(ctx),
+        (b"htstats", 3..) => table_statistics(ctx),
         (b"htstats-key", 3 | 4) => with_entry(ctx, 2, |_, _| {
             Err(CommandError::constant(
                 "ERR The value stored at the specified key is not represented using an hash table",
@@ -96,7 +96,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         ) => done(ctx),
         (b"panic", 2) => crash("Panic requested by DEBUG PANIC"),
         (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
-        (b"oom", 2) => crash("Out of memory, as DEBUG OOM requested"),
+        (b"oom", 2..) => crash("Out of memory, as DEBUG OOM requested"),
         (b"segfault", 2) => {
             // If the signal is not delivered, there is no crash to be had.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSEGV);
@@ -112,10 +112,11 @@ const PROTOCOL_DOUBLE: f64 = 3.141;
 
 /// The error of a subcommand that does not exist with these arguments.
 fn unknown(ctx: &Context<'_, '_>) -> CommandError {
-    let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
-    text.extend(ctx.arg(1).iter().take(128));
-    text.extend_from_slice(b"'. Try DEBUG HELP.");
-    CommandError::bytes(text)
+    CommandError::about(
+        "ERR unknown subcommand or wrong number of arguments for '",
+        shown_name(ctx.arg(1)),
+        "'. Try DEBUG HELP.",
+    )
 }
 
 fn done(ctx: &mut Context<'_, '_>) -> CommandResult {

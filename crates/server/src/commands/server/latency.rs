@@ -110,10 +110,11 @@ const GRAPH: (usize, u64) = (80, 4);
 
 fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some((name, series)) = ctx.server.observed.latency.series(ctx.arg(2)) else {
-        let mut text = b"ERR No samples available for event '".to_vec();
-        text.extend_from_slice(ctx.arg(2));
-        text.push(b'\'');
-        return Err(CommandError::bytes(text));
+        return Err(CommandError::about(
+            "ERR No samples available for event '",
+            ctx.arg(2),
+            "'",
+        ));
     };
     let text = draw(name, &series, ctx.now_ms / 1000);
     ctx.reply.verbatim("txt", text.as_bytes());

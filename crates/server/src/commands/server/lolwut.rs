@@ -1,6 +1,6 @@
 //! LOLWUT: a piece of woven cloth, and the version.
 
-use weft_resp::number::parse_i64;
+use weft_resp::number::{parse_f64, parse_i64};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -13,34 +13,70 @@ pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];
 const SIZE: (usize, usize) = (66, 20);
 const LARGEST: (usize, usize) = (160, 64);
 
-/// `LOLWUT [VERSION n] [columns rows]`: the version chooses the weave, further numbers add to its seed.
+/// The version that is drawn when none is asked for.
+const NEWEST_VERSION: i64 = 9;
+
+/// `LOLWUT [VERSION n] [columns rows] [real imaginary]`: the version chooses the weave, further numbers add to its
+/// seed.
 fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
     let has_version = ctx.argc() > 2 && ctx.arg(1).eq_ignore_ascii_case(b"version");
     let first = if has_version { 3 } else { 1 };
     let version = match has_version {
         true => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
-        false => 0,
+        false => NEWEST_VERSION,
     };
-    let numbers: Vec<i64> = (first..ctx.argc())
-        .map(|index| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER))
-        .collect::<Result<_, _>>()?;
-    let size = |index: usize, usual: usize, largest: usize| {
-        numbers
-            .get(index)
-            .map_or(usual, |number| (*number).clamp(1, largest as i64) as usize)
-    };
-    let columns = size(0, SIZE.0, LARGEST.0);
-    let rows = size(1, SIZE.1, LARGEST.1);
-    let seed = numbers.iter().skip(2).fold(version as u64, |seed, number| {
-        seed.wrapping_mul(31).wrapping_add(*number as u64)
-    });
-    let text = weave(seed, columns, rows)
+    let words: Vec<&[u8]> = (first..ctx.argc()).map(|index| ctx.arg(index)).collect();
+    let cut = Cut::read(version, &words)?;
+    let text = weave(cut.seed, cut.columns, cut.rows)
         + &format!(
             "\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n",
             env!("CARGO_PKG_VERSION")
         );
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// What the words ask for.
+struct Cut {
+    columns: usize,
+    rows: usize,
+    seed: u64,
+}
+
+impl Cut {
+    /// The versions that Valkey draws for differ in how many words they look at (90 is the ninth, too); other versions
+    /// look at none.
+    fn read(version: i64, words: &[&[u8]]) -> Result<Cut, CommandError> {
+        let (integers, floats) = match (version, words) {
+            (5, _) => (&words[..words.len().min(3)], &[][..]),
+            (6, _) => (&words[..words.len().min(2)], &[][..]),
+            (90..=99 | 9, [] | [_, _] | [_, _, _, _]) => words.split_at(words.len().min(2)),
+            (90..=99 | 9, _) => {
+                return Err(CommandError::constant(
+                    "ERR Syntax error. Use: LOLWUT [columns rows] [real imaginary]",
+                ));
+            }
+            _ => (&[][..], &[][..]),
+        };
+        let mut cut = Cut {
+            columns: SIZE.0,
+            rows: SIZE.1,
+            seed: version as u64,
+        };
+        for (place, word) in integers.iter().enumerate() {
+            let number = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
+            match place {
+                0 => cut.columns = number.clamp(1, LARGEST.0 as i64) as usize,
+                1 => cut.rows = number.clamp(1, LARGEST.1 as i64) as usize,
+                _ => cut.seed = cut.seed.wrapping_mul(31).wrapping_add(number as u64),
+            }
+        }
+        for word in floats {
+            let number = parse_f64(word).ok_or(CommandError::NOT_A_FLOAT)?;
+            cut.seed = cut.seed.wrapping_mul(31).wrapping_add(number.to_bits());
+        }
+        Ok(cut)
+    }
 }
 
 /// Warp threads hang down, the weft passes over one and under the next; where it lies on top and how far it

@@ -33,7 +33,11 @@ fn valkeys_answers_to_good_and_bad_values_are_ours() {
                 "{name} {value:?}"
             ),
             Err(SetError::Refused(text)) => {
-                assert_eq!((answer, &before), (&text, &shown(&config, name)), "{name} {value:?}");
+                assert_eq!(
+                    (answer.as_bytes(), &before),
+                    (&*text, &shown(&config, name)),
+                    "{name} {value:?}"
+                );
             }
             Err(SetError::Loading) => panic!("{name} {value:?}: nothing is being loaded"),
         }
