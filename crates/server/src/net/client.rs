@@ -202,12 +202,14 @@ impl Client {
         self.protocol = Protocol::Resp2;
         self.authenticated = authenticated;
         self.name.clear();
-        // Capabilities and the library are those of the program behind the connection, not of its session.
+        // Capabilities and the library are those of the program behind the connection, not of its session. A reply
+        // that is to be skipped is the one to RESET itself.
         let kept = [
             Flags::UNIX_SOCKET,
             Flags::CLOSE_AFTER_REPLY,
             Flags::CLOSE_ASAP,
             Flags::CAPA_REDIRECT,
+            Flags::REPLY_SKIP,
         ];
         let mut flags = Flags::default();
         for flag in kept {
