@@ -1,13 +1,13 @@
 //! The commands that work on keys of any type: existence, deletion, names, databases, copies.
 
-use weft_table::{NewValue, OwnedValue, ValueRef};
+use weft_table::{EntryRef, NewValue, OwnedValue, ValueRef};
 use weft_values::Value;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::database::database_index;
 use super::error::CommandError;
-use super::object::encoding_of_new;
-use crate::keyspace::access::{Expiry, Touch};
+use super::object::encoding_name;
+use crate::keyspace::access::{Expiry, KeyWrite, Touch};
 use crate::keyspace::event::Event;
 
 /// The commands of this file and their handlers.
@@ -143,6 +143,7 @@ type Place = (usize, usize);
 fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
     let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
+    let was_raw = source.entry().is_some_and(is_raw);
     let removed = source.remove();
     source.unchanged();
     let Some(removed) = removed else {
@@ -150,6 +151,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
     };
     let mut target = ctx.keys.write_in(to.0, to.1);
     target.put(removed);
+    keep_raw(&mut target, was_raw);
     if let Some(entry) = target.entry() {
         entry.set_clock(clock.of_new_entry());
     }
@@ -158,6 +160,20 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
     source.note(Event::generic(events[0]));
     source.unchanged();
     ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
+}
+
+fn is_raw(entry: EntryRef<'_, Value>) -> bool {
+    encoding_name(entry) == "raw"
+}
+
+/// A string keeps the encoding `raw` under a shorter key, with which it would have got another one.
+fn keep_raw(target: &mut KeyWrite<'_>, was_raw: bool) {
+    if was_raw
+        && !target.entry().is_some_and(is_raw)
+        && let Some(mut entry) = target.entry_mut()
+    {
+        entry.bytes_mut(0);
+    }
 }
 
 /// The options of COPY: the database of the copy, and whether it may replace a key.
@@ -190,7 +206,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let copy = duplicate(source.value());
     let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
-    let stays_raw = source.is_raw() && encoding_of_new(source) != "raw";
+    let was_raw = is_raw(source);
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
         target.unchanged();
@@ -205,10 +221,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);
-    if stays_raw && let Some(mut entry) = target.entry_mut() {
-        // A copy has the encoding of its source.
-        entry.bytes_mut(0);
-    }
+    keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
     ctx.reply.integer(1);
     Ok(())

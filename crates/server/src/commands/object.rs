@@ -30,7 +30,7 @@ pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
 }
 
 /// The name that the value would have if it had not been modified in place.
-pub fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
+fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
     let length = match entry.value() {
         ValueRef::Int(_) => return "int",
         ValueRef::Bytes(bytes) => bytes.len(),
