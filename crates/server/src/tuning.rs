@@ -38,9 +38,9 @@ const TRIAL: u32 = 20;
 /// A trial must raise throughput by this factor.
 const GAIN: f64 = 1.08;
 /// One worker fewer must keep this part of the throughput.
-const KEEP: f64 = 0.98;
+const KEEP: f64 = 0.95;
 /// First and longest pause between trials that brought nothing.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 #[derive(Clone, Copy)]
 struct Trial {
