@@ -31,10 +31,10 @@ const VERIFY_EVERY: u64 = 16;
 const SETTLED_SHARE: f64 = 0.001;
 
 /// Time between two looks at resident memory.
-const SETTLE_PAUSE: Duration = Duration::from_millis(500);
+const SETTLE_PAUSE: Duration = Duration::from_millis(2500);
 
 /// Most looks at resident memory before the last one is taken as it is.
-const SETTLE_LOOKS: usize = 20;
+const SETTLE_LOOKS: usize = 6;
 
 /// What `compare` was asked to do.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Event, Reactor, Signal, Signals, Socket};
 
 use crate::config::id;
-use crate::keyspace::expiry;
+use crate::keyspace::{compact, expiry};
 use crate::net::listeners::Listeners;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
@@ -259,7 +259,10 @@ impl Coordinator {
         }
         self.next_reclaim = now + reclaim::PERIOD;
         if self.reclaimer.is_worth_it(now) {
-            let job: Job = Box::new(|_, _| {
+            let job: Job = Box::new(|_, seat| {
+                // Twice: the second pass fills the slabs that the first one emptied in part.
+                compact::compact(seat);
+                compact::compact(seat);
                 if let Err(reason) = crate::observe::memory::purge() {
                     log::warning!("Free memory could not be given back: {reason}");
                 }

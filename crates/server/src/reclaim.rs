@@ -4,7 +4,8 @@
 //! small holes all over the heap, and each hole that is given back takes a huge page apart, which costs
 //! every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
 //! allocator keeps its free pages for reuse, and this looks at them once a second: when they are many,
-//! beside what is in use, and the heap has stopped growing, they are given back at once.
+//! beside what is in use, and the heap has stopped growing, the tables are moved together and the free pages given
+//! back at once.
 
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,11 @@
 //! machine has no core to spare, and the worker is given up again; the next trial waits twice as long.
 //! Idle enough that one fewer would do → the last worker's connections go to the others.
 //!
+//! What was right once need not stay so, and a trial may have been misled by a load that grew by itself. So
+//! now and then one worker fewer is tried as well: if throughput holds, the worker was not needed.
+//!
 //! ```text
-//!            busy ≥ 85% for 5 windows                gain ≥ 8%
+//!            busy ≥ 85% for 20 windows               gain ≥ 8%
 //!   Steady ───────────────────────────▶ Trial ───────────────────▶ Steady (backoff reset)
 //!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain
 //!     │  └──────▶ one worker fewer        └──────▶ one worker fewer, backoff doubled ──┐
@@ -34,12 +37,23 @@ const SETTLE: u32 = 5;
 const TRIAL: u32 = 20;
 /// A trial must raise throughput by this factor.
 const GAIN: f64 = 1.08;
+/// One worker fewer must keep this part of the throughput.
+const KEEP: f64 = 0.95;
 /// First and longest pause between trials that brought nothing.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
+#[derive(Clone, Copy)]
+struct Trial {
+    windows: u32,
+    executed_before: f64,
+    /// Whether a worker was taken away, not added.
+    fewer: bool,
+}
+
+#[derive(Clone, Copy)]
 enum Phase {
     Steady,
-    Trial { windows: u32, executed_before: f64 },
+    Trial(Trial),
 }
 
 /// The tuner's memory.
@@ -50,6 +64,8 @@ pub struct Tuner {
     settle: u32,
     backoff: Duration,
     no_trial_before: Instant,
+    fewer_backoff: Duration,
+    no_fewer_before: Instant,
     last_busy_ns: Vec<u64>,
     last_executed: u64,
     last_sample: Instant,
@@ -67,6 +83,8 @@ impl Tuner {
             settle: 0,
             backoff: BACKOFF.0,
             no_trial_before: Instant::now(),
+            fewer_backoff: BACKOFF.0,
+            no_fewer_before: Instant::now(),
             last_busy_ns: vec![0; server.workers.len()],
             last_executed: 0,
             last_sample: Instant::now(),
@@ -113,10 +131,7 @@ impl Tuner {
         self.rate_count += 1;
         match self.phase {
             Phase::Steady => self.steady(server, active, busy_share, now),
-            Phase::Trial {
-                windows,
-                executed_before,
-            } => self.trial(server, active, windows, executed_before, now),
+            Phase::Trial(trial) => self.trial(server, active, trial, now),
         }
     }
 
@@ -135,28 +150,49 @@ impl Tuner {
         } else {
             0
         };
-        if self.busy_windows >= PATIENCE {
-            self.phase = Phase::Trial {
-                windows: 0,
-                executed_before: self.mean_rate(PATIENCE as usize),
-            };
-            self.change(server, active + 1);
+        // As many windows as a trial has, so that the rate before it is not that of a load that just began.
+        if self.busy_windows >= TRIAL {
+            self.begin_trial(server, active + 1, false);
         } else if self.idle_windows >= 10 * PATIENCE {
             self.change(server, active - 1);
+        } else if active > 1 && now >= self.no_fewer_before && self.rate_count >= self.rates.len() {
+            self.begin_trial(server, active - 1, true);
         }
     }
 
-    fn trial(&mut self, server: &Server, active: usize, windows: u32, executed_before: f64, now: Instant) {
-        if windows + 1 < TRIAL {
-            self.phase = Phase::Trial {
-                windows: windows + 1,
-                executed_before,
-            };
+    fn begin_trial(&mut self, server: &Server, active: usize, fewer: bool) {
+        let executed_before = self.mean_rate(TRIAL as usize);
+        self.phase = Phase::Trial(Trial {
+            windows: 0,
+            executed_before,
+            fewer,
+        });
+        self.change(server, active);
+    }
+
+    fn trial(&mut self, server: &Server, active: usize, trial: Trial, now: Instant) {
+        if trial.windows + 1 < TRIAL {
+            self.phase = Phase::Trial(Trial {
+                windows: trial.windows + 1,
+                ..trial
+            });
             return;
         }
         self.phase = Phase::Steady;
-        if self.mean_rate(TRIAL as usize) >= executed_before * GAIN {
+        let executed = self.mean_rate(TRIAL as usize);
+        if trial.fewer {
+            if executed >= trial.executed_before * KEEP {
+                self.fewer_backoff = BACKOFF.0;
+                self.no_trial_before = now + self.backoff;
+                self.backoff = (self.backoff * 2).min(BACKOFF.1);
+            } else {
+                self.fewer_backoff = (self.fewer_backoff * 2).min(BACKOFF.1);
+                self.change(server, active + 1);
+            }
+            self.no_fewer_before = now + self.fewer_backoff;
+        } else if executed >= trial.executed_before * GAIN {
             self.backoff = BACKOFF.0;
+            self.no_fewer_before = now + self.fewer_backoff;
         } else {
             self.no_trial_before = now + self.backoff;
             self.backoff = (self.backoff * 2).min(BACKOFF.1);
@@ -177,6 +213,7 @@ impl Tuner {
         self.busy_windows = 0;
         self.idle_windows = 0;
         self.settle = SETTLE;
+        self.rate_count = 0;
         let total = server.connections.load(Ordering::Relaxed);
         let share = total.div_ceil(active);
         if active > before {

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod clock;
+pub mod compact;
 pub mod effects;
 pub mod event;
 pub mod expiry;
