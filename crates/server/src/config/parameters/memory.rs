@@ -31,13 +31,13 @@ super::table! {
     ACTIVE_EXPIRE_EFFORT "active-expire-effort" = integer(1, 1, 10),
         Live, "Effort spent on finding expired keys in the background, 1 to 10.";
     LAZYFREE_LAZY_EVICTION "lazyfree-lazy-eviction" = boolean(true).debug(),
-        Live, "Free evicted values on a background thread.";
+        NotYet, "Free evicted values on a background thread.";
     LAZYFREE_LAZY_EXPIRE "lazyfree-lazy-expire" = boolean(true).debug(),
         Live, "Free expired values on a background thread.";
     LAZYFREE_LAZY_SERVER_DEL "lazyfree-lazy-server-del" = boolean(true).debug(),
         Live, "Free values that commands overwrite or move on a background thread.";
     LAZYFREE_LAZY_USER_DEL "lazyfree-lazy-user-del" = boolean(true).debug(),
-        Live, "Let DEL free in the background, as UNLINK does.";
+        NotYet, "Let DEL free in the background, as UNLINK does.";
     LAZYFREE_LAZY_USER_FLUSH "lazyfree-lazy-user-flush" = boolean(true).debug(),
         Live, "Let FLUSHALL and FLUSHDB free in the background unless told otherwise.";
     ACTIVEDEFRAG "activedefrag" = boolean(false).debug(),
