@@ -7,7 +7,7 @@
 //!   | atomic | len  | since epoch  |               |                |
 //!   +--------+------+--------------+------- ... ---+--------- ... --+
 //!
-//!   meta:     bits 0..24 LRU/LFU clock | 24..28 kind | 28 raw | 29, 30 width of the expiry
+//!   meta:     bits 0..24 LRU/LFU clock | 24..28 kind | 28 raw | 29, 30 width of the expiry | 31 packed
 //!   key len:  one byte below 255, else 255 and eight bytes
 //!   value:    Int1, Int2, Int4, Int8    the number in so many bytes
 //!             Inline1, Inline2          length in one or two bytes, then the bytes
@@ -15,6 +15,8 @@
 //!             Blob                      a `Blob`, at a multiple of 8
 //!             Object                    the pointer of a `Box<V>`
 //! ```
+//!
+//! A packed collection is stored as a string is, inline or exact; a bit of the meta word tells them apart.
 //!
 //! The allocation is `size_class` of all that, aligned to 16; so the header alone says how to free
 //! it (rule 2), and a 16-byte key with an 8-byte value takes 32 bytes.
@@ -32,7 +34,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::shape::{
     ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind, LONG_KEY, META_BYTES,
-    POINTER_BYTES, Shape,
+    PACKED, POINTER_BYTES, Shape,
 };
 use crate::size_class::size_class;
 use crate::value::{Blob, NewValue, ValueRef};
@@ -115,6 +117,12 @@ impl Entry {
         self.meta().store(self.meta().load(Relaxed) | RAW, Relaxed);
     }
 
+    /// Whether the bytes are a packed collection instead of a string.
+    #[inline]
+    pub(crate) fn is_packed(self) -> bool {
+        self.meta().load(Relaxed) & PACKED != 0
+    }
+
     #[inline]
     fn expiry_bytes(self) -> usize {
         match self.meta().load(Relaxed) & (EXPIRES | EXPIRES_WIDE) {
@@ -143,6 +151,7 @@ impl Entry {
             expiry_bytes: self.expiry_bytes(),
             key_len: self.key_len(),
             inline_len: 0,
+            packed: self.is_packed(),
         }
     }
 
@@ -240,7 +249,12 @@ impl Entry {
     pub(crate) fn value<'a, V>(self) -> ValueRef<'a, V> {
         if let Some((bytes, len)) = self.string() {
             // SAFETY: rules 1 and 5: the string is initialised and lives as long as the entry.
-            return ValueRef::Bytes(unsafe { slice::from_raw_parts(bytes, len) });
+            let bytes = unsafe { slice::from_raw_parts(bytes, len) };
+            return if self.is_packed() {
+                ValueRef::Packed(bytes)
+            } else {
+                ValueRef::Bytes(bytes)
+            };
         }
         if let Some(number) = self.int() {
             return ValueRef::Int(number);
@@ -256,7 +270,7 @@ impl Entry {
 
     pub(crate) fn allocated_bytes<V>(self) -> usize {
         let external = match (self.kind(), self.value::<V>()) {
-            (Kind::Exact, ValueRef::Bytes(bytes)) => size_class(bytes.len()),
+            (Kind::Exact, ValueRef::Bytes(bytes) | ValueRef::Packed(bytes)) => size_class(bytes.len()),
             (_, ValueRef::Blob(blob)) => blob.allocated_bytes(),
             (_, ValueRef::Object(_)) if size_of::<V>() > 0 => size_class(size_of::<V>()),
             _ => 0,
@@ -326,10 +340,10 @@ impl Entry {
                 NewValue::Bytes(bytes) if shape.kind == Kind::Blob => {
                     at.cast::<Blob>().write(Blob::from_slice(bytes));
                 }
-                NewValue::Bytes(bytes) if shape.kind == Kind::Exact => {
+                NewValue::Bytes(bytes) | NewValue::Packed(bytes) if shape.kind == Kind::Exact => {
                     write_exact(at, new_exact(bytes), bytes.len());
                 }
-                NewValue::Bytes(bytes) => {
+                NewValue::Bytes(bytes) | NewValue::Packed(bytes) => {
                     write_inline_len(at, shape);
                     let start = shape.value_bytes() - bytes.len();
                     ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(start), bytes.len());
@@ -358,7 +372,7 @@ impl Entry {
         let mut external = External::None;
         let mut reusable = None;
         match (&value, self.string()) {
-            (NewValue::Bytes(bytes), Some((buffer, len)))
+            (NewValue::Bytes(bytes) | NewValue::Packed(bytes), Some((buffer, len)))
                 if old.kind == Kind::Exact && new.kind == Kind::Exact && size_class(bytes.len()) == size_class(len) =>
             {
                 reusable = Some(buffer);
@@ -374,7 +388,7 @@ impl Entry {
             }
             self.write_head(new, expire_at_ms, clock);
             match (value, reusable) {
-                (NewValue::Bytes(bytes), Some(buffer)) => {
+                (NewValue::Bytes(bytes) | NewValue::Packed(bytes), Some(buffer)) => {
                     ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
                     write_exact(self.at(new.value_at()), buffer, bytes.len());
                 }

@@ -134,10 +134,23 @@ impl<'a, V> EntryMut<'a, V> {
         self.entry.object::<V>().map(|mut object| unsafe { object.as_mut() })
     }
 
+    /// The bytes of a packed collection, to be changed where they are.
+    #[must_use]
+    pub fn packed_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.entry.is_packed() {
+            return None;
+        }
+        // SAFETY: rules 1, 2 and 5: the table is borrowed exclusively as long as the result; the bytes
+        // are initialised.
+        self.entry
+            .string()
+            .map(|(bytes, len)| unsafe { std::slice::from_raw_parts_mut(bytes, len) })
+    }
+
     /// Appends to the string, which becomes raw, and returns its new length in bytes.
     ///
     /// # Panics
-    /// If the value is an object.
+    /// If the value is not a string.
     pub fn append(&mut self, tail: &[u8]) -> usize {
         if let Some(blob) = self.blob_mut() {
             blob.extend(tail);
@@ -155,7 +168,7 @@ impl<'a, V> EntryMut<'a, V> {
     /// bytes shared with others are copied first.
     ///
     /// # Panics
-    /// If the value is an object.
+    /// If the value is not a string.
     pub fn bytes_mut(&mut self, min_len: usize) -> &mut [u8] {
         self.make_string(min_len);
         self.entry.set_raw();
@@ -188,7 +201,7 @@ impl<'a, V> EntryMut<'a, V> {
                 }
                 Blob::with_room(bytes, min_len)
             }
-            ValueRef::Object(_) => panic!("only strings have bytes"),
+            ValueRef::Packed(_) | ValueRef::Object(_) => panic!("only strings have bytes"),
         };
         drop(self.set_value(NewValue::Blob(blob)));
     }
@@ -198,7 +211,7 @@ impl<'a, V> EntryMut<'a, V> {
             ValueRef::Int(number) => Decimal::new(number).as_bytes().len(),
             ValueRef::Bytes(bytes) => bytes.len(),
             ValueRef::Blob(blob) => blob.len(),
-            ValueRef::Object(_) => panic!("only strings have bytes"),
+            ValueRef::Packed(_) | ValueRef::Object(_) => panic!("only strings have bytes"),
         }
     }
 

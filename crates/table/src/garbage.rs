@@ -82,10 +82,11 @@ impl<V> Removed<V> {
         let inline = match self.value() {
             ValueRef::Int(number) => OwnedValue::Int(number),
             ValueRef::Bytes(bytes) if !self.entry.is_external() => OwnedValue::Bytes(bytes.to_vec()),
+            ValueRef::Packed(bytes) if !self.entry.is_external() => OwnedValue::Packed(bytes.to_vec()),
             _ => OwnedValue::Int(0),
         };
         let entry = self.into_entry();
-        let class = entry.shape().class();
+        let (class, packed) = (entry.shape().class(), entry.is_packed());
         // SAFETY: rules 1, 2 and 5: `self` owned the entry; after its external value was taken, only
         // the shell is left.
         let external = unsafe {
@@ -95,6 +96,7 @@ impl<V> Removed<V> {
         };
         match external {
             External::None => inline,
+            External::Exact(string) if packed => OwnedValue::Packed(string.into_vec()),
             External::Exact(string) => OwnedValue::Bytes(string.into_vec()),
             External::Blob(blob) => OwnedValue::Blob(blob),
             External::Object(object) => OwnedValue::Object(*object),

@@ -72,4 +72,4 @@ pub use probe::Hint;
 pub use segment::OldArrays;
 pub use size_class::size_class;
 pub use table::Table;
-pub use value::{Blob, NewValue, OwnedValue, ValueRef};
+pub use value::{Blob, NewValue, OwnedValue, PACKED_MAX_BYTES, ValueRef};

@@ -21,6 +21,7 @@ pub(crate) const CLOCK_MASK: u32 = (1 << 24) - 1;
 pub(crate) const KIND_SHIFT: u32 = 24;
 pub(crate) const EXPIRES: u32 = 1 << 29;
 pub(crate) const EXPIRES_WIDE: u32 = 1 << 30;
+pub(crate) const PACKED: u32 = 1 << 31;
 pub(crate) const WIDE_EXPIRY_MS: u64 = 1 << 48;
 
 /// How a value is stored.
@@ -56,6 +57,7 @@ pub(crate) struct Shape {
     pub(crate) expiry_bytes: usize,
     pub(crate) key_len: usize,
     pub(crate) inline_len: usize,
+    pub(crate) packed: bool,
 }
 
 impl Shape {
@@ -63,6 +65,13 @@ impl Shape {
     pub(crate) fn of_value<V>(value: &NewValue<'_, V>, key_len: usize, expire_at_ms: Option<u64>) -> Self {
         match value {
             NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
+            NewValue::Packed(bytes) => {
+                assert!(bytes.len() <= EXACT_MAX_BYTES, "a packed collection stays small");
+                Self {
+                    packed: true,
+                    ..Self::of_bytes(bytes.len(), key_len, expire_at_ms)
+                }
+            }
             NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
             NewValue::Blob(_) => Self::new(Kind::Blob, key_len, expire_at_ms),
             NewValue::Object(_) => Self::new(Kind::Object, key_len, expire_at_ms),
@@ -80,6 +89,7 @@ impl Shape {
             expiry_bytes,
             key_len,
             inline_len: 0,
+            packed: false,
         }
     }
 
@@ -130,6 +140,7 @@ impl Shape {
     pub(crate) fn with_expiry(self, expire_at_ms: Option<u64>) -> Self {
         Self {
             inline_len: self.inline_len,
+            packed: self.packed,
             ..Self::new(self.kind, self.key_len, expire_at_ms)
         }
     }
@@ -196,6 +207,7 @@ impl Shape {
             6 => EXPIRES,
             _ => EXPIRES | EXPIRES_WIDE,
         };
-        clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry
+        let packed = if self.packed { PACKED } else { 0 };
+        clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry | packed
     }
 }

@@ -4,6 +4,9 @@ mod blob;
 
 pub use blob::Blob;
 
+/// The most bytes that a packed collection may have.
+pub const PACKED_MAX_BYTES: usize = crate::shape::EXACT_MAX_BYTES;
+
 /// A value on its way into the table.
 #[derive(Debug)]
 pub enum NewValue<'a, V> {
@@ -13,6 +16,8 @@ pub enum NewValue<'a, V> {
     Int(i64),
     /// A string that is already on the heap and may be shared.
     Blob(Blob),
+    /// A small collection in a form of its own, copied: at most [`PACKED_MAX_BYTES`].
+    Packed(&'a [u8]),
     /// Any other type of value.
     Object(V),
 }
@@ -26,6 +31,8 @@ pub enum ValueRef<'a, V> {
     Bytes(&'a [u8]),
     /// A string that can be shared by cloning it.
     Blob(&'a Blob),
+    /// A small collection, stored as bytes.
+    Packed(&'a [u8]),
     /// Any other type of value.
     Object(&'a V),
 }
@@ -47,6 +54,8 @@ pub enum OwnedValue<V> {
     Bytes(Vec<u8>),
     /// A string that may be shared.
     Blob(Blob),
+    /// A small collection that was stored as bytes.
+    Packed(Vec<u8>),
     /// Any other type of value.
     Object(V),
 }

@@ -97,6 +97,7 @@ type Object = Box<u32>;
 enum Value {
     Int(i64),
     String(Vec<u8>),
+    Packed(Vec<u8>),
     Object(Object),
 }
 
@@ -156,8 +157,13 @@ impl Run {
 
     /// A value in the model's form, and how it goes into the table.
     fn value(&mut self) -> (Value, bool) {
-        match self.random.u32(0..10) {
+        match self.random.u32(0..12) {
             0..3 => (Value::Int(self.int()), false),
+            10.. => {
+                let mut packed = self.string();
+                packed.truncate(PACKED_MAX_BYTES);
+                (Value::Packed(packed), false)
+            }
             3..8 => (Value::String(self.string()), false),
             8 => (Value::String(self.string()), true),
             _ => (Value::Object(Box::new(self.random.u32(..))), false),
@@ -230,19 +236,24 @@ impl Run {
                 expected.clock = clock;
             }
             3 => {
+                if let (Some(packed), Value::Packed(expected)) = (entry.packed_mut(), &mut expected.value) {
+                    assert_eq!(packed, expected);
+                    packed.reverse();
+                    expected.reverse();
+                }
                 if let Some(object) = entry.object_mut() {
                     **object = clock;
                     expected.value = Value::Object(Box::new(clock));
                 }
             }
-            4 if entry.object_mut().is_none() => {
+            4 if matches!(expected.value, Value::Int(_) | Value::String(_)) => {
                 let mut bytes = as_string(&expected.value);
                 bytes.extend_from_slice(&string);
                 assert_eq!(entry.append(&string), bytes.len());
                 expected.value = Value::String(bytes);
                 expected.raw = true;
             }
-            5 if entry.object_mut().is_none() => {
+            5 if matches!(expected.value, Value::Int(_) | Value::String(_)) => {
                 // A shared blob must be copied before it is changed.
                 let shared = match entry.value() {
                     ValueRef::Blob(blob) => Some(blob.clone()),
@@ -324,6 +335,7 @@ fn new_value(value: &Value, as_blob: bool) -> NewValue<'_, Object> {
         Value::Int(number) => NewValue::Int(*number),
         Value::String(bytes) if as_blob => NewValue::Blob(Blob::from_slice(bytes)),
         Value::String(bytes) => NewValue::Bytes(bytes),
+        Value::Packed(bytes) => NewValue::Packed(bytes),
         Value::Object(object) => NewValue::Object(object.clone()),
     }
 }
@@ -332,7 +344,7 @@ fn as_string(value: &Value) -> Vec<u8> {
     match value {
         Value::Int(number) => number.to_string().into_bytes(),
         Value::String(bytes) => bytes.clone(),
-        Value::Object(_) => panic!("an object is no string"),
+        Value::Packed(_) | Value::Object(_) => panic!("not a string"),
     }
 }
 
@@ -341,6 +353,7 @@ fn check_value(found: ValueRef<'_, Object>, expected: &Value) {
         (ValueRef::Int(found), Value::Int(expected)) => assert_eq!(found, *expected),
         (ValueRef::Bytes(found), Value::String(expected)) => assert!(found == expected),
         (ValueRef::Blob(found), Value::String(expected)) => assert!(found[..] == expected[..]),
+        (ValueRef::Packed(found), Value::Packed(expected)) => assert!(found == expected),
         (ValueRef::Object(found), Value::Object(expected)) => assert_eq!(found, expected),
         (found, expected) => panic!("found {found:?}, expected {expected:?}"),
     }
@@ -356,6 +369,7 @@ fn check_removed(removed: Removed<Object>, expected: &Expected) {
         (OwnedValue::Blob(found), Value::String(expected)) => {
             assert!(found.into_vec() == *expected);
         }
+        (OwnedValue::Packed(found), Value::Packed(expected)) => assert!(found == *expected),
         (OwnedValue::Object(found), Value::Object(expected)) => assert_eq!(found, *expected),
         (found, expected) => panic!("found {found:?}, expected {expected:?}"),
     }

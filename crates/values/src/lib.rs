@@ -3,8 +3,72 @@
 
 pub mod bitfield;
 pub mod bits;
+pub mod hash;
 pub mod lcs;
+pub mod list;
+pub mod listpack;
+pub mod packed;
+pub mod records;
+pub mod set;
+pub mod sorted_set;
+pub mod stream;
 
-/// A value that is not a string. Strings live in the table's entries; there is no other type yet.
+use hash::Hash;
+use list::List;
+use set::Set;
+use sorted_set::SortedSet;
+use stream::Stream;
+
+/// A collection that is too large, or of a form too rich, to be packed into its table entry; see [`packed`] for those
+/// that are. Strings live in the table's entries.
 #[derive(Clone, Debug)]
-pub enum Value {}
+pub enum Value {
+    /// A list.
+    List(List),
+    /// A hash.
+    Hash(Hash),
+    /// A set.
+    Set(Set),
+    /// A sorted set.
+    SortedSet(SortedSet),
+    /// A stream.
+    Stream(Stream),
+}
+
+// A value takes an allocation of its own beside its entry: one of 64 bytes. What a type needs more is behind it.
+const _: () = assert!(size_of::<Value>() <= 64);
+
+impl Value {
+    /// The name of the type, as TYPE and SCAN know it.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::List(_) => "list",
+            Value::Hash(_) => "hash",
+            Value::Set(_) => "set",
+            Value::SortedSet(_) => "zset",
+            Value::Stream(_) => "stream",
+        }
+    }
+
+    /// The name of the encoding that Valkey would report (OBJECT ENCODING).
+    pub fn encoding_name(&self) -> &'static str {
+        match self {
+            Value::List(list) => list.encoding_name(),
+            Value::Hash(hash) => hash.encoding_name(),
+            Value::Set(set) => set.encoding_name(),
+            Value::SortedSet(set) => set.encoding_name(),
+            Value::Stream(_) => "stream",
+        }
+    }
+
+    /// Bytes allocated behind the value itself.
+    pub fn allocated_bytes(&self) -> usize {
+        match self {
+            Value::List(list) => list.allocated_bytes(),
+            Value::Hash(hash) => hash.allocated_bytes(),
+            Value::Set(set) => set.allocated_bytes(),
+            Value::SortedSet(set) => set.allocated_bytes(),
+            Value::Stream(stream) => stream.allocated_bytes(),
+        }
+    }
+}

@@ -162,7 +162,7 @@ pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut Splices<'_>, entry: EntryRef<
                 reply.bulk(blob);
             }
         }
-        ValueRef::Object(_) => return Err(CommandError::WRONG_TYPE),
+        ValueRef::Packed(_) | ValueRef::Object(_) => return Err(CommandError::WRONG_TYPE),
     }
     Ok(())
 }

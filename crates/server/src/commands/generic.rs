@@ -2,6 +2,7 @@
 
 use weft_table::{EntryRef, NewValue, OwnedValue, ValueRef};
 use weft_values::Value;
+use weft_values::packed::PackedKind;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::database::database_index;
@@ -29,17 +30,20 @@ const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destina
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
     match value {
         ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_) => "string",
-        ValueRef::Object(object) => match *object {},
+        ValueRef::Packed(packed) => PackedKind::of(packed).type_name(),
+        ValueRef::Object(object) => object.type_name(),
     }
 }
 
 /// A value of its own; large strings are shared, not copied.
+#[allow(unreachable_code, reason = "until a type of collection exists")]
 fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
     match value {
         ValueRef::Int(number) => OwnedValue::Int(number),
         ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
         ValueRef::Blob(blob) => OwnedValue::Blob(blob.clone()),
-        ValueRef::Object(object) => match *object {},
+        ValueRef::Packed(packed) => OwnedValue::Packed(packed.to_vec()),
+        ValueRef::Object(object) => OwnedValue::Object(object.clone()),
     }
 }
 
@@ -218,6 +222,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Int(number) => NewValue::Int(number),
         OwnedValue::Bytes(ref bytes) => NewValue::Bytes(bytes),
         OwnedValue::Blob(blob) => NewValue::Blob(blob),
+        OwnedValue::Packed(ref packed) => NewValue::Packed(packed),
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);

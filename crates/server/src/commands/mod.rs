@@ -13,14 +13,29 @@ pub mod error;
 pub mod expire;
 pub mod expiry_argument;
 pub mod generic;
+pub mod geo;
+pub mod hash;
+pub mod hash_expiry;
+pub mod hyperloglog;
 pub mod keys;
 pub mod lcs;
+pub mod list;
+pub mod list_blocking;
 pub mod object;
 pub mod randomkey;
 pub mod registry;
 pub mod scan;
 pub mod server;
+pub mod set;
+pub mod set_algebra;
+pub mod sort;
+pub mod sorted_set;
+pub mod sorted_set_algebra;
+pub mod sorted_set_blocking;
 pub mod spec;
+pub mod stream;
+pub mod stream_groups;
+pub mod stream_info;
 pub mod string;
 pub mod tables;
 pub mod wait;
@@ -39,7 +54,13 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     dump::BINDINGS,
     expire::BINDINGS,
     generic::BINDINGS,
+    geo::BINDINGS,
+    hash::BINDINGS,
+    hash_expiry::BINDINGS,
+    hyperloglog::BINDINGS,
     lcs::BINDINGS,
+    list::BINDINGS,
+    list_blocking::BINDINGS,
     object::BINDINGS,
     randomkey::BINDINGS,
     scan::BINDINGS,
@@ -53,6 +74,15 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::memory::BINDINGS,
     server::shutdown::BINDINGS,
     server::time::BINDINGS,
+    set::BINDINGS,
+    set_algebra::BINDINGS,
+    sort::BINDINGS,
+    sorted_set::BINDINGS,
+    sorted_set_algebra::BINDINGS,
+    sorted_set_blocking::BINDINGS,
+    stream::BINDINGS,
+    stream_groups::BINDINGS,
+    stream_info::BINDINGS,
     string::BINDINGS,
     wait::BINDINGS,
 ];

@@ -2,6 +2,7 @@
 
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::packed::PackedKind;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
@@ -35,7 +36,8 @@ fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
         ValueRef::Int(_) => return "int",
         ValueRef::Bytes(bytes) => bytes.len(),
         ValueRef::Blob(blob) => blob.len(),
-        ValueRef::Object(object) => match *object {},
+        ValueRef::Packed(packed) => return PackedKind::of(packed).encoding_name(),
+        ValueRef::Object(object) => return object.encoding_name(),
     };
     if is_embedded(entry.key().len(), length) {
         "embstr"

@@ -67,7 +67,7 @@ pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) 
             let mut digits = [0u8; 20];
             Ok(view(weft_resp::number::format_i64(number, &mut digits).as_bytes()))
         }
-        ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
+        ValueRef::Packed(_) | ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
     }
 }
 

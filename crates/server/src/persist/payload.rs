@@ -7,6 +7,7 @@
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::packed::PackedKind;
 
 use super::strings::{self, Loaded, Reader};
 
@@ -37,7 +38,19 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             out.push(TYPE_STRING);
             strings::write_string(&mut out, blob, compress);
         }
-        ValueRef::Object(object) => match *object {},
+        ValueRef::Packed(packed) => match PackedKind::of(packed) {
+            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::Hash => unreachable!("no hashes yet"),
+            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
+            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+        },
+        ValueRef::Object(object) => match object {
+            Value::List(list) => match *list {},
+            Value::Hash(hash) => match *hash {},
+            Value::Set(set) => match *set {},
+            Value::SortedSet(set) => match *set {},
+            Value::Stream(stream) => match *stream {},
+        },
     }
     out.extend(VERSION.to_le_bytes());
     let checksum = CRC.checksum(&out);

@@ -258,7 +258,7 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
         let length = match entry.value() {
             ValueRef::Bytes(bytes) => bytes.len(),
             ValueRef::Blob(blob) => blob.len(),
-            ValueRef::Int(_) | ValueRef::Object(_) => {
+            ValueRef::Int(_) | ValueRef::Packed(_) | ValueRef::Object(_) => {
                 return Err(CommandError::constant("ERR Not an sds encoded string."));
             }
         };

@@ -6,6 +6,7 @@
 use sha1::{Digest as _, Sha1};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::packed::PackedKind;
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -35,15 +36,42 @@ impl Fingerprint {
     }
 
     fn add_value(&mut self, entry: EntryRef<'_, Value>) {
-        self.chain(&TYPE_STRING.to_be_bytes());
         match entry.value() {
-            ValueRef::Int(number) => self.chain(number.to_string().as_bytes()),
-            ValueRef::Bytes(bytes) => self.chain(bytes),
-            ValueRef::Blob(blob) => self.chain(blob),
-            ValueRef::Object(object) => match *object {},
+            ValueRef::Packed(packed) => self.add_packed(packed),
+            ValueRef::Object(object) => self.add_object(object),
+            _ => self.add_string(entry.value()),
         }
         if entry.expire_at_ms().is_some() {
             self.add(EXPIRES);
+        }
+    }
+
+    fn add_packed(&mut self, packed: &[u8]) {
+        match PackedKind::of(packed) {
+            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::Hash => unreachable!("no hashes yet"),
+            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
+            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+        }
+    }
+
+    fn add_object(&mut self, object: &Value) {
+        match object {
+            Value::List(list) => match *list {},
+            Value::Hash(hash) => match *hash {},
+            Value::Set(set) => match *set {},
+            Value::SortedSet(set) => match *set {},
+            Value::Stream(stream) => match *stream {},
+        }
+    }
+
+    fn add_string(&mut self, value: ValueRef<'_, Value>) {
+        self.chain(&TYPE_STRING.to_be_bytes());
+        match value {
+            ValueRef::Int(number) => self.chain(number.to_string().as_bytes()),
+            ValueRef::Bytes(bytes) => self.chain(bytes),
+            ValueRef::Blob(blob) => self.chain(blob),
+            ValueRef::Packed(_) | ValueRef::Object(_) => {}
         }
     }
 

@@ -1,0 +1,6 @@
+//! XINFO.
+
+use super::context::Binding;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[];

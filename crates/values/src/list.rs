@@ -1,0 +1,17 @@
+//! Lists.
+
+/// There is none yet.
+#[derive(Clone, Debug)]
+pub enum List {}
+
+impl List {
+    /// The encoding that Valkey would report.
+    pub fn encoding_name(&self) -> &'static str {
+        match *self {}
+    }
+
+    /// Bytes allocated behind the value itself.
+    pub fn allocated_bytes(&self) -> usize {
+        match *self {}
+    }
+}

@@ -1,0 +1,1 @@
+//! Runs of small elements, encoded as in Valkey's listpacks.
