@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use weft_table::{Blob, Garbage, NewValue, OwnedValue, Removed, Table, ValueRef};
+use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Table, ValueRef};
 
 /// Checks that whatever is freed is freed with the layout it was allocated with.
 struct Exact;
