@@ -1,15 +1,8 @@
 //! What a blocked client wants done, as data: whoever serves it has neither its request nor its connection.
 
-use super::waiter::WaitKey;
+use weft_values::list::End;
 
-/// An end of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListEnd {
-    /// The head.
-    Left,
-    /// The tail.
-    Right,
-}
+use super::waiter::WaitKey;
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +17,15 @@ pub enum ScoreEnd {
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// BLPOP, BRPOP: one element.
-    ListPop(ListEnd),
+    ListPop(End),
     /// BLMPOP: up to so many elements.
-    ListPopMany(ListEnd, usize),
+    ListPopMany(End, usize),
     /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
     ListMove {
         /// Where it is taken.
-        from: ListEnd,
+        from: End,
         /// Where it is put.
-        to: ListEnd,
+        to: End,
         /// The list where it is put.
         destination: WaitKey,
     },

@@ -12,6 +12,7 @@ use weft_resp::number::LongDouble;
 use super::context::{After, CommandResult, Context};
 use super::error::CommandError;
 use crate::blocking::{Operation, Wait, WaitKey, Waiter};
+use crate::config::Config;
 use crate::keyspace::access::KeyWrite;
 use crate::state::Blocked;
 
@@ -20,6 +21,8 @@ pub trait Reach {
     /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
     /// operation's destination.
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
+    /// The parameters.
+    fn config(&self) -> &Config;
 }
 
 /// Performs a waiter's operation on one of its keys, which is of the kind it waits for and not empty.
@@ -53,9 +56,16 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, _reach: &mut dyn Reach) -> b
 /// handler, which found none and has changed nothing, returns at once; if it was run under readers' leases it is run
 /// again under writers'.
 ///
-/// Where nobody may wait ([`Context::may_block`] is `false`) the handler answers as if the time were over instead.
+/// Where nobody may wait ([`Context::may_block`] is `false`) the client is answered as the command's kin that does not
+/// wait would.
 pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>, deadline_ms: Option<u64>) {
-    debug_assert!(ctx.may_block, "only what may block blocks");
+    if !ctx.may_block {
+        match operation {
+            Operation::ListMove { .. } => ctx.reply.null(),
+            _ => ctx.reply.null_array(),
+        }
+        return;
+    }
     if !keys.clone().all(|index| ctx.keys.is_written(index)) {
         ctx.after = After::AsWriter;
         return;

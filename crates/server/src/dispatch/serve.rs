@@ -19,6 +19,7 @@ use weft_resp::Reply;
 
 use crate::blocking::{Kind, Line, Served, WaitKey, Waiter};
 use crate::commands::blocked::{self, Reach};
+use crate::config::Config;
 use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey};
 use crate::keyspace::effects::{Change, Effects};
 use crate::keyspace::ready::{ReadyKey, kind_of};
@@ -258,6 +259,10 @@ impl Reach for Serving<'_, '_, '_, '_> {
             index: Change::UNPLANNED,
         };
         KeyWrite::new(parts, named, db, *access, effects)
+    }
+
+    fn config(&self) -> &Config {
+        &self.service.server.config
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_resp::Protocol;
+use weft_values::list::End;
 
-use super::super::{Kind, Line, ListEnd, Operation, ScoreEnd, Wait, WaitKey, Waiter};
+use super::super::{Kind, Line, Operation, ScoreEnd, Wait, WaitKey, Waiter};
 use super::{Counts, Waiting};
 
 fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
@@ -27,9 +28,9 @@ fn operations() -> [Operation; 3] {
         slot: 2,
         name: b"to"[..].into(),
     };
-    let (from, to) = (ListEnd::Left, ListEnd::Right);
+    let (from, to) = (End::Head, End::Tail);
     [
-        Operation::ListPop(ListEnd::Left),
+        Operation::ListPop(End::Head),
         Operation::ListMove { from, to, destination },
         Operation::SortedSetPop(ScoreEnd::Min),
     ]
