@@ -11,7 +11,7 @@ pub mod lzf;
 pub mod packed;
 pub mod records;
 pub mod set;
-mod size_class;
+pub mod size_class;
 pub mod sorted_set;
 pub mod stream;
 

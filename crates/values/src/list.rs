@@ -26,6 +26,7 @@
 //! 3. A list that reports `listpack` has one node, a run, of any length.
 
 mod change;
+mod either;
 mod gap;
 mod limits;
 mod node;
@@ -37,11 +38,11 @@ use std::ops::ControlFlow;
 
 use crate::listpack::{Element, Run};
 
+pub use either::{ListMut, ListRef};
 pub use gap::End;
 pub use limits::{Limits, set_alone_from};
 pub use node::Container;
 use node::{Content, Node};
-use packed::PackedList;
 
 /// The largest `list-max-listpack-size` and `list-compress-depth` that a list remembers.
 const LARGEST_FILL: i64 = i16::MAX as i64;
@@ -66,6 +67,15 @@ pub struct List {
     fill: i16,
     depth: u16,
     quicklist: bool,
+}
+
+/// A list on its way into the keyspace.
+#[derive(Debug)]
+pub enum Form {
+    /// Packed, as bytes of an entry.
+    Packed(Vec<u8>),
+    /// An object.
+    Large(List),
 }
 
 /// A node as it goes into a file.
@@ -174,6 +184,22 @@ impl List {
             && limits.allow_listpack(self.nodes[0].limit_bytes(), self.count, shrinking)
     }
 
+    /// Chooses the form of a list that a decoder made, node by node.
+    pub fn into_form(mut self, limits: Limits) -> Form {
+        if self.fits_listpack(limits, false) && self.single_run().is_some() {
+            self.become_listpack();
+        }
+        match self.single_run() {
+            Some(run) if !self.quicklist && run.bytes().len() <= packed::LARGEST_RUN_BYTES => {
+                let mut bytes = Vec::new();
+                let length = packed::HEADER_BYTES + run.bytes().len();
+                packed::build(&mut bytes, run.bytes(), self.count, length, End::Tail);
+                Form::Packed(bytes)
+            }
+            _ => Form::Large(self),
+        }
+    }
+
     /// The limits of this list's nodes.
     fn limits(&self) -> Limits {
         Limits::new(i64::from(self.fill))
@@ -257,54 +283,6 @@ fn visit_run(
             .range(0..run.end_of(offset))
             .rev()
             .try_for_each(|(_, element)| view(element)),
-    }
-}
-
-/// A list in either form, for reading.
-#[derive(Clone, Copy, Debug)]
-pub enum ListRef<'a> {
-    /// Packed into its table entry.
-    Packed(PackedList<'a>),
-    /// Behind its entry.
-    Large(&'a List),
-}
-
-impl ListRef<'_> {
-    /// Number of elements.
-    #[inline]
-    pub fn len(self) -> usize {
-        match self {
-            ListRef::Packed(list) => list.len(),
-            ListRef::Large(list) => list.len(),
-        }
-    }
-
-    /// Whether there is no element.
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
-    }
-
-    /// Runs `view` on element `index`.
-    #[inline]
-    pub fn with<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
-        match self {
-            ListRef::Packed(list) => {
-                let (_, element) = list.run().get(index, list.len())?;
-                Some(view(element))
-            }
-            ListRef::Large(list) => list.with(index, view),
-        }
-    }
-
-    /// Shows elements to `view`, from element `start` on, until it breaks.
-    #[inline]
-    pub fn visit(self, start: usize, direction: Direction, view: impl FnMut(Element<'_>) -> ControlFlow<()>) {
-        match self {
-            ListRef::Packed(list) => {
-                let _ = visit_run(list.run(), list.len(), start, direction, view);
-            }
-            ListRef::Large(list) => list.visit(start, direction, view),
-        }
     }
 }
 

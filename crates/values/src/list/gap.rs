@@ -54,6 +54,9 @@ pub(super) fn splice(
 
 /// Makes `range` of the run a hole of `bytes` bytes; returns where run and hole are.
 fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, bytes: usize) -> (Span, usize) {
+    if range.len() == bytes {
+        return (span, span.start + range.start);
+    }
     let (head, tail) = (range.start, span.bytes() - range.end);
     let (before, after) = (span.start - floor, buffer.len() - span.end);
     let room = range.len();
