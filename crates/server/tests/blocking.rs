@@ -19,23 +19,36 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let port = listener.local_addr().expect("is bound").port();
-        drop(listener);
-        let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-            .args(["--io-threads", "8", "--enable-debug-command", "local"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("starts");
-        let server = Server { child, port };
         let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        loop {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let port = listener.local_addr().expect("is bound").port();
+            drop(listener);
+            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+                .args(["--io-threads", "8"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("starts");
+            let mut server = Server { child, port };
+            if server.listens() {
+                return server;
+            }
             assert!(start.elapsed() < PATIENCE, "the server does not listen");
-            thread::sleep(Duration::from_millis(10));
         }
-        server
+    }
+
+    /// Waits until the server listens; false if somebody else got the port first.
+    fn listens(&mut self) -> bool {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                let info = self.connect().call(&["INFO", "server"]);
+                return info.contains(&format!("process_id:{}\r\n", self.child.id()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
     }
 
     fn connect(&self) -> Client {

@@ -1,7 +1,7 @@
 //! The commands on lists that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
 
 use weft_resp::Reply;
-use weft_values::list::{End, ListRef};
+use weft_values::list::End;
 
 use super::blocked::{Reach, deadline_ms, wait, wait_key};
 use super::context::{Binding, CommandResult, Context, leased};
