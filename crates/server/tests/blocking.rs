@@ -131,7 +131,9 @@ impl Client {
 
     fn info(&mut self, field: &str) -> u64 {
         let text = self.call(&["INFO", "clients"]);
-        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.and_then(|number| number.trim().parse().ok()).expect("a number")
     }
 
@@ -189,7 +191,10 @@ fn one_push_serves_waiters_in_the_order_of_their_arrival() {
         assert_eq!(waiter.answer(), expected);
     }
     assert_eq!(pusher.call(&["LRANGE", "k", "0", "-1"]), "(e40)");
-    assert_eq!(pusher.call(&["LRANGE", "to", "0", "-1"]), "(e3 e8 e13 e18 e23 e28 e33 e38)");
+    assert_eq!(
+        pusher.call(&["LRANGE", "to", "0", "-1"]),
+        "(e3 e8 e13 e18 e23 e28 e33 e38)"
+    );
     pusher.expect_nobody_waits();
 }
 
@@ -224,7 +229,10 @@ fn a_wait_is_never_shorter_than_its_timeout() {
     for (client, start, timeout_ms) in waiters.iter_mut().skip(1) {
         assert_eq!(client.answer(), "-");
         let elapsed = start.elapsed();
-        assert!(elapsed >= Duration::from_millis(*timeout_ms), "{elapsed:?} for {timeout_ms} ms");
+        assert!(
+            elapsed >= Duration::from_millis(*timeout_ms),
+            "{elapsed:?} for {timeout_ms} ms"
+        );
         assert!(elapsed < Duration::from_millis(*timeout_ms + 2000), "{elapsed:?}");
     }
     // 0 is for ever.
@@ -453,10 +461,12 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
     let start = Instant::now();
     let all = thread::scope(|scope| {
         let consumers: Vec<_> = (0..CONSUMERS)
-            .map(|number| scope.spawn({
-                let taken = taken.clone();
-                move || consume(number, &taken)
-            }))
+            .map(|number| {
+                scope.spawn({
+                    let taken = taken.clone();
+                    move || consume(number, &taken)
+                })
+            })
             .collect();
         for number in 0..PRODUCERS {
             scope.spawn(move || produce(number));

@@ -145,7 +145,9 @@ pub fn check_queues(run: &Run) -> Result<(), String> {
     let mut client = run.connect()?;
     let mut number = |command: String| -> Result<u64, String> {
         let reply = client.call(&command)?.text();
-        reply.parse().map_err(|_| format!("{command} was answered by {reply:?}"))
+        reply
+            .parse()
+            .map_err(|_| format!("{command} was answered by {reply:?}"))
     };
     let pushed = number("GET queue:pushed".to_owned())?;
     let mut found = 0;
@@ -159,7 +161,10 @@ pub fn check_queues(run: &Run) -> Result<(), String> {
     if found == pushed {
         Ok(())
     } else {
-        Err(format!("of {pushed} elements {taken} were taken and {} are left", found - taken))
+        Err(format!(
+            "of {pushed} elements {taken} were taken and {} are left",
+            found - taken
+        ))
     }
 }
 

@@ -79,7 +79,9 @@ mod queues;
 mod timers;
 mod waiter;
 
-pub use operation::{Kind, Line, Operation, ScoreEnd};
+#[cfg(test)]
+pub use operation::ScoreEnd;
+pub use operation::{Kind, Line, Operation};
 pub use queues::{Counts, Waiting};
 pub use timers::Timers;
 pub use waiter::{Served, Wait, WaitKey, Waiter};

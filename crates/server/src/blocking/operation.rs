@@ -5,11 +5,14 @@ use weft_values::list::End;
 use super::waiter::WaitKey;
 
 /// An end of a sorted set.
+#[allow(dead_code, reason = "for the commands on sorted sets")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreEnd {
     /// The members with the lowest scores.
+    #[allow(dead_code, reason = "for BZPOPMIN")]
     Min,
     /// The members with the highest scores.
+    #[allow(dead_code, reason = "for BZPOPMAX")]
     Max,
 }
 
@@ -30,8 +33,10 @@ pub enum Operation {
         destination: WaitKey,
     },
     /// BZPOPMIN, BZPOPMAX: one member.
+    #[allow(dead_code, reason = "for BZPOPMIN and BZPOPMAX")]
     SortedSetPop(ScoreEnd),
     /// BZMPOP: up to so many members.
+    #[allow(dead_code, reason = "for BZMPOP")]
     SortedSetPopMany(ScoreEnd, usize),
 }
 
@@ -56,11 +61,11 @@ pub enum Line {
     /// For a sorted set: in the same way.
     SortedSets,
     /// For a stream's entries, which all of them may get.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for XREAD"))]
+    #[allow(dead_code, reason = "for XREAD")]
     Streams,
     /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. They
     /// are also told when the stream is gone.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for XREADGROUP"))]
+    #[allow(dead_code, reason = "for XREADGROUP")]
     Group(Box<[u8]>),
 }
 

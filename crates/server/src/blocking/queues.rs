@@ -107,7 +107,11 @@ impl Waiting {
         });
         let line = waiter.operation.line();
         let of_group = matches!(line, Line::Group(_));
-        let before = lines.lines.entry(line).or_default().insert(waiter.ticket, waiter.clone());
+        let before = lines
+            .lines
+            .entry(line)
+            .or_default()
+            .insert(waiter.ticket, waiter.clone());
         // It may name a key twice.
         if of_group && before.is_none() {
             lines.groups += 1;

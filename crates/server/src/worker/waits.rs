@@ -132,7 +132,8 @@ impl Worker {
             }
             return;
         };
-        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.served(), self.end_wait(waiter.client)) else {
+        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.served(), self.end_wait(waiter.client))
+        else {
             return;
         };
         self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed);

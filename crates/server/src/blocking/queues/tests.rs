@@ -121,7 +121,11 @@ fn any_coming_and_going_agrees_with_a_plain_list() {
     for ((name, db, line), waiters) in &model {
         let expected: Vec<u64> = waiters.iter().map(|waiter| waiter.ticket).collect();
         assert_eq!(tickets(&waiting, *db, &[*name], line), expected);
-        let kind = if *line == Line::Lists { Kind::List } else { Kind::SortedSet };
+        let kind = if *line == Line::Lists {
+            Kind::List
+        } else {
+            Kind::SortedSet
+        };
         assert!(waiting.awaits(*db, &[*name], kind) && !waiting.awaits(*db, &[*name], Kind::Other));
         assert!(waiting.names(*db).any(|other| other == [*name]));
     }

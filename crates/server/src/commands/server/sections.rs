@@ -316,11 +316,7 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
     lines.put("blocked_clients", clients.blocked);
-    lines.zeroes(&[
-        "tracking_clients",
-        "pubsub_clients",
-        "watching_clients",
-    ]);
+    lines.zeroes(&["tracking_clients", "pubsub_clients", "watching_clients"]);
     lines.put("clients_in_timeout_table", server.blocked.timeouts());
     lines.zeroes(&["total_watched_keys"]);
     lines.put("total_blocking_keys", server.blocked.keys());
