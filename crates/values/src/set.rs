@@ -33,6 +33,7 @@ pub use view::{Members, SetView};
 
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
 use crate::packed::{self, PackedKind};
+use crate::size_class::{self, reserve_class};
 
 /// No set of integers has more members, whatever its limit says.
 const MOST_INTEGERS: usize = 1 << 30;
@@ -97,6 +98,24 @@ impl Set {
     /// An empty set that is a table from the start.
     pub fn of_table() -> Self {
         Set(Form::Table(Table::new()))
+    }
+
+    /// The set of a run from outside, whatever the length of its members. `None` if one is there twice.
+    pub fn of_foreign_run(run: Run<'_>, limits: Limits) -> Option<Self> {
+        let mut table = Table::new();
+        let mut flat = empty_run(Vec::new());
+        for (_, member) in run {
+            if !table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])) {
+                return None;
+            }
+            // Others may store as a string what is an integer here.
+            listpack::push_element(&mut flat, normal(member));
+        }
+        if table.len() > limits.run_members {
+            return Some(Set(Form::Table(table)));
+        }
+        set_count(&mut flat, table.len());
+        Some(Set(Form::Flat(flat)))
     }
 
     /// The set that a packed set is.
@@ -200,7 +219,7 @@ impl Set {
         if let (Form::Flat(flat), Element::Int(number)) = (&mut self.0, member)
             && PackedKind::of(flat) == PackedKind::IntegerSet
         {
-            reserve(flat, 8);
+            reserve_class(flat, 8);
             integers::insert(flat, number);
             if Integers::of_packed(flat).len() > limits.most_integers() {
                 self.become_table();
@@ -233,6 +252,14 @@ impl Set {
         match &mut self.0 {
             Form::Table(table) => table.remove(member.text(&mut [0; DECIMAL_MAX_BYTES])),
             Form::Flat(flat) => remove_from_flat(flat, normal(member)),
+        }
+    }
+
+    /// Gives back memory that is to spare after many members were added.
+    pub fn shrink(&mut self) {
+        match &mut self.0 {
+            Form::Flat(flat) => size_class::shrink_to_class(flat),
+            Form::Table(table) => table.shrink(),
         }
     }
 
@@ -321,7 +348,7 @@ fn set_count(flat: &mut [u8], count: usize) {
 
 fn push(flat: &mut Vec<u8>, member: Element<'_>) {
     let count = run_of(flat).0;
-    reserve(flat, member.run_bytes());
+    reserve_class(flat, member.run_bytes());
     listpack::push_element(flat, member);
     set_count(flat, count + 1);
 }
@@ -337,13 +364,6 @@ fn remove_from_flat(flat: &mut Vec<u8>, member: Element<'_>) -> bool {
     listpack::remove(flat, RUN_HEADER_BYTES + offset, 1);
     set_count(flat, count - 1);
     true
-}
-
-/// Makes room for a little more, in steps of an eighth: what stays behind its entry shall not waste half.
-fn reserve(flat: &mut Vec<u8>, more: usize) {
-    if flat.capacity() - flat.len() < more {
-        flat.reserve_exact(more.max(flat.len() / 8));
-    }
 }
 
 #[cfg(test)]

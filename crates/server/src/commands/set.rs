@@ -8,12 +8,11 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::PackedKind;
-use weft_values::set::{Limits, Set, SetView};
+use weft_values::set::{Set, SetView};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::scan_options::ScanOptions;
-use crate::config::{Config, id};
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;
 
@@ -52,17 +51,6 @@ pub fn set_view(value: ValueRef<'_, Value>) -> Result<SetView<'_>, CommandError>
         }
         ValueRef::Object(Value::Set(set)) => Ok(set.view()),
         _ => Err(CommandError::WRONG_TYPE),
-    }
-}
-
-/// How far sets may grow in their compact forms.
-#[inline]
-pub fn limits(config: &Config) -> Limits {
-    let number = |parameter| usize::try_from(config.unsigned(parameter)).unwrap_or(usize::MAX);
-    Limits {
-        integers: number(id::SET_MAX_INTSET_ENTRIES),
-        run_members: number(id::SET_MAX_LISTPACK_ENTRIES),
-        run_member_bytes: number(id::SET_MAX_LISTPACK_VALUE),
     }
 }
 
@@ -160,9 +148,9 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(expected as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let (mut key, set) = open(ctx, 0)?;
-    let mut add_all = |set: &mut Set| members.filter(|member| set.add(member, limits)).count() as u64;
+    let add_all = |set: &mut Set| members.filter(|member| set.add(member, limits)).count() as u64;
     let added = if set.is_some() {
         let add_all = |set: &mut Set| {
             set.expect(expected, limits);
@@ -213,7 +201,7 @@ fn remove_all<'m>(set: &mut Set, members: impl Iterator<Item = &'m [u8]>) -> u64
 
 fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     let member = ctx.arg(3);
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let source = ctx.keys.write(0);
     let found = source
         .use_entry()
@@ -347,7 +335,7 @@ fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let (key, members) = open(ctx, 0)?;
     key.unchanged();
     let members = members.unwrap_or(0);

@@ -13,7 +13,7 @@ use weft_values::set::{Limits, Set, SetView};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use super::set::{SHOW_NS, limits, set_view, show, show_all, store};
+use super::set::{SHOW_NS, set_view, show, show_all, store};
 use crate::keyspace::access::{Expiry, Keys};
 use crate::keyspace::event::Event;
 
@@ -124,7 +124,7 @@ fn sinter(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let intersection = Intersection::of(sets_of(&mut ctx.keys, 1..keys)?);
     if intersection.as_ref().is_some_and(|found| found.estimated_ns() > in_place_ns) {
@@ -211,7 +211,7 @@ fn sunion(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let reply = &mut ctx.reply;
     let collected;
     let result = match *sets {
@@ -228,7 +228,7 @@ fn sunion(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn sunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let sets: Vec<SetView<'_>> = sets_of(&mut ctx.keys, 1..keys)?.into_iter().flatten().collect();
     if members_of_all(&sets) * COLLECT_NS > in_place_ns {
@@ -303,7 +303,7 @@ impl<'a> Difference<'a> {
 
 fn sdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let Some(difference) = Difference::of(&mut ctx.keys, 0..keys)? else {
         ctx.reply.set(0);
@@ -332,7 +332,7 @@ fn sdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn sdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let difference = Difference::of(&mut ctx.keys, 1..keys)?;
     if difference.as_ref().is_some_and(|found| found.estimated_ns() > in_place_ns) {
