@@ -39,6 +39,8 @@ const DRAW_NS: u64 = 100;
 /// The header and the line ends of a member in a reply, bytes, if it has less than 100 bytes.
 const BULK_OVERHEAD_BYTES: usize = 7;
 
+const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
+
 /// The set that a value is.
 ///
 /// # Errors
@@ -303,20 +305,19 @@ fn smembers(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The count of SPOP or SRANDMEMBER, if there is one.
-fn count_argument(ctx: &Context<'_, '_>) -> Result<Option<i64>, CommandError> {
+/// The count of SPOP or SRANDMEMBER, if there is one; `error` if it is no number.
+fn count_argument(ctx: &Context<'_, '_>, error: CommandError) -> Result<Option<i64>, CommandError> {
     match ctx.argc() {
         2 => Ok(None),
-        3 => parse_i64(ctx.arg(2)).map(Some).ok_or(CommandError::NOT_AN_INTEGER),
+        3 => parse_i64(ctx.arg(2)).map(Some).ok_or(error),
         _ => Err(CommandError::SYNTAX),
     }
 }
 
 fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if let Some(count) = count_argument(ctx)? {
-        let negative = CommandError::constant("ERR value is out of range, must be positive");
-        let count = u64::try_from(count).map_err(|_| negative)?;
-        return spop_many(ctx, count as usize);
+    if let Some(count) = count_argument(ctx, NOT_POSITIVE)? {
+        let count = usize::try_from(count).map_err(|_| NOT_POSITIVE)?;
+        return spop_many(ctx, count);
     }
     let (mut key, set) = open(ctx, 0)?;
     if set.is_none() {
@@ -366,7 +367,7 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
 }
 
 fn srandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(count) = count_argument(ctx)? else {
+    let Some(count) = count_argument(ctx, CommandError::NOT_AN_INTEGER)? else {
         let Some(entry) = ctx.keys.read(0) else {
             ctx.reply.null();
             return Ok(());

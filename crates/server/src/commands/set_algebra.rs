@@ -138,9 +138,8 @@ fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// The number of keys and the limit of SINTERCARD; 0 is none.
 fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandError> {
-    let keys = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let keys = usize::try_from(keys)
-        .ok()
+    let keys = parse_i64(ctx.arg(1))
+        .and_then(|keys| usize::try_from(keys).ok())
         .filter(|keys| *keys > 0)
         .ok_or(CommandError::constant("ERR numkeys should be greater than 0"))?;
     if keys > ctx.argc() - 2 {
@@ -154,13 +153,12 @@ fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandE
         if !ctx.arg(index).eq_ignore_ascii_case(b"LIMIT") || index + 1 == ctx.argc() {
             return Err(CommandError::SYNTAX);
         }
-        limit = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
-        if limit < 0 {
-            return Err(CommandError::constant("ERR LIMIT can't be negative"));
-        }
+        limit = parse_i64(ctx.arg(index + 1))
+            .and_then(|limit| usize::try_from(limit).ok())
+            .ok_or(CommandError::constant("ERR LIMIT can't be negative"))?;
         index += 2;
     }
-    Ok((keys, usize::try_from(limit).unwrap_or(usize::MAX)))
+    Ok((keys, limit))
 }
 
 fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
