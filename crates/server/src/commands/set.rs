@@ -121,7 +121,9 @@ fn keep_room(set: Set) {
 /// `WRONGTYPE` when the key holds something else; the write is closed.
 fn open<'k>(ctx: &'k mut Context<'_, '_>, index: usize) -> Result<(KeyWrite<'k>, Option<usize>), CommandError> {
     let key = ctx.keys.write(index);
-    let members = key.use_entry().map(|entry| set_view(entry.value()).map(|set| set.len()));
+    let members = key
+        .use_entry()
+        .map(|entry| set_view(entry.value()).map(|set| set.len()));
     match members.transpose() {
         Ok(members) => Ok((key, members)),
         Err(error) => {

@@ -127,7 +127,10 @@ fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let intersection = Intersection::of(sets_of(&mut ctx.keys, 1..keys)?);
-    if intersection.as_ref().is_some_and(|found| found.estimated_ns() > in_place_ns) {
+    if intersection
+        .as_ref()
+        .is_some_and(|found| found.estimated_ns() > in_place_ns)
+    {
         ctx.leave();
         return Ok(());
     }
@@ -333,7 +336,10 @@ fn sdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
     let difference = Difference::of(&mut ctx.keys, 1..keys)?;
-    if difference.as_ref().is_some_and(|found| found.estimated_ns() > in_place_ns) {
+    if difference
+        .as_ref()
+        .is_some_and(|found| found.estimated_ns() > in_place_ns)
+    {
         ctx.leave();
         return Ok(());
     }

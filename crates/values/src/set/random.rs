@@ -99,7 +99,9 @@ impl<'a> SetView<'a> {
 impl Set {
     /// Takes any member out; there must be one.
     pub fn pop(&mut self, random: &mut impl FnMut(usize) -> usize, take: impl FnOnce(Element<'_>)) {
-        let Some(member) = self.view().random(random) else { return };
+        let Some(member) = self.view().random(random) else {
+            return;
+        };
         take(member);
         match member {
             Element::Int(number) => {

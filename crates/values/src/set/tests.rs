@@ -53,8 +53,14 @@ fn forms_follow_from_members_and_their_number() {
 
 #[test]
 fn flat_sets_have_an_order() {
-    assert_eq!(members_of(&set_of(&["9", "-1", "70000", "3"], LIMITS)), ["-1", "3", "9", "70000"]);
-    assert_eq!(members_of(&set_of(&["z", "4", "a", "-1"], LIMITS)), ["z", "4", "a", "-1"]);
+    assert_eq!(
+        members_of(&set_of(&["9", "-1", "70000", "3"], LIMITS)),
+        ["-1", "3", "9", "70000"]
+    );
+    assert_eq!(
+        members_of(&set_of(&["z", "4", "a", "-1"], LIMITS)),
+        ["z", "4", "a", "-1"]
+    );
     assert_eq!(members_of(&set_of(&["9", "3", "a", "1"], LIMITS)), ["3", "9", "a", "1"]);
 }
 
@@ -79,7 +85,10 @@ fn integers_are_preferred_where_they_fit() {
         (&["1", "x"][..], "listpack"),
         (&["-1", "5", "x0123456789"], "intset"),
         (&["-1", "5", "x0123456789", "a"], "hashtable"),
-        (&["x0123456789", "1", "2", "3", "4", "5", "6", "7", "8", "9"], "hashtable"),
+        (
+            &["x0123456789", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+            "hashtable",
+        ),
     ] {
         let mut set = set_of(members, LIMITS);
         set.remove(b"x0123456789");
@@ -223,7 +232,8 @@ fn every_choice_of_members_is_as_likely_as_any_other() {
     for (set, limits) in tens() {
         let form = set.encoding_name();
         let view = set.view();
-        let (mut single, mut drawn, mut pairs, mut popped) = <(HashMap<_, _>, HashMap<_, _>, HashMap<_, _>, HashMap<_, _>)>::default();
+        let (mut single, mut drawn, mut pairs, mut popped) =
+            <(HashMap<_, _>, HashMap<_, _>, HashMap<_, _>, HashMap<_, _>)>::default();
         let mut left = HashMap::new();
         for _ in 0..20_000 {
             let member = view.random(&mut random).map(Element::to_vec);
@@ -267,7 +277,11 @@ fn distinct_members_are_distinct_and_popped_ones_are_gone() {
                     popped.insert(member.to_vec());
                 });
                 assert_eq!((popped.len(), copy.len()), (count, 10 - count));
-                assert!(popped.iter().all(|member| set.view().contains(member) && !copy.view().contains(member)));
+                assert!(
+                    popped
+                        .iter()
+                        .all(|member| set.view().contains(member) && !copy.view().contains(member))
+                );
             }
         }
     }

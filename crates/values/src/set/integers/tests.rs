@@ -32,7 +32,11 @@ fn the_width_is_that_of_the_widest_number_ever() {
         for number in *numbers {
             assert!(remove(&mut packed, *number));
         }
-        assert_eq!(Integers::of_packed(&packed).width(), *width, "nothing narrows {numbers:?}");
+        assert_eq!(
+            Integers::of_packed(&packed).width(),
+            *width,
+            "nothing narrows {numbers:?}"
+        );
     }
 }
 
@@ -53,7 +57,12 @@ fn widening_puts_the_wide_number_at_the_right_end() {
 
 #[test]
 fn only_ascending_distinct_numbers_are_valid() {
-    let bytes = |numbers: &[i16]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let bytes = |numbers: &[i16]| {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     for (numbers, valid) in [
         (&[][..], true),
         (&[1], true),
@@ -65,7 +74,10 @@ fn only_ascending_distinct_numbers_are_valid() {
         assert_eq!(Integers::validate(2, &bytes(numbers)).is_some(), valid, "{numbers:?}");
     }
     for (width, length) in [(0, 0), (1, 2), (3, 3), (16, 16), (2, 1), (4, 6), (8, 12)] {
-        assert!(Integers::validate(width, &vec![0; length]).is_none(), "{width} {length}");
+        assert!(
+            Integers::validate(width, &vec![0; length]).is_none(),
+            "{width} {length}"
+        );
     }
     let integers = Integers::validate(8, &[7, 0, 0, 0, 0, 0, 0, 0]).map(Integers::to_packed);
     assert_eq!(integers.map(|packed| numbers_of(&packed)), Some(vec![7]));
@@ -90,7 +102,10 @@ fn random_changes_agree_with_an_ordered_set() {
             let integers = Integers::of_packed(&packed);
             assert_eq!(integers.contains(probe), model.contains(&probe));
             assert_eq!(integers.len(), model.len());
-            assert_eq!((integers.first(), integers.last()), (model.first().copied(), model.last().copied()));
+            assert_eq!(
+                (integers.first(), integers.last()),
+                (model.first().copied(), model.last().copied())
+            );
         }
         assert!(numbers_of(&packed).iter().eq(model.iter()));
     }
