@@ -11,6 +11,8 @@ pub enum Class {
     String,
     /// `h`: hash commands.
     Hash,
+    /// `s`: set commands.
+    Set,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -50,6 +52,14 @@ impl Event {
     pub const fn hash(name: &'static str) -> Self {
         Event {
             class: Class::Hash,
+            name,
+        }
+    }
+
+    /// An event of class `s`.
+    pub const fn set(name: &'static str) -> Self {
+        Event {
+            class: Class::Set,
             name,
         }
     }
