@@ -33,6 +33,15 @@ pub enum Reported {
     Hashtable,
 }
 
+/// How far a hash may grow while it reports `listpack`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Fields.
+    pub fields: usize,
+    /// Bytes of a name or value.
+    pub value_bytes: usize,
+}
+
 /// What becomes of the expiry of a field whose value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldExpiry {
@@ -392,6 +401,78 @@ pub fn overwrite(packed: &mut [u8], name: &[u8], value: &[u8]) -> Option<()> {
     let run = run_of(packed);
     let at = 1 + run.end_of(run.find(name, 2)?);
     listpack::overwrite(&mut packed[1..], at - 1, Element::of(value)).then_some(())
+}
+
+/// A hash in either form, to be looked at.
+#[derive(Clone, Copy, Debug)]
+pub enum HashRef<'a> {
+    /// In its table entry.
+    Packed(Run<'a>),
+    /// A value of its own.
+    Large(&'a Hash),
+}
+
+impl<'a> HashRef<'a> {
+    /// Number of fields, expired ones included.
+    #[inline]
+    pub fn len(self) -> usize {
+        match self {
+            HashRef::Packed(run) => run.count() / 2,
+            HashRef::Large(hash) => hash.len(),
+        }
+    }
+
+    /// Whether there are no fields.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        match self {
+            HashRef::Packed(run) => run.is_empty(),
+            HashRef::Large(hash) => hash.is_empty(),
+        }
+    }
+
+    /// Number of fields that have not expired.
+    pub fn live_len(self, now_ms: u64) -> usize {
+        match self {
+            HashRef::Large(hash) if hash.has_expired_fields(now_ms) => hash.iter(now_ms).count(),
+            _ => self.len(),
+        }
+    }
+
+    /// Bytes that names and values take, roughly.
+    pub fn stored_bytes(self) -> usize {
+        match self {
+            HashRef::Packed(run) => run.bytes().len(),
+            HashRef::Large(hash) => hash.records.stored_bytes(),
+        }
+    }
+
+    /// The value of a field, unless it has expired.
+    #[inline]
+    pub fn value(self, name: &[u8], now_ms: u64) -> Option<Element<'a>> {
+        match self {
+            HashRef::Packed(run) => run.at(run.end_of(run.find(name, 2)?)),
+            HashRef::Large(hash) => hash.find(name, now_ms).map(|record| Element::Bytes(record.value)),
+        }
+    }
+
+    /// Visits the fields that have not expired, with their values.
+    #[inline]
+    pub fn for_each(self, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
+        let stored = |record: Record<'a>| Field {
+            name: Element::Bytes(record.key),
+            value: Element::Bytes(record.value),
+        };
+        match self {
+            HashRef::Packed(run) => fields_of(run).for_each(visit),
+            HashRef::Large(hash) if hash.has_expired_fields(now_ms) => {
+                hash.iter(now_ms).for_each(|record| visit(stored(record)));
+            }
+            HashRef::Large(hash) => {
+                hash.records.iter().for_each(|(_, record)| visit(stored(record)));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -582,6 +582,19 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
+    /// Counts fields of the hash that were deleted because they had expired, and records that.
+    pub fn expired_fields(&mut self, fields: usize) {
+        if fields > 0 {
+            self.count_expired_fields(fields as u64);
+            self.note(Event::hash("hexpired"));
+        }
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired.
+    pub fn count_expired_fields(&mut self, fields: u64) {
+        self.effects.expired_fields += fields;
+    }
+
     /// Records an event beside the one the write is closed with (`set` beside `expire`).
     #[inline]
     pub fn note(&mut self, event: Event) {
@@ -613,7 +626,9 @@ impl KeyWrite<'_> {
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
         self.access.counts.add(self.access.seat, self.db, keys, expiring);
-        self.access.counts.add_volatile(self.access.seat, self.db, self.volatile);
+        self.access
+            .counts
+            .add_volatile(self.access.seat, self.db, self.volatile);
         let occupied = !self.table.is_empty();
         if occupied != (self.keys_before > 0) {
             self.header.mark(self.db, occupied);

@@ -1,5 +1,6 @@
 //! Values as bytes: the encodings of RDB files, which DUMP and RESTORE use as well.
 
+pub mod hashes;
 pub mod lzf;
 pub mod payload;
 pub mod sets;

@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::hash::{self, HashRef};
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
 
+use super::hashes;
 use super::sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
@@ -45,13 +47,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => unreachable!("no lists yet"),
-            PackedKind::Hash => unreachable!("no hashes yet"),
+            PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => match *list {},
-            Value::Hash(hash) => match *hash {},
+            Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
@@ -81,6 +83,16 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
     let set = match reader.byte()? {
         TYPE_STRING => return reader.string().map(Restored::String),
+        kind @ (hashes::TYPE_HASH
+        | hashes::TYPE_ZIPMAP
+        | hashes::TYPE_ZIPLIST
+        | hashes::TYPE_LISTPACK
+        | hashes::TYPE_EXPIRING) => {
+            return Some(match hashes::read(kind, &mut reader, config.hash_limits())? {
+                hashes::Read::Packed(packed) => Restored::Packed(packed),
+                hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
+            });
+        }
         sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
         sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
         sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
