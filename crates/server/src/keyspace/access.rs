@@ -182,9 +182,9 @@ impl KeyCounts {
         self.databases
     }
 
-    /// Whether any key anywhere has an expiry.
+    /// Whether any key anywhere, or a part of its value, expires.
     pub fn any_expiry(&self) -> bool {
-        (0..self.databases).any(|db| self.with_expiry(db) > 0)
+        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
     }
 }
 
