@@ -13,6 +13,8 @@ pub enum Class {
     Hash,
     /// `s`: set commands.
     Set,
+    /// `l`: list commands.
+    List,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -60,6 +62,14 @@ impl Event {
     pub const fn set(name: &'static str) -> Self {
         Event {
             class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `l`.
+    pub const fn list(name: &'static str) -> Self {
+        Event {
+            class: Class::List,
             name,
         }
     }

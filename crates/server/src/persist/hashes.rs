@@ -30,6 +30,9 @@ pub const TYPE_LISTPACK: u8 = 16;
 /// The type of a hash some of whose fields expire.
 pub const TYPE_EXPIRING: u8 = 22;
 
+/// All of them.
+pub const TYPES: [u8; 5] = [TYPE_HASH, TYPE_ZIPMAP, TYPE_ZIPLIST, TYPE_LISTPACK, TYPE_EXPIRING];
+
 const NEVER: i64 = -1;
 /// Fields that room is made for before they are seen: whoever claims more has to prove it.
 const CLAIMED_FIELDS_MAX: usize = 1 << 16;
@@ -51,7 +54,7 @@ pub fn write(out: &mut Vec<u8>, hash: HashRef<'_>, compress: bool) {
 }
 
 fn write_listpack(out: &mut Vec<u8>, run: &[u8], compress: bool) {
-    let mut whole = Vec::with_capacity(listpack::whole_bytes(run));
+    let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
     listpack::write_whole(&mut whole, run, listpack::Run::new(run).count());
     out.push(TYPE_LISTPACK);
     write_string(out, &whole, compress);

@@ -1,7 +1,9 @@
 //! Values as bytes: the encodings of RDB files, which DUMP and RESTORE use as well.
 
+pub use weft_values::lzf;
+
 pub mod hashes;
-pub mod lzf;
+pub mod lists;
 pub mod payload;
 pub mod sets;
 pub mod strings;
