@@ -9,6 +9,10 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `h`: hash commands.
+    Hash,
+    /// `s`: set commands.
+    Set,
     /// `l`: list commands.
     List,
     /// `x`: a key expired.
@@ -42,6 +46,22 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `h`.
+    pub const fn hash(name: &'static str) -> Self {
+        Event {
+            class: Class::Hash,
+            name,
+        }
+    }
+
+    /// An event of class `s`.
+    pub const fn set(name: &'static str) -> Self {
+        Event {
+            class: Class::Set,
             name,
         }
     }

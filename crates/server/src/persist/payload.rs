@@ -9,11 +9,15 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
+use weft_values::set::{Set, SetView};
 
+use super::hashes;
 use super::lists;
+use super::sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -46,14 +50,14 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
-            PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
+            PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
+            PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
-            Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
+            Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
+            Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
         },
@@ -85,7 +89,29 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
             lists::read(kind, &mut reader, config)
         }
+        kind if hashes::TYPES.contains(&kind) => {
+            hashes::read(kind, &mut reader, config.hash_limits()).map(|hash| match hash {
+                hashes::Read::Packed(packed) => Restored::Packed(packed),
+                hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
+            })
+        }
+        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits()).map(restored_set),
+        sets::TYPE_INTSET => {
+            let whole = reader.string()?.into_bytes()?;
+            sets::read_intset(&whole, config.set_limits()).map(restored_set)
+        }
+        sets::TYPE_LISTPACK => {
+            let whole = reader.string()?.into_bytes()?;
+            sets::read_listpack(&whole, config.set_limits()).map(restored_set)
+        }
         _ => None,
+    }
+}
+
+fn restored_set<'p>(set: Set) -> Restored<'p> {
+    match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
     }
 }
 
