@@ -95,9 +95,9 @@ impl Set {
         Set(Form::Flat(empty_run(Vec::new())))
     }
 
-    /// An empty set that is a table from the start.
-    pub fn of_table() -> Self {
-        Set(Form::Table(Table::default()))
+    /// An empty set that is a table from the start, prepared for so many members of so many bytes in all.
+    pub fn of_table(members: usize, bytes: usize) -> Self {
+        Set(Form::Table(Table::with_capacity(members, bytes)))
     }
 
     /// The set of a run from outside, whatever the length of its members. `None` if one is there twice.

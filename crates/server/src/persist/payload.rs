@@ -75,6 +75,11 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
+/// Whether a payload holds a collection, and not a string.
+pub fn is_collection(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|kind| *kind != TYPE_STRING)
+}
+
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {

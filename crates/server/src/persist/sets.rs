@@ -49,7 +49,8 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
 pub fn read_set(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
     let members = reader.length()?;
     let mut set = if members > limits.integers {
-        Set::of_table()
+        // The number may be a lie; what is read is not.
+        Set::of_table(0, 0)
     } else {
         Set::of_integers()
     };
