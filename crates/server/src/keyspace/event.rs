@@ -11,6 +11,8 @@ pub enum Class {
     String,
     /// `s`: set commands.
     Set,
+    /// `l`: list commands.
+    List,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -50,6 +52,14 @@ impl Event {
     pub const fn set(name: &'static str) -> Self {
         Event {
             class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `l`.
+    pub const fn list(name: &'static str) -> Self {
+        Event {
+            class: Class::List,
             name,
         }
     }

@@ -9,9 +9,12 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::list::ListRef;
+use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
 
+use super::lists;
 use super::sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
@@ -44,13 +47,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             strings::write_string(&mut out, blob, compress);
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
-            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         },
         ValueRef::Object(object) => match object {
-            Value::List(list) => match *list {},
+            Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => match *set {},
@@ -84,17 +87,14 @@ pub fn is_collection(payload: &[u8]) -> bool {
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
-    let set = match reader.byte()? {
-        TYPE_STRING => return reader.string().map(Restored::String),
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
-        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
-        sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
-        _ => return None,
-    };
-    Some(match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
-    })
+    match reader.byte()? {
+        TYPE_STRING => reader.string().map(Restored::String),
+        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
+            lists::read(kind, &mut reader, config)
+        }
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
+        _ => None,
+    }
 }
 
 /// A value that came out of a payload.
