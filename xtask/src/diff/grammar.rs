@@ -219,8 +219,6 @@ pub const PRODUCTIONS: &[Production] = &[
     with("SMEMBERS", 8, Leeway::Order, &[Key]),
     plain("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
     plain("SMOVE", 6, &[Key, Key, Member]),
-    // What it takes is a matter of chance, unless it takes all.
-    with("SPOP", 1, Leeway::Order, &[Key, Word("1000000")]),
     with("SRANDMEMBER", 3, Leeway::Order, &[Key, Word("1000000")]),
     plain("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
     plain("STRLEN", 5, &[Key]),

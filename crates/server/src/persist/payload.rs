@@ -13,7 +13,7 @@ use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
-use weft_values::set::{Set, SetView};
+use weft_values::set::SetView;
 
 use super::hashes;
 use super::lists;
@@ -80,6 +80,11 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
+/// Whether a payload holds a collection, and not a string.
+pub fn is_collection(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|kind| *kind != TYPE_STRING)
+}
+
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
@@ -95,23 +100,8 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
                 hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
             })
         }
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits()).map(restored_set),
-        sets::TYPE_INTSET => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_intset(&whole, config.set_limits()).map(restored_set)
-        }
-        sets::TYPE_LISTPACK => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_listpack(&whole, config.set_limits()).map(restored_set)
-        }
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
         _ => None,
-    }
-}
-
-fn restored_set<'p>(set: Set) -> Restored<'p> {
-    match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
     }
 }
 
