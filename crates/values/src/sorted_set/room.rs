@@ -1,0 +1,44 @@
+//! Room for growth that follows the allocator's size classes, so that nothing allocated lies idle unknown.
+
+/// The number of bytes that an allocation of `bytes` takes: jemalloc serves 8, then multiples of 16 up to 128, then four
+/// classes per doubling.
+#[inline]
+pub(super) const fn size_class(bytes: usize) -> usize {
+    if bytes <= 8 {
+        return 8;
+    }
+    let doubling = usize::BITS - (bytes - 1).leading_zeros();
+    let step = if doubling <= 7 { 16 } else { 1 << (doubling - 3) };
+    match bytes.checked_next_multiple_of(step) {
+        Some(class) => class,
+        None => bytes,
+    }
+}
+
+/// Makes room for `more` elements: the size class that holds them, and no more.
+#[inline]
+pub(super) fn make_room<T>(vec: &mut Vec<T>, more: usize) {
+    if vec.capacity() - vec.len() < more {
+        grow(vec, more);
+    }
+}
+
+#[cold]
+fn grow<T>(vec: &mut Vec<T>, more: usize) {
+    let wanted = (vec.len() + more) * size_of::<T>();
+    vec.reserve_exact(size_class(wanted) / size_of::<T>() - vec.len());
+}
+
+/// Gives back what a smaller size class would not have.
+pub(super) fn trim<T>(vec: &mut Vec<T>) {
+    let class = size_class(vec.len() * size_of::<T>());
+    if class < vec.capacity() * size_of::<T>() {
+        vec.shrink_to(class / size_of::<T>());
+    }
+}
+
+/// Bytes that a vector takes from the allocator.
+#[inline]
+pub(super) const fn allocated<T>(vec: &Vec<T>) -> usize {
+    vec.capacity() * size_of::<T>()
+}
