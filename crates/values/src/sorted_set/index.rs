@@ -15,7 +15,8 @@
 //!
 //! An entry has 32 bits of the hash. The leaf tells whether a member with such a hash is the one that is looked for.
 
-use super::room::{allocated, size_class};
+use super::room::allocated;
+use crate::size_class::size_class;
 
 /// An entry: 32 bits of hash, 32 bits of the leaf's number plus one; 0 is no entry.
 type Entry = u64;

@@ -1,19 +1,6 @@
 //! Room for growth that follows the allocator's size classes, so that nothing allocated lies idle unknown.
 
-/// The number of bytes that an allocation of `bytes` takes: jemalloc serves 8, then multiples of 16 up to 128, then four
-/// classes per doubling.
-#[inline]
-pub(super) const fn size_class(bytes: usize) -> usize {
-    if bytes <= 8 {
-        return 8;
-    }
-    let doubling = usize::BITS - (bytes - 1).leading_zeros();
-    let step = if doubling <= 7 { 16 } else { 1 << (doubling - 3) };
-    match bytes.checked_next_multiple_of(step) {
-        Some(class) => class,
-        None => bytes,
-    }
-}
+use crate::size_class::size_class;
 
 /// Makes room for `more` elements: the size class that holds them, and no more.
 #[inline]
