@@ -119,9 +119,11 @@ impl SortedSet {
         }
     }
 
-    /// Says that Valkey would have converted the set by now, as it is about to get so many more members.
-    pub fn expect(&mut self, more: usize, longest_bytes: usize, limits: Limits) {
-        if !limits.admit(self.len() + more, longest_bytes) {
+    /// Says that the set is about to have so many members, or to get so many, the longest of so many bytes: it is no
+    /// longer reported as a listpack if those are too many or too long for one.
+    #[inline]
+    pub fn expect(&mut self, members: usize, longest_bytes: usize, limits: Limits) {
+        if self.encoding == Encoding::Listpack && !limits.admit(members, longest_bytes) {
             self.encoding = Encoding::Skiplist;
         }
     }
@@ -271,7 +273,7 @@ impl SortedSet {
         }
         match found {
             None => {
-                self.expect(1, member.len(), limits);
+                self.expect(self.len() + 1, member.len(), limits);
                 self.insert_hashed(hash, member, score);
                 Upsert::Added
             }

@@ -9,6 +9,8 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `z`: sorted set commands.
+    SortedSet,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -40,6 +42,14 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `z`.
+    pub const fn sorted_set(name: &'static str) -> Self {
+        Event {
+            class: Class::SortedSet,
             name,
         }
     }

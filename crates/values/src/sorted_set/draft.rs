@@ -54,10 +54,15 @@ impl Draft {
         }
     }
 
-    /// A copy of a packed set that is about to get so many more members.
+    /// A copy of a packed set.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Draft::Packed(PackedBytes::copy_of(bytes))
+    }
+
+    /// A copy of a packed set that is about to get so many more members, the longest of so many bytes.
     pub fn of_packed(bytes: &[u8], more: usize, longest_bytes: usize, limits: Limits) -> Self {
         let packed = Packed::new(bytes);
-        if limits.admit(packed.len() + more, longest_bytes) {
+        if limits.admit(more, longest_bytes) {
             Draft::Packed(PackedBytes::copy_of(bytes))
         } else {
             Draft::Large(SortedSet::of_packed(packed, Encoding::Skiplist))

@@ -1,9 +1,6 @@
-//! The hash of a member, keyed by secrets of this process, so that nobody outside can aim at one place of an index.
+//! The hash of a member, by which index and leaves find it.
 
-use std::hash::{BuildHasher, Hasher};
-use std::sync::LazyLock;
-
-static STATE: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
+use crate::records::hash_of;
 
 /// The hash of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +29,5 @@ pub(super) const fn tag_of(prefix: u32) -> u8 {
 /// Hashes a member.
 #[inline]
 pub(super) fn member_hash(member: &[u8]) -> MemberHash {
-    let mut hasher = STATE.build_hasher();
-    hasher.write(member);
-    MemberHash(hasher.finish())
+    MemberHash(hash_of(member))
 }
