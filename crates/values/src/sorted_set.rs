@@ -6,6 +6,7 @@
 
 mod arena;
 mod draft;
+mod gathering;
 mod index;
 mod leaf;
 mod member_hash;
@@ -16,6 +17,7 @@ mod tree;
 mod view;
 
 pub use draft::{Draft, Limits, Upsert};
+pub use gathering::Gathering;
 pub use range::{LexEnd, LexRange, ScoreRange};
 pub use view::{View, ViewWalk};
 
@@ -27,6 +29,8 @@ use member_hash::{MemberHash, member_hash, tag_of};
 use packed::Packed;
 use tree::{NONE, Place, Tree, slot_after_change};
 
+/// The most bytes of a member: leaves count theirs in 32 bits.
+pub const LONGEST_MEMBER_BYTES: usize = 1 << 30;
 /// Members that a leaf gets when a tree is built at once.
 const BUILT_MEMBERS: usize = MAX_MEMBERS * 3 / 4;
 

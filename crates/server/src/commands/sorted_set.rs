@@ -22,7 +22,6 @@ use weft_values::sorted_set::{Draft, Limits, SortedSet, Upsert, View};
 
 use super::context::{Binding, leased};
 use super::error::CommandError;
-use crate::config::{Config, id};
 use crate::keyspace::access::{Expiry, KeyWrite};
 
 /// The commands of this file and their handlers.
@@ -73,16 +72,6 @@ pub fn view_of(value: ValueRef<'_, Value>) -> Result<View<'_>, CommandError> {
         }
         ValueRef::Object(Value::SortedSet(set)) => Ok(View::Large(set)),
         _ => Err(CommandError::WRONG_TYPE),
-    }
-}
-
-/// Up to which size sorted sets are reported as listpacks.
-#[inline]
-pub fn limits(config: &Config) -> Limits {
-    let size = |parameter| usize::try_from(config.unsigned(parameter)).unwrap_or(usize::MAX);
-    Limits {
-        members: size(id::ZSET_MAX_LISTPACK_ENTRIES),
-        member_bytes: size(id::ZSET_MAX_LISTPACK_VALUE),
     }
 }
 

@@ -1,17 +1,15 @@
 //! ZADD and ZINCRBY.
 
 use weft_resp::number::parse_f64;
-use weft_values::sorted_set::{Draft, Limits, Upsert};
+use weft_values::sorted_set::{Draft, LONGEST_MEMBER_BYTES, Limits, Upsert};
 
-use super::{CHANGE_NS, Edited, Editing, edit, limits, store};
+use super::{CHANGE_NS, Edited, Editing, edit, store};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::Expiry;
 use crate::keyspace::event::Event;
 
 const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");
-/// Records of members have no room for the length of longer ones.
-const LONGEST_MEMBER_BYTES: usize = 1 << 31;
 
 /// The options of ZADD.
 #[derive(Clone, Copy, Default)]
@@ -129,7 +127,7 @@ fn parse_pairs(ctx: &Context<'_, '_>, first: usize, pairs: usize) -> Result<Pair
         scores.push(parse_f64(ctx.arg(index)).ok_or(CommandError::NOT_A_FLOAT)?);
         longest_bytes = longest_bytes.max(ctx.arg(index + 1).len());
     }
-    if longest_bytes >= LONGEST_MEMBER_BYTES {
+    if longest_bytes > LONGEST_MEMBER_BYTES {
         return Err(CommandError::STRING_TOO_LONG);
     }
     Ok(Pairs {
@@ -165,7 +163,7 @@ fn add(ctx: &mut Context<'_, '_>, mut options: Options) -> CommandResult {
 }
 
 fn put(ctx: &mut Context<'_, '_>, options: &Options, pairs: &Pairs) -> Result<Tally, CommandError> {
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.sorted_set_limits();
     let args = ctx.args;
     let members = pairs.scores.len();
     let mut key = ctx.keys.write(0);

@@ -2,10 +2,10 @@
 
 use weft_resp::{Protocol, Reply};
 use weft_values::listpack::Element;
-use weft_values::sorted_set::{Draft, View};
+use weft_values::sorted_set::{Draft, Gathering};
 
 use super::range_query::{By, Grammar, RangeQuery};
-use super::{CHANGE_NS, SHOW_NS, limits, reply_member, store, view_of};
+use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;
@@ -98,7 +98,7 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
         with_scores: false,
     };
     let query = RangeQuery::parse(ctx, 3, grammar)?;
-    let limits = limits(&ctx.server.config);
+    let limits = ctx.server.config.sorted_set_limits();
     let in_place_ns = ctx.in_place_ns();
     let mut draft = None;
     if let Some(entry) = ctx.keys.read(1) {
@@ -109,38 +109,14 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok(());
         }
         if !ranks.is_empty() {
-            draft = Some(part_of(&view, ranks, limits));
+            let mut part = Gathering::with_room(ranks.len());
+            view.walk(ranks, false).for_each(|(member, score)| part.push_element(member, score));
+            draft = Some(part.into_draft(limits));
         }
     }
     let count = store_result(ctx.keys.write(0), draft, "zrangestore");
     ctx.reply.integer(count as i64);
     Ok(())
-}
-
-/// A sorted set of the members of a range of ranks of another.
-fn part_of(view: &View<'_>, ranks: std::ops::Range<usize>, limits: weft_values::sorted_set::Limits) -> Draft {
-    let texts: Vec<(Element<'_>, f64)> = view.walk(ranks, false).collect();
-    // Members that are numbers have their digits here.
-    let mut digits = Vec::new();
-    let mut spans = Vec::with_capacity(texts.len());
-    for (member, _) in &texts {
-        if let Element::Int(number) = member {
-            let start = digits.len();
-            weft_resp::number::append_i64(*number, &mut digits);
-            spans.push(start..digits.len());
-        } else {
-            spans.push(0..0);
-        }
-    }
-    let members: Vec<(&[u8], f64)> = texts
-        .iter()
-        .zip(spans)
-        .map(|((member, score), span)| match member {
-            Element::Int(_) => (&digits[span], *score),
-            Element::Bytes(bytes) => (*bytes, *score),
-        })
-        .collect();
-    Draft::of_sorted(&members, limits)
 }
 
 /// Puts the result of a command under its key, or deletes the key if the result is empty; returns the result's length.
