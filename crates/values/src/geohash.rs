@@ -179,13 +179,14 @@ impl Cell {
     /// The cell so many cells to the east and to the north; the map is round in both directions.
     fn neighbour(self, east: i64, north: i64) -> Self {
         let unused = 64 - self.steps * 2;
-        let step = |bits: u64, own: u64, by: i64| {
-            let (own, fill) = (own >> unused, !own >> unused);
+        let step = |bits: u64, all: u64, by: i64| {
+            let (own, fill) = (all >> unused, !all >> unused);
             match by {
                 // The bits between are set, so that a carry runs over them.
                 1 => (bits & own).wrapping_add(fill.wrapping_add(1)) & own,
                 -1 => (bits & own | fill).wrapping_sub(fill.wrapping_add(1)) & own,
-                _ => bits & own,
+                // The easternmost longitude has a cell of its own, outside the map.
+                _ => bits & all,
             }
         };
         Self {

@@ -126,10 +126,10 @@ fn members_of(value: ValueRef<'_, Value>) -> Result<Members<'_>, CommandError> {
     }
 }
 
-/// The sources, which are the first keys.
-fn sources_of<'k>(keys: &'k Keys<'_, '_>, weights: &[f64]) -> Result<Vec<Source<'k>>, CommandError> {
+/// The sources, from the key of this index on.
+fn sources_of<'k>(keys: &'k Keys<'_, '_>, first: usize, weights: &[f64]) -> Result<Vec<Source<'k>>, CommandError> {
     let source = |(index, weight): (usize, &f64)| {
-        let members = match keys.peek(index) {
+        let members = match keys.peek(first + index) {
             Some(entry) => members_of(entry.value())?,
             None => Members::Missing,
         };
@@ -142,8 +142,8 @@ fn sources_of<'k>(keys: &'k Keys<'_, '_>, weights: &[f64]) -> Result<Vec<Source<
 }
 
 /// Counts the uses of the keys, and checks their types.
-fn touch_sources(keys: &mut Keys<'_, '_>, count: usize) -> CommandResult {
-    for index in 0..count {
+fn touch_sources(keys: &mut Keys<'_, '_>, first: usize, count: usize) -> CommandResult {
+    for index in first..first + count {
         keys.prefetch_ahead(index);
         if let Some(entry) = keys.read(index) {
             members_of(entry.value())?;
@@ -165,7 +165,7 @@ struct Options {
 #[derive(Clone, Copy, Debug)]
 struct Grammar {
     operation: Operation,
-    /// Whether the result is stored; the key behind the sources is its destination then.
+    /// Whether the result is stored; the first key is its destination then.
     stores: bool,
     /// Whether only the number of members is wanted.
     counts: bool,
@@ -286,10 +286,11 @@ fn prepare<'k>(
     grammar: Grammar,
 ) -> Result<Option<(Vec<Source<'k>>, Options)>, CommandError> {
     let count = grammar.parse_key_count(ctx)?;
-    touch_sources(&mut ctx.keys, count)?;
+    let first = usize::from(grammar.stores);
+    touch_sources(&mut ctx.keys, first, count)?;
     let options = grammar.parse_options(ctx, count)?;
     let in_place_ns = ctx.in_place_ns();
-    let sources = sources_of(&ctx.keys, &options.weights)?;
+    let sources = sources_of(&ctx.keys, first, &options.weights)?;
     let members: usize = sources.iter().map(Source::len).sum();
     let leaves = members as u64 * CHANGE_NS > in_place_ns;
     Ok((!leaves).then_some((sources, options)))
@@ -324,10 +325,9 @@ fn store(ctx: &mut Context<'_, '_>, operation: Operation, event: &'static str) -
         ctx.leave();
         return Ok(());
     };
-    let destination = sources.len();
     let result = compute(operation, sources, options.aggregate);
     let draft = (!result.is_empty()).then(|| result.into_draft(limits));
-    let count = store_result(ctx.keys.write(destination), draft, event);
+    let count = store_result(ctx.keys.write(0), draft, event);
     ctx.reply.integer(count as i64);
     Ok(())
 }

@@ -388,8 +388,8 @@ pub static PARAMETERS: [Parameter; COUNT] = joined();
 pub mod id {
     pub use super::cluster::id::*;
     pub use super::encodings::id::{
-        SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES, SET_MAX_LISTPACK_VALUE, ZSET_MAX_LISTPACK_ENTRIES,
-        ZSET_MAX_LISTPACK_VALUE,
+        LIST_COMPRESS_DEPTH, LIST_MAX_LISTPACK_SIZE, SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES,
+        SET_MAX_LISTPACK_VALUE, ZSET_MAX_LISTPACK_ENTRIES, ZSET_MAX_LISTPACK_VALUE,
     };
     pub use super::logging::id::*;
     pub use super::memory::id::*;

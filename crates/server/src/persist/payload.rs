@@ -9,11 +9,14 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::list::ListRef;
+use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
-use weft_values::set::SetView;
+use weft_values::set::{Limits, SetView};
 use weft_values::sorted_set::packed::Packed;
 use weft_values::sorted_set::{Draft, View};
 
+use super::lists;
 use super::sets;
 use super::sorted_sets;
 use super::strings::{self, Loaded, Reader};
@@ -47,13 +50,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             strings::write_string(&mut out, blob, compress);
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
-            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
-            Value::List(list) => match *list {},
+            Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
@@ -82,23 +85,23 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
-    let zset_limits = config.sorted_set_limits();
-    let set = match reader.byte()? {
-        TYPE_STRING => return reader.string().map(Restored::String),
-        sorted_sets::TYPE_DECIMAL => return sorted_sets::read_members(&mut reader, false, zset_limits).map(sorted_set),
-        sorted_sets::TYPE_BINARY => return sorted_sets::read_members(&mut reader, true, zset_limits).map(sorted_set),
-        sorted_sets::TYPE_ZIPLIST => {
-            let whole = reader.string()?.into_bytes()?;
-            return sorted_sets::read_ziplist(&whole, zset_limits).map(sorted_set);
+    match reader.byte()? {
+        TYPE_STRING => reader.string().map(Restored::String),
+        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
+            lists::read(kind, &mut reader, config)
         }
-        sorted_sets::TYPE_LISTPACK => {
-            let whole = reader.string()?.into_bytes()?;
-            return sorted_sets::read_listpack(&whole, zset_limits).map(sorted_set);
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => {
+            read_set(kind, &mut reader, config.set_limits())
         }
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
-        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
-        sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
-        _ => return None,
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
+    }
+}
+
+fn read_set<'p>(kind: u8, reader: &mut Reader<'p>, limits: Limits) -> Option<Restored<'p>> {
+    let set = match kind {
+        sets::TYPE_SET => sets::read_set(reader, limits)?,
+        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, limits)?,
+        _ => sets::read_listpack(&reader.string()?.into_bytes()?, limits)?,
     };
     Some(match set.packed() {
         Some(packed) => Restored::Packed(packed.to_vec()),

@@ -13,7 +13,6 @@ use crate::commands::sorted_set::{reply_member, store_result_of, view_of};
 
 /// What looking at a member takes, ns.
 const LOOK_NS: u64 = 100;
-const NOT_DECODED: CommandError = CommandError::constant("ERR could not decode requested zset member");
 const FEW_CORNERS: CommandError = CommandError::constant("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
 const FEWEST_CORNERS: usize = 3;
 
@@ -154,6 +153,10 @@ fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<Given, CommandE
     })
 }
 
+fn position_of_member(view: Option<&View<'_>>, member: &[u8]) -> Result<Position, CommandError> {
+    position_of(view, member).ok_or_else(|| CommandError::about("ERR member ", member, " does not exist"))
+}
+
 /// Walks over the options of a command.
 struct Parser<'c, 'a, 'p> {
     ctx: &'c Context<'a, 'p>,
@@ -254,7 +257,7 @@ impl Parser<'_, '_, '_> {
         let polygon = self.has_polygon();
         if self.is(b"frommember", 1) && !from_position && !polygon {
             if view.is_some() {
-                self.query.centre = Some(position_of(view, self.word(1)).ok_or(NOT_DECODED)?);
+                self.query.centre = Some(position_of_member(view, self.word(1))?);
             }
             self.query.has_centre = true;
             *from_member = true;
@@ -303,7 +306,7 @@ fn parse(ctx: &Context<'_, '_>, kind: Kind, view: Option<&View<'_>>) -> Result<Q
             given = Some(parse_circle(ctx.arg(4), ctx.arg(5))?);
         }
         Kind::RadiusByMember(_) if view.is_some() => {
-            centre = Some(position_of(view, ctx.arg(2)).ok_or(NOT_DECODED)?);
+            centre = Some(position_of_member(view, ctx.arg(2))?);
             given = Some(parse_circle(ctx.arg(3), ctx.arg(4))?);
         }
         _ => {}
