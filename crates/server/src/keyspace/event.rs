@@ -13,6 +13,8 @@ pub enum Class {
     Hash,
     /// `s`: set commands.
     Set,
+    /// `z`: sorted set commands.
+    SortedSet,
     /// `l`: list commands.
     List,
     /// `x`: a key expired.
@@ -62,6 +64,14 @@ impl Event {
     pub const fn set(name: &'static str) -> Self {
         Event {
             class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `z`.
+    pub const fn sorted_set(name: &'static str) -> Self {
+        Event {
+            class: Class::SortedSet,
             name,
         }
     }

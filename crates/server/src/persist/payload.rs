@@ -14,10 +14,13 @@ use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, View};
 
 use super::hashes;
 use super::lists;
 use super::sets;
+use super::sorted_sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -52,13 +55,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
-            Value::SortedSet(set) => match *set {},
+            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
             Value::Stream(stream) => match *stream {},
         },
     }
@@ -101,7 +104,14 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
             })
         }
         kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
-        _ => None,
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
+    }
+}
+
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+    match draft {
+        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
     }
 }
 

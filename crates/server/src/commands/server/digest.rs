@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
+use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::hash::{self, HashRef};
@@ -14,6 +15,8 @@ use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::sorted_set::packed::Packed;
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -28,6 +31,8 @@ const TYPE_STRING: u32 = 0;
 const TYPE_SET: u32 = 2;
 /// Valkey's number of the type hash.
 const TYPE_HASH: u32 = 4;
+/// Valkey's number of the type sorted set.
+const TYPE_SORTED_SET: u32 = 3;
 /// Its number of the type list.
 const TYPE_LIST: u32 = 1;
 
@@ -64,7 +69,7 @@ impl Fingerprint {
             PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
             PackedKind::Hash => self.add_hash(HashRef::Packed(hash::run_of(packed)), 0),
             PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
         }
     }
 
@@ -73,7 +78,7 @@ impl Fingerprint {
             Value::List(list) => self.add_list(ListRef::Large(list)),
             Value::Hash(hash) => self.add_hash(HashRef::Large(hash), now_ms),
             Value::Set(set) => self.add_set(set.view()),
-            Value::SortedSet(set) => match *set {},
+            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
             Value::Stream(stream) => match *stream {},
         }
     }
@@ -93,6 +98,19 @@ impl Fingerprint {
         self.chain(&TYPE_SET.to_be_bytes());
         for member in set.iter() {
             self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+        }
+    }
+
+    fn add_sorted_set(&mut self, set: View<'_>) {
+        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        let mut text = Vec::new();
+        for (member, score) in set.iter() {
+            let mut pair = Fingerprint::default();
+            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            text.clear();
+            format_f64_shortest(score, &mut text);
+            pair.chain(&text);
+            self.add(&pair.0);
         }
     }
 
