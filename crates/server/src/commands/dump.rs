@@ -115,7 +115,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     } else {
         let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
-        key.set(loaded.as_new(stored), expiry);
+        loaded.with_new(stored, |value| key.set(value, expiry));
         if let Some(clock) = clock
             && let Some(entry) = key.entry()
         {

@@ -9,6 +9,8 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `t`: stream commands.
+    Stream,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -40,6 +42,14 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `t`.
+    pub const fn stream(name: &'static str) -> Self {
+        Event {
+            class: Class::Stream,
             name,
         }
     }

@@ -9,6 +9,7 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
 
+use super::streams;
 use super::strings::{self, Loaded, Reader};
 
 /// The version that Weft writes.
@@ -49,7 +50,10 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => match *set {},
             Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => {
+                out.push(streams::TYPE_THIRD);
+                streams::write(&mut out, stream, compress);
+            }
         },
     }
     out.extend(VERSION.to_le_bytes());
@@ -72,11 +76,38 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey.
-pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
+pub fn load(payload: &[u8]) -> Option<Restored<'_>> {
     let mut reader = Reader::new(payload);
     match reader.byte()? {
-        TYPE_STRING => reader.string(),
+        TYPE_STRING => reader.string().map(Restored::String),
+        version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
+            let stream = streams::read(&mut reader, version)?;
+            Some(Restored::Object(Value::Stream(stream)))
+        }
         _ => None,
+    }
+}
+
+/// A value that came out of a payload.
+#[derive(Debug)]
+pub enum Restored<'p> {
+    /// A string.
+    String(Loaded<'p>),
+    /// Any other collection.
+    Object(Value),
+}
+
+impl Restored<'_> {
+    /// The value on its way into the keyspace; `stored` says how bytes of strings are stored.
+    pub fn with_new<R>(
+        self,
+        stored: impl FnOnce(&[u8]) -> NewValue<'_, Value>,
+        put: impl FnOnce(NewValue<'_, Value>) -> R,
+    ) -> R {
+        match self {
+            Restored::String(loaded) => put(loaded.as_new(stored)),
+            Restored::Object(value) => put(NewValue::Object(value)),
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 use sha1::{Digest as _, Sha1};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
+use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -17,6 +19,8 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Valkey's number of the type stream.
+const TYPE_STREAM: u32 = 6;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -61,7 +65,18 @@ impl Fingerprint {
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => match *set {},
             Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => self.add_stream(stream),
+        }
+    }
+
+    fn add_stream(&mut self, stream: &Stream) {
+        self.chain(&TYPE_STREAM.to_be_bytes());
+        for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+            self.chain(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (name, value) in entry.pairs() {
+                self.chain(name.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.chain(value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            }
         }
     }
 
