@@ -62,10 +62,7 @@ pub struct Counters {
 impl Counters {
     /// Whether entries were deleted from `start` on.
     fn has_gaps_from(&self, start: StreamId) -> bool {
-        self.length > 0
-            && self.max_deleted_id != StreamId::MIN
-            && self.first_id <= self.max_deleted_id
-            && start <= self.max_deleted_id
+        self.length > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
     /// How many entries up to `id` there ever were; `None` if that cannot be told.
@@ -77,7 +74,7 @@ impl Counters {
         if id == self.last_id || (self.length == 0 && id < self.last_id) {
             return Some(added);
         }
-        if id > self.last_id {
+        if id > self.last_id || (id != StreamId::MIN && id < self.max_deleted_id) {
             return None;
         }
         if self.max_deleted_id != StreamId::MIN && self.max_deleted_id >= self.first_id {
@@ -101,6 +98,17 @@ impl Counters {
             _ => self.entries_up_to(group.last_id)?,
         };
         Some((self.entries_added as i64).wrapping_sub(read))
+    }
+
+    /// How many entries a group has read once it has read the one of `id` as well; `None` if that cannot be told.
+    fn read_by(&self, group: &Group, id: StreamId) -> Option<i64> {
+        match group.entries_read {
+            Some(read) if group.last_id >= self.first_id && !self.has_gaps_from(group.last_id) => {
+                Some(read.wrapping_add(1))
+            }
+            known if self.entries_added == 0 => known,
+            _ => self.entries_up_to(id),
+        }
     }
 }
 
@@ -372,11 +380,7 @@ impl Stream {
         while delivered < delivery.count
             && let Some(entry) = entries.next()
         {
-            group.entries_read = match group.entries_read {
-                Some(read) if !counters.has_gaps_from(entry.id) => Some(read.wrapping_add(1)),
-                _ if counters.entries_added > 0 => counters.entries_up_to(entry.id),
-                unknown => unknown,
-            };
+            group.entries_read = counters.read_by(group, entry.id);
             group.last_id = entry.id;
             group.position = entries.position(entry.id, *removals);
             visit(entry);
