@@ -335,12 +335,7 @@ impl Stream {
     }
 
     /// Adds a group; `None` if there is one of this name.
-    pub fn create_group(
-        &mut self,
-        name: &[u8],
-        last_id: StreamId,
-        entries_read: Option<i64>,
-    ) -> Option<&mut Group> {
+    pub fn create_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Option<&mut Group> {
         let place = self.group_place(name).err()?;
         self.inner.groups.insert(place, Group::new(name, last_id, entries_read));
         self.inner.groups.get_mut(place)
@@ -497,7 +492,6 @@ impl Inner {
             end,
         }
     }
-
 }
 
 /// Finds entries by their IDs; quicker if these ascend.

@@ -210,7 +210,11 @@ impl Block {
     /// Bytes of the whole listpack.
     #[inline]
     pub fn whole_bytes(&self) -> usize {
-        let header: usize = self.header().map(|number| Element::Int(number).run_bytes()).iter().sum();
+        let header: usize = self
+            .header()
+            .map(|number| Element::Int(number).run_bytes())
+            .iter()
+            .sum();
         WHOLE_BYTES + header + self.run.len()
     }
 
@@ -317,7 +321,11 @@ impl Block {
         steps.skip(1)?;
         let id = base.plus(steps.int()?, steps.int()?);
         let same = flags & SAME_NAMES != 0;
-        let fields = if same { self.names as usize } else { steps.int()? as usize };
+        let fields = if same {
+            self.names as usize
+        } else {
+            steps.int()? as usize
+        };
         let start = steps.offset;
         steps.skip(if same { fields } else { fields.saturating_mul(2) })?;
         let content = &self.run[start..steps.offset];
@@ -433,7 +441,9 @@ impl Block {
             last = Some(found.entry.id);
             offset = found.end;
             let deleted = found.deleted;
-            let declared = Run::new(&self.run).before(offset).and_then(|at| Run::new(&self.run).at(at))?;
+            let declared = Run::new(&self.run)
+                .before(offset)
+                .and_then(|at| Run::new(&self.run).at(at))?;
             if as_int(declared)? != elements as i64 - 1 {
                 return None;
             }
