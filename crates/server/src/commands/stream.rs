@@ -6,8 +6,8 @@ use weft_values::stream::{AppendError, BlockLimits, Keep, Stream, StreamId, Trim
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::stream_arguments::{
-    Edited, OpenId, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end, range_start,
-    reply_entry, reply_id, stream_of,
+    Edited, OpenId, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end,
+    range_start, reply_entry, reply_id, stream_of,
 };
 use crate::config::{Config, id};
 use crate::keyspace::event::Event;
@@ -129,10 +129,12 @@ impl Options {
     fn trim(&self, config: &Config) -> Option<Trim> {
         let limit = match self.limit {
             Some(limit) => limit,
-            None if self.whole_blocks => match config.integer(id::STREAM_NODE_MAX_ENTRIES).saturating_mul(TRIM_BLOCKS) {
-                limit @ 1.. => (limit as u64).min(TRIM_MAX),
-                _ => TRIM_DEFAULT,
-            },
+            None if self.whole_blocks => {
+                match config.integer(id::STREAM_NODE_MAX_ENTRIES).saturating_mul(TRIM_BLOCKS) {
+                    limit @ 1.. => (limit as u64).min(TRIM_MAX),
+                    _ => TRIM_DEFAULT,
+                }
+            }
             None => 0,
         };
         self.trim.map(|keep| Trim {
@@ -204,10 +206,14 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let first_field = options.end + 1;
     let fields = ctx.argc().saturating_sub(first_field);
     if fields < 2 || !fields.is_multiple_of(2) {
-        return Err(CommandError::constant("ERR wrong number of arguments for 'xadd' command"));
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'xadd' command",
+        ));
     }
     if options.id.is_some_and(|id| !id.open && id.id == StreamId::MIN) {
-        return Err(CommandError::constant("ERR The ID specified in XADD must be greater than 0-0"));
+        return Err(CommandError::constant(
+            "ERR The ID specified in XADD must be greater than 0-0",
+        ));
     }
     let trim = options.trim(&ctx.server.config);
     let entry = NewEntry {
@@ -330,7 +336,11 @@ fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
     let removed = match trim.keep {
         Keep::Last(count) => {
             let entries = stream.length().saturating_sub(count);
-            let most = if trim.limit > 0 { entries.min(trim.limit) } else { entries };
+            let most = if trim.limit > 0 {
+                entries.min(trim.limit)
+            } else {
+                entries
+            };
             let mean = (stream.length() / blocks.len().max(1) as u64).max(1);
             most / mean
         }

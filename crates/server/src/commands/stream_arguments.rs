@@ -11,8 +11,7 @@ use super::error::{CommandError, shown};
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;
 
-const INVALID_ID: CommandError =
-    CommandError::constant("ERR Invalid stream ID specified as stream command argument");
+const INVALID_ID: CommandError = CommandError::constant("ERR Invalid stream ID specified as stream command argument");
 /// No ID is longer.
 const ID_MAX_BYTES: usize = 127;
 

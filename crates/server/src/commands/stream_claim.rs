@@ -85,7 +85,11 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     let claimed = edit(ctx.keys.write(0), |stream| {
         let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
-        let XclaimArguments { min_idle_ms, ids, options } = parsed?;
+        let XclaimArguments {
+            min_idle_ms,
+            ids,
+            options,
+        } = parsed?;
         let mut moved_on = options.last_id > group.last_id;
         if moved_on {
             group.last_id = options.last_id;

@@ -45,7 +45,11 @@ impl Options {
                 options.entries_read = match integer(ctx.arg(index))? {
                     -1 => None,
                     read @ 0.. => Some(read),
-                    _ => return Err(CommandError::constant("ERR value for ENTRIESREAD must be positive or -1")),
+                    _ => {
+                        return Err(CommandError::constant(
+                            "ERR value for ENTRIESREAD must be positive or -1",
+                        ));
+                    }
                 };
             } else {
                 return Err(bad_subcommand("XGROUP", ctx.arg(1)));
@@ -113,7 +117,11 @@ fn destroy(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok((None, Edited::NOTHING));
         }
         let destroyed = stream.destroy_group(name);
-        let edited = if destroyed { Edited::event("xgroup-destroy") } else { Edited::NOTHING };
+        let edited = if destroyed {
+            Edited::event("xgroup-destroy")
+        } else {
+            Edited::NOTHING
+        };
         Ok((Some(destroyed), edited))
     })?;
     match destroyed.ok_or(NO_KEY)? {

@@ -123,10 +123,7 @@ struct Streams {
 
 impl Streams {
     fn new() -> Self {
-        Streams {
-            begun: None,
-            served: 0,
-        }
+        Streams { begun: None, served: 0 }
     }
 
     fn begin(&mut self, reply: &mut Reply<'_>, name: &[u8]) {
@@ -346,7 +343,11 @@ impl Reader<'_> {
         reply: &mut Reply<'_>,
         begin: impl FnOnce(&mut Reply<'_>),
     ) -> Result<(bool, Edited), CommandError> {
-        let top = if stream.length() > 0 { stream.top_id() } else { StreamId::MIN };
+        let top = if stream.length() > 0 {
+            stream.top_id()
+        } else {
+            StreamId::MIN
+        };
         let Some(group) = stream.group_mut(self.group) else {
             return Err(no_group_to_read(b"", self.group));
         };

@@ -135,7 +135,9 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
     let name = text(reader.string()?);
     let last_id = read_id(reader)?;
     let entries_read = if version >= TYPE_SECOND {
-        Some(reader.length()?).filter(|read| *read != UNKNOWN).map(|read| read as i64)
+        Some(reader.length()?)
+            .filter(|read| *read != UNKNOWN)
+            .map(|read| read as i64)
     } else {
         stream.counters().entries_up_to(last_id)
     };

@@ -22,8 +22,24 @@ fn ids_are_read_as_valkey_reads_them() {
         assert_eq!(exact_id(word, 7), Ok(StreamId::new(*ms, *seq)), "{word:?}");
     }
     let bad: &[&[u8]] = &[
-        b"", b"-", b"+", b"-5", b"5-", b"5-x", b"x-5", b"5-3-1", b"5--3", b"5 ", b"5- ", b"5-*", b"*", b"$", b">",
-        b"18446744073709551616", b"1.5", &[b'0'; 128],
+        b"",
+        b"-",
+        b"+",
+        b"-5",
+        b"5-",
+        b"5-x",
+        b"x-5",
+        b"5-3-1",
+        b"5--3",
+        b"5 ",
+        b"5- ",
+        b"5-*",
+        b"*",
+        b"$",
+        b">",
+        b"18446744073709551616",
+        b"1.5",
+        &[b'0'; 128],
     ];
     for word in bad {
         assert_eq!(exact_id(word, 7), Err(INVALID_ID), "{word:?}");
