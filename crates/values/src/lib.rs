@@ -7,9 +7,11 @@ pub mod hash;
 pub mod lcs;
 pub mod list;
 pub mod listpack;
+pub mod lzf;
 pub mod packed;
 pub mod records;
 pub mod set;
+pub mod size_class;
 pub mod sorted_set;
 pub mod stream;
 

@@ -100,7 +100,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !payload::verify(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
-    let Some(loaded) = payload::load(ctx.arg(3)) else {
+    let Some(loaded) = payload::load(ctx.arg(3), &ctx.server.config) else {
         return Err(CommandError::constant("ERR Bad data format"));
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
