@@ -21,6 +21,7 @@ use super::hashes;
 use super::lists;
 use super::sets;
 use super::sorted_sets;
+use super::streams;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -62,7 +63,10 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => {
+                out.push(streams::TYPE_THIRD);
+                streams::write(&mut out, stream, compress);
+            }
         },
     }
     out.extend(VERSION.to_le_bytes());
@@ -104,6 +108,10 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
             })
         }
         kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
+        version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
+            let stream = streams::read(&mut reader, version)?;
+            Some(Restored::Object(Value::Stream(stream)))
+        }
         kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
     }
 }
