@@ -4,6 +4,7 @@
 pub mod bitfield;
 pub mod bits;
 pub mod hash;
+pub mod hyperloglog;
 pub mod lcs;
 pub mod list;
 pub mod listpack;
