@@ -387,6 +387,7 @@ pub static PARAMETERS: [Parameter; COUNT] = joined();
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
 pub mod id {
     pub use super::cluster::id::*;
+    pub use super::encodings::id::HLL_SPARSE_MAX_BYTES;
     pub use super::logging::id::*;
     pub use super::memory::id::*;
     pub use super::network::id::*;
