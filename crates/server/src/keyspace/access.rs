@@ -13,7 +13,7 @@ use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 
 use super::clock::AccessClock;
-use super::effects::{Change, Effects};
+use super::effects::{Cause, Change, Effects};
 use super::event::Event;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
@@ -445,9 +445,14 @@ impl KeyWrite<'_> {
 
     /// Deletes the entry; the memory is freed after the lease. Whether there was one.
     pub fn delete(&mut self) -> bool {
+        self.delete_for(Cause::Command)
+    }
+
+    /// The same, for a cause of its own.
+    pub fn delete_for(&mut self, cause: Cause) -> bool {
         match self.table.remove(self.hash, self.name) {
             Some(removed) => {
-                self.effects.discard_removed(removed);
+                self.effects.discard_removed(removed, cause);
                 true
             }
             None => false,
@@ -506,7 +511,7 @@ impl KeyWrite<'_> {
         let expired = self
             .entry()
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), self.access.now_ms));
-        if expired && self.delete() {
+        if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
         }

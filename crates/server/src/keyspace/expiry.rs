@@ -11,7 +11,7 @@ use weft_table::Removed;
 use weft_values::Value;
 
 use super::access::{KeyCounts, is_expired};
-use super::effects::{Effects, ExpiredKey};
+use super::effects::{Cause, Effects, ExpiredKey};
 use super::{Keyspace, Pass, SLOTS, Seat, Slots, publish};
 use crate::observe::lock;
 
@@ -96,6 +96,9 @@ fn expire_slot(
     drop(lease);
     drop(pass);
     effects.expired_keys += removed.len() as u64;
+    for removed in removed {
+        effects.discard_removed(removed, Cause::Expiry);
+    }
     more
 }
 
@@ -129,7 +132,7 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
             .find(hash, &name)
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
         if still_expired && let Some(removed) = table.remove(hash, &name) {
-            effects.discard_removed(removed);
+            effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;
         }
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
