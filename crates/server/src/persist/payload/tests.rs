@@ -19,9 +19,7 @@ const DUMPS: &[(&[u8], &[u8])] = &[
 
 fn with_footer(body: &[u8], version: u16) -> Vec<u8> {
     let mut payload = body.to_vec();
-    payload.extend(version.to_le_bytes());
-    let checksum = CRC.checksum(&payload);
-    payload.extend(checksum.to_le_bytes());
+    seal(&mut payload, version);
     payload
 }
 
