@@ -9,6 +9,8 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `s`: set commands.
+    Set,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -42,6 +44,14 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `s`.
+    pub const fn set(name: &'static str) -> Self {
+        Event {
+            class: Class::Set,
             name,
         }
     }

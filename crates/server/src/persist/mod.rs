@@ -2,6 +2,7 @@
 
 pub mod lzf;
 pub mod payload;
+pub mod sets;
 pub mod strings;
 #[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod ziplist;

@@ -4,12 +4,17 @@
 //! type (1)  value ...  version (2, little-endian)  CRC-64 of all before (8, little-endian)
 //! ```
 
+use std::borrow::Cow;
+
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
 
+use super::sets;
 use super::strings::{self, Loaded, Reader};
+use crate::config::Config;
 
 /// The version that Weft writes.
 pub const VERSION: u16 = 80;
@@ -41,13 +46,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => unreachable!("no lists yet"),
             PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
+            PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => match *list {},
             Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
+            Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
         },
@@ -76,16 +81,58 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 }
 
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
-/// is too short runs on into the footer, as in Valkey.
-pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
+/// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
+pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
-    match reader.byte()? {
-        TYPE_STRING => reader.string(),
-        _ => None,
+    let set = match reader.byte()? {
+        TYPE_STRING => return reader.string().map(Restored::String),
+        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
+        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
+        sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
+        _ => return None,
+    };
+    Some(match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
+    })
+}
+
+/// A value that came out of a payload.
+#[derive(Debug)]
+pub enum Restored<'p> {
+    /// A string.
+    String(Loaded<'p>),
+    /// A small collection.
+    Packed(Vec<u8>),
+    /// Any other collection.
+    Object(Value),
+}
+
+impl Restored<'_> {
+    /// The value on its way into the keyspace; `stored` says how bytes of strings are stored.
+    pub fn with_new<R>(
+        self,
+        stored: impl FnOnce(&[u8]) -> NewValue<'_, Value>,
+        put: impl FnOnce(NewValue<'_, Value>) -> R,
+    ) -> R {
+        match self {
+            Restored::String(loaded) => put(loaded.as_new(stored)),
+            Restored::Packed(packed) => put(NewValue::Packed(&packed)),
+            Restored::Object(value) => put(NewValue::Object(value)),
+        }
     }
 }
 
-impl Loaded<'_> {
+impl<'p> Loaded<'p> {
+    /// The bytes of a string that holds an encoded collection; `None` if it is a number, which none is.
+    pub fn into_bytes(self) -> Option<Cow<'p, [u8]>> {
+        match self {
+            Loaded::Int(_) => None,
+            Loaded::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+            Loaded::Unpacked(bytes) => Some(Cow::Owned(bytes)),
+        }
+    }
+
     /// The string on its way into the keyspace; `stored` says how bytes are stored.
     pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
         match self {

@@ -6,7 +6,9 @@
 use sha1::{Digest as _, Sha1};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -17,6 +19,8 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Valkey's number of the type set.
+const TYPE_SET: u32 = 2;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -50,7 +54,7 @@ impl Fingerprint {
         match PackedKind::of(packed) {
             PackedKind::List => unreachable!("no lists yet"),
             PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
+            PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         }
     }
@@ -59,9 +63,16 @@ impl Fingerprint {
         match object {
             Value::List(list) => match *list {},
             Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
+            Value::Set(set) => self.add_set(set.view()),
             Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
+        }
+    }
+
+    fn add_set(&mut self, set: SetView<'_>) {
+        self.chain(&TYPE_SET.to_be_bytes());
+        for member in set.iter() {
+            self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
         }
     }
 
