@@ -63,6 +63,18 @@ impl Value {
         }
     }
 
+    /// About how many allocations there would be to free in Valkey, which decides by it who frees a value.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Value::Set(set) if set.encoding_name() == "hashtable" => set.len(),
+            Value::Set(_) => 1,
+            Value::List(list) => match *list {},
+            Value::Hash(hash) => match *hash {},
+            Value::SortedSet(set) => match *set {},
+            Value::Stream(stream) => match *stream {},
+        }
+    }
+
     /// Bytes allocated behind the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match self {

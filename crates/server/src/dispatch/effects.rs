@@ -14,6 +14,8 @@ use crate::state::Server;
 
 /// Values of more bytes take long to free.
 const LONG_BYTES: usize = 1 << 20;
+/// Values of more elements take long to free, and count as objects freed in the background.
+const LONG_EFFORT: usize = 64;
 
 /// Frees what a command left, now that its leases have ended.
 #[inline]
@@ -47,7 +49,11 @@ fn long_work(bytes: usize, object: Option<&Value>) -> Option<u64> {
     let Some(object) = object else {
         return (bytes > LONG_BYTES).then_some(0);
     };
-    (bytes + object.allocated_bytes() > LONG_BYTES).then_some(1)
+    if object.free_effort() > LONG_EFFORT {
+        Some(1)
+    } else {
+        (bytes + object.allocated_bytes() > LONG_BYTES).then_some(0)
+    }
 }
 
 /// Whether long work that has this cause is left to the lazyfree thread.
