@@ -11,6 +11,8 @@ pub enum Class {
     String,
     /// `s`: set commands.
     Set,
+    /// `z`: sorted set commands.
+    SortedSet,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -52,6 +54,14 @@ impl Event {
     pub const fn set(name: &'static str) -> Self {
         Event {
             class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `z`.
+    pub const fn sorted_set(name: &'static str) -> Self {
+        Event {
+            class: Class::SortedSet,
             name,
         }
     }

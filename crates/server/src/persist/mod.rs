@@ -3,8 +3,8 @@
 pub mod lzf;
 pub mod payload;
 pub mod sets;
+pub mod sorted_sets;
 pub mod strings;
-#[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod ziplist;
 #[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod zipmap;

@@ -11,8 +11,11 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, View};
 
 use super::sets;
+use super::sorted_sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -47,13 +50,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             PackedKind::List => unreachable!("no lists yet"),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => match *list {},
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
-            Value::SortedSet(set) => match *set {},
+            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
             Value::Stream(stream) => match *stream {},
         },
     }
@@ -84,8 +87,19 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
+    let zset_limits = config.sorted_set_limits();
     let set = match reader.byte()? {
         TYPE_STRING => return reader.string().map(Restored::String),
+        sorted_sets::TYPE_DECIMAL => return sorted_sets::read_members(&mut reader, false, zset_limits).map(sorted_set),
+        sorted_sets::TYPE_BINARY => return sorted_sets::read_members(&mut reader, true, zset_limits).map(sorted_set),
+        sorted_sets::TYPE_ZIPLIST => {
+            let whole = reader.string()?.into_bytes()?;
+            return sorted_sets::read_ziplist(&whole, zset_limits).map(sorted_set);
+        }
+        sorted_sets::TYPE_LISTPACK => {
+            let whole = reader.string()?.into_bytes()?;
+            return sorted_sets::read_listpack(&whole, zset_limits).map(sorted_set);
+        }
         sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
         sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
         sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
@@ -95,6 +109,13 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         Some(packed) => Restored::Packed(packed.to_vec()),
         None => Restored::Object(Value::Set(set)),
     })
+}
+
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+    match draft {
+        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
+    }
 }
 
 /// A value that came out of a payload.

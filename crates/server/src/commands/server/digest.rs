@@ -4,11 +4,14 @@
 //! database is the exclusive or over its keys. Both are those of Valkey, so that data can be compared across.
 
 use sha1::{Digest as _, Sha1};
+use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::sorted_set::packed::Packed;
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -21,6 +24,8 @@ const EXPIRES: &[u8] = b"!!expire!!";
 const TYPE_STRING: u32 = 0;
 /// Valkey's number of the type set.
 const TYPE_SET: u32 = 2;
+/// Valkey's number of the type sorted set.
+const TYPE_SORTED_SET: u32 = 3;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -55,7 +60,7 @@ impl Fingerprint {
             PackedKind::List => unreachable!("no lists yet"),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
         }
     }
 
@@ -64,7 +69,7 @@ impl Fingerprint {
             Value::List(list) => match *list {},
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => self.add_set(set.view()),
-            Value::SortedSet(set) => match *set {},
+            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
             Value::Stream(stream) => match *stream {},
         }
     }
@@ -73,6 +78,19 @@ impl Fingerprint {
         self.chain(&TYPE_SET.to_be_bytes());
         for member in set.iter() {
             self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+        }
+    }
+
+    fn add_sorted_set(&mut self, set: View<'_>) {
+        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        let mut text = Vec::new();
+        for (member, score) in set.iter() {
+            let mut pair = Fingerprint::default();
+            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            text.clear();
+            format_f64_shortest(score, &mut text);
+            pair.chain(&text);
+            self.add(&pair.0);
         }
     }
 

@@ -18,9 +18,9 @@ super::table! {
     SET_MAX_LISTPACK_VALUE "set-max-listpack-value" = integer(64, 0, i64::MAX).unsigned(),
         Live, "Bytes a member may have in a compact set.";
     ZSET_MAX_LISTPACK_ENTRIES "zset-max-listpack-entries" = integer(128, 0, i64::MAX).unsigned().alias("zset-max-ziplist-entries"),
-        NotYet, "Members up to which a sorted set is stored compactly.";
+        Live, "Members up to which a sorted set is stored compactly.";
     ZSET_MAX_LISTPACK_VALUE "zset-max-listpack-value" = memory(64, 0, i64::MAX).unsigned().alias("zset-max-ziplist-value"),
-        NotYet, "Bytes a member may have in a compact sorted set.";
+        Live, "Bytes a member may have in a compact sorted set.";
     HLL_SPARSE_MAX_BYTES "hll-sparse-max-bytes" = memory(3000, 0, i64::MAX).unsigned(),
         Live, "Bytes up to which a HyperLogLog stays sparse.";
     STREAM_NODE_MAX_BYTES "stream-node-max-bytes" = memory(4 * KIB, 0, i64::MAX).unsigned(),
