@@ -8,6 +8,7 @@ pub mod hyperloglog;
 pub mod lcs;
 pub mod list;
 pub mod listpack;
+pub mod lzf;
 pub mod packed;
 pub mod records;
 pub mod set;
@@ -67,11 +68,11 @@ impl Value {
     pub fn free_effort(&self) -> usize {
         match self {
             Value::Set(set) if set.encoding_name() == "hashtable" => set.len(),
-            Value::Set(_) => 1,
-            Value::List(list) => match *list {},
+            Value::SortedSet(set) if set.encoding_name() == "skiplist" => set.len(),
+            Value::List(list) if list.is_quicklist() => list.stored_nodes().len(),
             Value::Hash(hash) => match *hash {},
-            Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
+            Value::List(_) | Value::Set(_) | Value::SortedSet(_) => 1,
         }
     }
 

@@ -365,6 +365,12 @@ pub struct KeyWrite<'k> {
 }
 
 impl KeyWrite<'_> {
+    /// The key's name.
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        self.name
+    }
+
     /// The entry as it stands.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {

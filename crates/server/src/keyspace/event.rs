@@ -13,6 +13,8 @@ pub enum Class {
     Set,
     /// `z`: sorted set commands.
     SortedSet,
+    /// `l`: list commands.
+    List,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -62,6 +64,14 @@ impl Event {
     pub const fn sorted_set(name: &'static str) -> Self {
         Event {
             class: Class::SortedSet,
+            name,
+        }
+    }
+
+    /// An event of class `l`.
+    pub const fn list(name: &'static str) -> Self {
+        Event {
+            class: Class::List,
             name,
         }
     }

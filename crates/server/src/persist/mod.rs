@@ -1,6 +1,8 @@
 //! Values as bytes: the encodings of RDB files, which DUMP and RESTORE use as well.
 
-pub mod lzf;
+pub use weft_values::lzf;
+
+pub mod lists;
 pub mod payload;
 pub mod sets;
 pub mod sorted_sets;

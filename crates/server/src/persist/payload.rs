@@ -9,11 +9,14 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::list::ListRef;
+use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
 use weft_values::sorted_set::packed::Packed;
 use weft_values::sorted_set::{Draft, View};
 
+use super::lists;
 use super::sets;
 use super::sorted_sets;
 use super::strings::{self, Loaded, Reader};
@@ -47,13 +50,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             strings::write_string(&mut out, blob, compress);
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
-            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
-            Value::List(list) => match *list {},
+            Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
@@ -99,6 +102,9 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         sorted_sets::TYPE_LISTPACK => {
             let whole = reader.string()?.into_bytes()?;
             return sorted_sets::read_listpack(&whole, zset_limits).map(sorted_set);
+        }
+        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
+            return lists::read(kind, &mut reader, config);
         }
         sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
         sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,

@@ -30,7 +30,7 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
             write_string(out, &whole, compress);
         }
         SetView::Run { count, run } => {
-            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.bytes()));
+            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.bytes().len()));
             listpack::write_whole(&mut whole, run.bytes(), count);
             out.push(TYPE_LISTPACK);
             write_string(out, &whole, compress);

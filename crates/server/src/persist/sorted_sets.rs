@@ -48,7 +48,7 @@ pub fn write(out: &mut Vec<u8>, set: View<'_>, compress: bool) {
                 push_member(&mut run, member);
                 push_score(&mut run, score);
             }
-            let mut whole = Vec::with_capacity(listpack::whole_bytes(&run));
+            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
             listpack::write_whole(&mut whole, &run, set.len() * 2);
             out.push(TYPE_LISTPACK);
             write_string(out, &whole, compress);
