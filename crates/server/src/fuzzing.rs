@@ -16,7 +16,10 @@ use crate::persist::payload;
 pub fn restore(body: &[u8]) {
     let mut sealed = body.to_vec();
     payload::seal(&mut sealed, payload::VERSION);
-    assert!(payload::verify(&sealed, false), "a payload that was just made is not sound");
+    assert!(
+        payload::verify(&sealed, false),
+        "a payload that was just made is not sound"
+    );
     let config = Config::defaults();
     let Some((fingerprint, dump)) = with_loaded(&sealed, &config, look) else {
         return;
@@ -30,10 +33,7 @@ pub fn restore(body: &[u8]) {
 
 /// The fingerprint of an entry, and its dump.
 fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
-    (
-        digest::of_value(entry).text(),
-        payload::dump(entry.value(), true),
-    )
+    (digest::of_value(entry).text(), payload::dump(entry.value(), true))
 }
 
 /// Runs `look` on the entry that a payload makes of a key; `None` if it is refused.

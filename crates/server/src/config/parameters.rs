@@ -389,7 +389,8 @@ pub mod id {
     pub use super::cluster::id::*;
     pub use super::encodings::id::{HLL_SPARSE_MAX_BYTES, LIST_COMPRESS_DEPTH, LIST_MAX_LISTPACK_SIZE};
     pub use super::encodings::id::{
-        SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES, SET_MAX_LISTPACK_VALUE, ZSET_MAX_LISTPACK_ENTRIES, ZSET_MAX_LISTPACK_VALUE,
+        SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES, SET_MAX_LISTPACK_VALUE, ZSET_MAX_LISTPACK_ENTRIES,
+        ZSET_MAX_LISTPACK_VALUE,
     };
     pub use super::logging::id::*;
     pub use super::memory::id::*;

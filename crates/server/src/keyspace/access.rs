@@ -5,6 +5,10 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
+mod undeclared;
+
+pub use undeclared::{Contended, FurtherLeases};
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_resp::Args;
@@ -234,25 +238,9 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        let Some(entry) = found else {
-            self.effects.misses += 1;
-            return None;
-        };
-        if is_expired(entry.expire_at_ms(), self.access.now_ms) && !self.access.sees_expired {
-            self.effects.misses += 1;
-            self.effects.queue_expired(db, key, name);
-            return None;
-        }
-        self.effects.hits += 1;
-        let advance = match touch {
-            Touch::Yes => self.access.touch,
-            Touch::No => false,
-            Touch::Always => true,
-        };
-        if advance {
-            self.access.clock.touch(entry);
-        }
-        Some(entry)
+        visible(found, &self.access, self.effects, touch, |effects| {
+            effects.queue_expired(db, key, name);
+        })
     }
 
     /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
@@ -335,6 +323,36 @@ impl<'a> Keys<'a, '_> {
         write.delete_if_expired();
         write
     }
+}
+
+/// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
+#[inline]
+fn visible<'e>(
+    found: Option<EntryRef<'e, Value>>,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+    touch: Touch,
+    queue_expired: impl FnOnce(&mut Effects),
+) -> Option<EntryRef<'e, Value>> {
+    let Some(entry) = found else {
+        effects.misses += 1;
+        return None;
+    };
+    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+        effects.misses += 1;
+        queue_expired(effects);
+        return None;
+    }
+    effects.hits += 1;
+    let advance = match touch {
+        Touch::Yes => access.touch,
+        Touch::No => false,
+        Touch::Always => true,
+    };
+    if advance {
+        access.clock.touch(entry);
+    }
+    Some(entry)
 }
 
 /// What becomes of the expiry when a value is set.

@@ -29,8 +29,7 @@ impl Options {
             return (!self.if_present).then_some(given);
         };
         let score = if self.increment { before + given } else { given };
-        let forbidden =
-            self.if_missing || (self.if_less && score >= before) || (self.if_greater && score <= before);
+        let forbidden = self.if_missing || (self.if_less && score >= before) || (self.if_greater && score <= before);
         (!forbidden).then_some(score)
     }
 }
@@ -171,9 +170,13 @@ fn put(ctx: &mut Context<'_, '_>, options: &Options, pairs: &Pairs) -> Result<Ta
         if let Editing::InPlace(set) = &mut set {
             set.expect(members, pairs.longest_bytes, limits);
         }
-        let tally = upsert_all(&mut set, options, limits, |index| {
-            (args.at(pairs.first + 2 * index + 1), pairs.scores[index])
-        }, members);
+        let tally = upsert_all(
+            &mut set,
+            options,
+            limits,
+            |index| (args.at(pairs.first + 2 * index + 1), pairs.scores[index]),
+            members,
+        );
         let changed = tally.added + tally.changed > 0;
         (tally, changed)
     };

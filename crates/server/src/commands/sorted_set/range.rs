@@ -110,7 +110,8 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         if !ranks.is_empty() {
             let mut part = Gathering::with_room(ranks.len());
-            view.walk(ranks, false).for_each(|(member, score)| part.push_element(member, score));
+            view.walk(ranks, false)
+                .for_each(|(member, score)| part.push_element(member, score));
             draft = Some(part.into_draft(limits));
         }
     }

@@ -99,7 +99,9 @@ impl<'a> RangeQuery<'a> {
     /// # Errors
     /// What is wrong with the arguments.
     pub fn parse(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> Result<Self, CommandError> {
-        let Grammar { mut by, mut reverse, .. } = grammar;
+        let Grammar {
+            mut by, mut reverse, ..
+        } = grammar;
         let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
         let mut index = first + 2;
         while index < ctx.argc() {
@@ -207,7 +209,13 @@ impl<'a> RangeQuery<'a> {
 
 /// The ranks between two that may be negative, counted from the end, and include both.
 pub fn clamp_ranks(start: i64, end: i64, len: usize) -> Range<usize> {
-    let from_end = |rank: i64| if rank < 0 { rank.saturating_add(len as i64) } else { rank };
+    let from_end = |rank: i64| {
+        if rank < 0 {
+            rank.saturating_add(len as i64)
+        } else {
+            rank
+        }
+    };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len as i64 - 1));
     if start > end {
         return 0..0;

@@ -34,7 +34,11 @@ fn read(bytes: &[u8]) -> Option<Draft> {
 
 fn listed(draft: &Draft) -> Vec<(String, f64)> {
     let show = |member: Element<'_>| String::from_utf8_lossy(&member.to_vec()).into_owned();
-    draft.view().iter().map(|(member, score)| (show(member), score)).collect()
+    draft
+        .view()
+        .iter()
+        .map(|(member, score)| (show(member), score))
+        .collect()
 }
 
 #[test]
@@ -43,7 +47,13 @@ fn sorted_sets_are_read_as_they_were_written() {
         &[("a", 1.0)],
         &[("12", -5.0), ("b", 0.1), ("-7", f64::INFINITY)],
         &[("a member that is long", 1e300), ("b", f64::NEG_INFINITY)],
-        &[("a", 1.0), ("b", 2.0), ("c", 2.0), ("d", 4.5), ("e", 9007199254740993.0)],
+        &[
+            ("a", 1.0),
+            ("b", 2.0),
+            ("c", 2.0),
+            ("d", 4.5),
+            ("e", 9007199254740993.0),
+        ],
     ];
     for members in sets {
         let set = draft(members);
@@ -65,7 +75,10 @@ fn small_sets_are_written_as_valkey_writes_them() {
 fn old_forms_are_read() {
     let decimal = b"\x03\x03\x01a\x031.5\x01b\xfe\x01c\xff";
     let expected = [("c", f64::NEG_INFINITY), ("a", 1.5), ("b", f64::INFINITY)];
-    let expected: Vec<(String, f64)> = expected.iter().map(|(member, score)| (member.to_string(), *score)).collect();
+    let expected: Vec<(String, f64)> = expected
+        .iter()
+        .map(|(member, score)| (member.to_string(), *score))
+        .collect();
     assert_eq!(listed(&read(decimal).expect("it is sound")), expected);
     let ziplist = b"\x0c\x15\x15\0\0\0\x12\0\0\0\x04\0\0\x01b\x03\xf3\x02\x01a\x03\xf2\xff";
     let expected = [("a".to_owned(), 1.0), ("b".to_owned(), 2.0)];
