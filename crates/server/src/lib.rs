@@ -9,6 +9,7 @@
 
 mod apply;
 mod background;
+mod blocking;
 mod commands;
 mod config;
 mod coordinator;

@@ -181,7 +181,18 @@ pub fn many_pop(ctx: &Context<'_, '_>, first: usize) -> Result<ManyPop, CommandE
 }
 
 pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let ManyPop { end, count } = many_pop(ctx, 1)?;
+    let pop = many_pop(ctx, 1)?;
+    if !pop_first_of(ctx, pop)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Pops from the first of the keys that holds a list, and replies; false if none of them exists.
+///
+/// # Errors
+/// `WRONGTYPE` when a key before it holds something else.
+pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) -> Result<bool, CommandError> {
     let rules = Rules::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     for index in 0..ctx.keys.len() {
@@ -197,18 +208,17 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
             Ok(Some(length)) if count.min(length) as u64 * ELEMENT_NS > in_place_ns => {
                 key.unchanged();
                 ctx.leave();
-                return Ok(());
+                return Ok(true);
             }
             Ok(Some(_)) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);
                 pop_many(key, end, count, rules, &mut ctx.reply);
-                return Ok(());
+                return Ok(true);
             }
         }
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 pub(super) fn lmove(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -228,19 +238,44 @@ fn move_between_keys(ctx: &mut Context<'_, '_>, from: End, to: End) -> CommandRe
     Ok(())
 }
 
-/// Moves an element from the first key's list to the second's, and replies with it; false if there is no first.
+/// The two keys of a move.
+pub trait MoveKeys {
+    /// Whether they are one.
+    fn are_same(&self) -> bool;
+    /// Where an element is taken.
+    fn source(&mut self) -> KeyWrite<'_>;
+    /// Where it is put.
+    fn destination(&mut self) -> KeyWrite<'_>;
+}
+
+/// The first two keys of a command.
+impl MoveKeys for Keys<'_, '_> {
+    fn are_same(&self) -> bool {
+        self.name(0) == self.name(1)
+    }
+
+    fn source(&mut self) -> KeyWrite<'_> {
+        self.write(0)
+    }
+
+    fn destination(&mut self) -> KeyWrite<'_> {
+        self.write(1)
+    }
+}
+
+/// Moves an element from one list to another, and replies with it; false if there is no first.
 ///
 /// # Errors
 /// `WRONGTYPE` when a key that matters holds something else.
 pub fn move_element(
-    keys: &mut Keys<'_, '_>,
+    keys: &mut impl MoveKeys,
     from: End,
     to: End,
     rules: Rules,
     reply: &mut Reply<'_>,
 ) -> Result<bool, CommandError> {
-    let same = keys.name(0) == keys.name(1);
-    let source = keys.write(0);
+    let same = keys.are_same();
+    let source = keys.source();
     let element = match list_at(source.entry()) {
         Ok(Some(list)) => list.with(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
         Ok(None) => None,
@@ -257,14 +292,14 @@ pub fn move_element(
         rotate(source, from, to, &element, rules);
     } else {
         source.unchanged();
-        let mut destination = keys.write(1);
+        let mut destination = keys.destination();
         if let Err(error) = push(&mut destination, to, std::iter::once(&element[..]), rules) {
             destination.unchanged();
             return Err(error);
         }
         // The move counts once, with the removal.
         destination.changed_times(pushed(to), 0);
-        remove(keys.write(0), from, 1, length, rules);
+        remove(keys.source(), from, 1, length, rules);
     }
     reply.bulk(&element);
     Ok(true)
