@@ -33,7 +33,7 @@ pub fn restore(body: &[u8]) {
 
 /// The fingerprint of an entry, and its dump.
 fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
-    (digest::of_value(entry).text(), payload::dump(entry.value(), true))
+    (digest::of_value(entry, 0).text(), payload::dump(entry.value(), true))
 }
 
 /// Runs `look` on the entry that a payload makes of a key; `None` if it is refused.

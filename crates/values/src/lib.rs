@@ -70,9 +70,9 @@ impl Value {
             Value::Set(set) if set.encoding_name() == "hashtable" => set.len(),
             Value::SortedSet(set) if set.encoding_name() == "skiplist" => set.len(),
             Value::List(list) if list.is_quicklist() => list.stored_nodes().len(),
-            Value::Hash(hash) => match *hash {},
+            Value::Hash(hash) if hash.encoding_name() == "hashtable" => hash.len(),
             Value::Stream(stream) => match *stream {},
-            Value::List(_) | Value::Set(_) | Value::SortedSet(_) => 1,
+            Value::List(_) | Value::Hash(_) | Value::Set(_) | Value::SortedSet(_) => 1,
         }
     }
 

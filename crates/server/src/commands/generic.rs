@@ -210,6 +210,7 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
 
 fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (db, replace) = copy_options(ctx)?;
+    let now_ms = ctx.now_ms;
     if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
         return Err(SAME_OBJECT);
     }
@@ -235,6 +236,8 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);
+    // Fields that have expired are not copied.
+    target.change_hash(|hash| hash.remove_expired(now_ms, usize::MAX, |_| ()));
     keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
     ctx.reply.integer(1);

@@ -73,5 +73,10 @@ pub fn count(effects: &mut Effects, server: &Server, seat: usize) {
     metrics.add(seat, Counter::KeyspaceHits, std::mem::take(&mut effects.hits));
     metrics.add(seat, Counter::KeyspaceMisses, std::mem::take(&mut effects.misses));
     metrics.add(seat, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
+    metrics.add(
+        seat,
+        Counter::ExpiredFields,
+        std::mem::take(&mut effects.expired_fields),
+    );
     metrics.add(seat, Counter::Dirty, std::mem::take(&mut effects.dirty));
 }

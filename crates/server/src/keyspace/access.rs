@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_resp::Args;
 use weft_sync::StripedCounters;
-use weft_table::{EntryMut, EntryRef, NewValue, Removed};
+use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
+use weft_values::hash::Hash;
 
 use crate::blocking::Waiting;
 
@@ -123,7 +124,27 @@ impl Held<'_, '_> {
     }
 }
 
-/// Keys and keys with an expiry per database: each thread writes its own row, readers add them up.
+/// Counters per database.
+const COUNTS: usize = 3;
+
+/// When the first part of a value expires, in ms since the epoch, if parts of it do.
+#[inline]
+pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
+    match value {
+        ValueRef::Object(object) => object_due_ms(object),
+        _ => None,
+    }
+}
+
+#[inline]
+fn object_due_ms(object: &Value) -> Option<u64> {
+    match object {
+        Value::Hash(hash) => hash.next_due_ms(),
+        _ => None,
+    }
+}
+
+/// Keys, keys with an expiry and volatile values per database: each thread writes its own row, readers add them up.
 pub struct KeyCounts {
     rows: StripedCounters,
     /// Databases that somebody used, by number.
@@ -135,7 +156,7 @@ impl KeyCounts {
     /// Zeroes for `databases` databases and `seats` threads.
     pub fn new(seats: usize, databases: usize) -> Self {
         KeyCounts {
-            rows: StripedCounters::new(seats, databases * 2),
+            rows: StripedCounters::new(seats, databases * COUNTS),
             opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
             databases,
         }
@@ -145,10 +166,18 @@ impl KeyCounts {
     #[inline]
     pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
-            self.rows.add_as_only_writer(seat, db * 2, keys);
+            self.rows.add_as_only_writer(seat, db * COUNTS, keys);
         }
         if with_expiry != 0 {
-            self.rows.add_as_only_writer(seat, db * 2 + 1, with_expiry);
+            self.rows.add_as_only_writer(seat, db * COUNTS + 1, with_expiry);
+        }
+    }
+
+    /// Adds to the count of volatile values in database `db` in the row of thread `seat`.
+    #[inline]
+    pub fn add_volatile(&self, seat: usize, db: usize, values: i64) {
+        if values != 0 {
+            self.rows.add_as_only_writer(seat, db * COUNTS + 2, values);
         }
     }
 
@@ -166,12 +195,17 @@ impl KeyCounts {
 
     /// Keys in database `db`.
     pub fn keys(&self, db: usize) -> u64 {
-        self.rows.sum(db * 2).max(0) as u64
+        self.rows.sum(db * COUNTS).max(0) as u64
     }
 
     /// Keys with an expiry in database `db`.
     pub fn with_expiry(&self, db: usize) -> u64 {
-        self.rows.sum(db * 2 + 1).max(0) as u64
+        self.rows.sum(db * COUNTS + 1).max(0) as u64
+    }
+
+    /// Keys in database `db` whose value is volatile: parts of it expire (fields of a hash).
+    pub fn volatile(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTS + 2).max(0) as u64
     }
 
     /// Databases counted.
@@ -179,9 +213,9 @@ impl KeyCounts {
         self.databases
     }
 
-    /// Whether any key anywhere has an expiry.
+    /// Whether any key anywhere, or a part of its value, expires.
     pub fn any_expiry(&self) -> bool {
-        (0..self.databases).any(|db| self.with_expiry(db) > 0)
+        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
     }
 }
 
@@ -415,6 +449,8 @@ pub struct KeyWrite<'k> {
     effects: &'k mut Effects,
     keys_before: usize,
     expiring_before: usize,
+    /// Volatile values more than before.
+    volatile: i64,
     closed: bool,
 }
 
@@ -433,6 +469,7 @@ impl<'k> KeyWrite<'k> {
         let mut write = KeyWrite {
             keys_before: table.len(),
             expiring_before: table.with_expiry(),
+            volatile: 0,
             table,
             header,
             waiting,
@@ -492,6 +529,10 @@ impl KeyWrite<'_> {
     /// Sets the value, making the key when it is missing.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
+        let due_ms = match &value {
+            NewValue::Object(object) => object_due_ms(object),
+            _ => None,
+        };
         match self.table.find_mut(self.hash, self.name) {
             Some(mut entry) => {
                 if self.access.touch {
@@ -510,6 +551,9 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
+                if entry.object_mut().is_some_and(|object| object_due_ms(object).is_some()) {
+                    self.volatile -= 1;
+                }
                 let freed = entry.set_value(value);
                 self.effects.discard(freed);
             }
@@ -527,6 +571,39 @@ impl KeyWrite<'_> {
         if let Expiry::At(at) = expiry {
             self.header.hint.lower_due(at);
         }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
+        }
+    }
+
+    /// Counts a volatile value that was put here, and remembers when it is due.
+    #[cold]
+    fn note_volatile(&mut self, due_ms: u64) {
+        self.volatile += 1;
+        if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
+            entry.note_value_due(due_ms);
+        }
+        self.header.hint.lower_due(due_ms);
+    }
+
+    /// Changes a hash that is a value of its own; `None` if the key's value is none.
+    pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
+        let mut entry = self.table.find_mut(self.hash, self.name)?;
+        if self.access.touch {
+            self.access.clock.touch(entry.as_ref());
+        }
+        let Some(Value::Hash(hash)) = entry.object_mut() else {
+            return None;
+        };
+        let was_volatile = hash.is_volatile();
+        let result = change(hash);
+        let due_ms = hash.next_due_ms();
+        self.volatile += i64::from(due_ms.is_some()) - i64::from(was_volatile);
+        if let Some(due_ms) = due_ms {
+            entry.note_value_due(due_ms);
+            self.header.hint.lower_due(due_ms);
+        }
+        Some(result)
     }
 
     /// Sets or removes the expiry of an existing key.
@@ -542,7 +619,9 @@ impl KeyWrite<'_> {
 
     /// Takes the entry out.
     pub fn remove(&mut self) -> Option<Removed<Value>> {
-        self.table.remove(self.hash, self.name)
+        let removed = self.table.remove(self.hash, self.name)?;
+        self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
+        Some(removed)
     }
 
     /// Deletes the entry; the memory is freed after the lease. Whether there was one.
@@ -552,7 +631,7 @@ impl KeyWrite<'_> {
 
     /// The same, for a cause of its own.
     pub fn delete_for(&mut self, cause: Cause) -> bool {
-        match self.table.remove(self.hash, self.name) {
+        match self.remove() {
             Some(removed) => {
                 self.effects.discard_removed(removed, cause);
                 true
@@ -564,11 +643,18 @@ impl KeyWrite<'_> {
     /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry.
     pub fn put(&mut self, removed: Removed<Value>) {
         let at = removed.expire_at_ms();
+        let due_ms = value_due_ms(removed.value());
+        if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
+            self.volatile -= 1;
+        }
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
         self.note(Event::NEW);
         if let Some(at) = at {
             self.header.hint.lower_due(at);
+        }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
         }
     }
 
@@ -593,6 +679,19 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn unchanged(mut self) {
         self.finish();
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired, and records that.
+    pub fn expired_fields(&mut self, fields: usize) {
+        if fields > 0 {
+            self.count_expired_fields(fields as u64);
+            self.note(Event::hash("hexpired"));
+        }
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired.
+    pub fn count_expired_fields(&mut self, fields: u64) {
+        self.effects.expired_fields += fields;
     }
 
     /// Records an event beside the one the write is closed with (`set` beside `expire`).
@@ -641,6 +740,9 @@ impl KeyWrite<'_> {
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
         self.access.counts.add(self.access.seat, self.db, keys, expiring);
+        self.access
+            .counts
+            .add_volatile(self.access.seat, self.db, self.volatile);
         let occupied = !self.table.is_empty();
         if occupied != (self.keys_before > 0) {
             self.header.mark(self.db, occupied);

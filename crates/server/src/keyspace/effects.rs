@@ -91,6 +91,8 @@ pub struct Effects {
     pub misses: u64,
     /// Keys deleted because they were expired.
     pub expired_keys: u64,
+    /// Fields of hashes deleted because they were expired.
+    pub expired_fields: u64,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Keys whose waiting clients may be served now.

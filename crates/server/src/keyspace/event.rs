@@ -9,6 +9,8 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `h`: hash commands.
+    Hash,
     /// `s`: set commands.
     Set,
     /// `z`: sorted set commands.
@@ -48,6 +50,14 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `h`.
+    pub const fn hash(name: &'static str) -> Self {
+        Event {
+            class: Class::Hash,
             name,
         }
     }

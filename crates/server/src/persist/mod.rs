@@ -2,6 +2,7 @@
 
 pub use weft_values::lzf;
 
+pub mod hashes;
 pub mod lists;
 pub mod payload;
 pub mod sets;

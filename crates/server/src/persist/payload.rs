@@ -9,13 +9,15 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
-use weft_values::set::SetView;
+use weft_values::set::{Set, SetView};
 use weft_values::sorted_set::packed::Packed;
 use weft_values::sorted_set::{Draft, View};
 
+use super::hashes;
 use super::lists;
 use super::sets;
 use super::sorted_sets;
@@ -51,13 +53,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
-            PackedKind::Hash => unreachable!("no hashes yet"),
+            PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
             PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
-            Value::Hash(hash) => match *hash {},
+            Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
             Value::Stream(stream) => match *stream {},
@@ -91,36 +93,51 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
     let zset_limits = config.sorted_set_limits();
-    let set = match reader.byte()? {
-        TYPE_STRING => return reader.string().map(Restored::String),
-        sorted_sets::TYPE_DECIMAL => return sorted_sets::read_members(&mut reader, false, zset_limits).map(sorted_set),
-        sorted_sets::TYPE_BINARY => return sorted_sets::read_members(&mut reader, true, zset_limits).map(sorted_set),
+    match reader.byte()? {
+        TYPE_STRING => reader.string().map(Restored::String),
+        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
+            lists::read(kind, &mut reader, config)
+        }
+        kind if hashes::TYPES.contains(&kind) => {
+            hashes::read(kind, &mut reader, config.hash_limits()).map(|hash| match hash {
+                hashes::Read::Packed(packed) => Restored::Packed(packed),
+                hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
+            })
+        }
+        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits()).map(restored_set),
+        sets::TYPE_INTSET => {
+            let whole = reader.string()?.into_bytes()?;
+            sets::read_intset(&whole, config.set_limits()).map(restored_set)
+        }
+        sets::TYPE_LISTPACK => {
+            let whole = reader.string()?.into_bytes()?;
+            sets::read_listpack(&whole, config.set_limits()).map(restored_set)
+        }
+        sorted_sets::TYPE_DECIMAL => sorted_sets::read_members(&mut reader, false, zset_limits).map(restored_sorted_set),
+        sorted_sets::TYPE_BINARY => sorted_sets::read_members(&mut reader, true, zset_limits).map(restored_sorted_set),
         sorted_sets::TYPE_ZIPLIST => {
             let whole = reader.string()?.into_bytes()?;
-            return sorted_sets::read_ziplist(&whole, zset_limits).map(sorted_set);
+            sorted_sets::read_ziplist(&whole, zset_limits).map(restored_sorted_set)
         }
         sorted_sets::TYPE_LISTPACK => {
             let whole = reader.string()?.into_bytes()?;
-            return sorted_sets::read_listpack(&whole, zset_limits).map(sorted_set);
+            sorted_sets::read_listpack(&whole, zset_limits).map(restored_sorted_set)
         }
-        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
-            return lists::read(kind, &mut reader, config);
-        }
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits())?,
-        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, config.set_limits())?,
-        sets::TYPE_LISTPACK => sets::read_listpack(&reader.string()?.into_bytes()?, config.set_limits())?,
-        _ => return None,
-    };
-    Some(match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
-    })
+        _ => None,
+    }
 }
 
-fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+fn restored_sorted_set<'p>(draft: Draft) -> Restored<'p> {
     match draft {
         Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
         Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
+    }
+}
+
+fn restored_set<'p>(set: Set) -> Restored<'p> {
+    match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
     }
 }
 
