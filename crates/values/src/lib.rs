@@ -71,7 +71,7 @@ impl Value {
             Value::SortedSet(set) if set.encoding_name() == "skiplist" => set.len(),
             Value::List(list) if list.is_quicklist() => list.stored_nodes().len(),
             Value::Hash(hash) if hash.encoding_name() == "hashtable" => hash.len(),
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => stream.free_effort(),
             Value::List(_) | Value::Hash(_) | Value::Set(_) | Value::SortedSet(_) => 1,
         }
     }

@@ -20,6 +20,7 @@ use weft_values::listpack::Element;
 
 use super::context::{After, Binding, CommandResult, Context, bulk_of, leased};
 use super::error::CommandError;
+use super::hash::fields::hash_of_value;
 use super::list::stored::{self, Rules};
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::event::Event;
@@ -304,11 +305,6 @@ struct Follower<'a, 'p> {
     name: Vec<u8>,
 }
 
-/// What a field of a hash holds; `None` without it, and for other types.
-fn field_of<'v>(_value: ValueRef<'v, weft_values::Value>, _field: &[u8], _now_ms: u64) -> Option<Element<'v>> {
-    None
-}
-
 impl Follower<'_, '_> {
     /// The entry of the key that a pattern makes of an element.
     fn entry<'k>(
@@ -332,7 +328,7 @@ impl Follower<'_, '_> {
         let now_ms = keys.access.now_ms;
         let value = self.entry(keys, key, element)?.map(|entry| entry.value());
         Ok(match (value, key.field) {
-            (Some(value), Some(field)) => show(field_of(value, field, now_ms)),
+            (Some(value), Some(field)) => show(hash_of_value(value).ok().and_then(|hash| hash.value(field, now_ms))),
             (Some(ValueRef::Int(number)), None) => show(Some(Element::Int(number))),
             (Some(ValueRef::Bytes(bytes)), None) => show(Some(Element::Bytes(bytes))),
             (Some(ValueRef::Blob(blob)), None) => show(Some(Element::Bytes(blob))),

@@ -675,6 +675,13 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
+    /// Closes the write: what changed `times` times is for the log alone. Nobody is told, and no client that watches the
+    /// key minds.
+    pub fn changed_quietly(mut self, times: u64) {
+        self.effects.dirty += times;
+        self.finish();
+    }
+
     /// Closes the write: nothing changed.
     #[inline]
     pub fn unchanged(mut self) {

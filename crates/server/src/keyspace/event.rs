@@ -17,6 +17,8 @@ pub enum Class {
     SortedSet,
     /// `l`: list commands.
     List,
+    /// `t`: stream commands.
+    Stream,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -82,6 +84,14 @@ impl Event {
     pub const fn list(name: &'static str) -> Self {
         Event {
             class: Class::List,
+            name,
+        }
+    }
+
+    /// An event of class `t`.
+    pub const fn stream(name: &'static str) -> Self {
+        Event {
+            class: Class::Stream,
             name,
         }
     }

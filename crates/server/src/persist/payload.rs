@@ -21,6 +21,7 @@ use super::hashes;
 use super::lists;
 use super::sets;
 use super::sorted_sets;
+use super::streams;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -62,7 +63,10 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
             Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => {
+                out.push(streams::TYPE_THIRD);
+                streams::write(&mut out, stream, compress);
+            }
         },
     }
     seal(&mut out, VERSION);
@@ -122,6 +126,10 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         sorted_sets::TYPE_LISTPACK => {
             let whole = reader.string()?.into_bytes()?;
             sorted_sets::read_listpack(&whole, zset_limits).map(restored_sorted_set)
+        }
+        version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
+            let stream = streams::read(&mut reader, version)?;
+            Some(Restored::Object(Value::Stream(stream)))
         }
         _ => None,
     }

@@ -17,6 +17,7 @@ use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
 use weft_values::sorted_set::View;
 use weft_values::sorted_set::packed::Packed;
+use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -35,6 +36,8 @@ const TYPE_SET: u32 = 2;
 const TYPE_SORTED_SET: u32 = 3;
 /// Valkey's number of the type hash.
 const TYPE_HASH: u32 = 4;
+/// Valkey's number of the type stream.
+const TYPE_STREAM: u32 = 6;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -79,7 +82,18 @@ impl Fingerprint {
             Value::Hash(hash) => self.add_hash(HashRef::Large(hash), now_ms),
             Value::Set(set) => self.add_set(set.view()),
             Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
-            Value::Stream(stream) => match *stream {},
+            Value::Stream(stream) => self.add_stream(stream),
+        }
+    }
+
+    fn add_stream(&mut self, stream: &Stream) {
+        self.chain(&TYPE_STREAM.to_be_bytes());
+        for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+            self.chain(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (name, value) in entry.pairs() {
+                self.chain(name.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.chain(value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            }
         }
     }
 

@@ -24,7 +24,7 @@ super::table! {
     HLL_SPARSE_MAX_BYTES "hll-sparse-max-bytes" = memory(3000, 0, i64::MAX).unsigned(),
         Live, "Bytes up to which a HyperLogLog stays sparse.";
     STREAM_NODE_MAX_BYTES "stream-node-max-bytes" = memory(4 * KIB, 0, i64::MAX).unsigned(),
-        NotYet, "Bytes of a stream's node; 0 sets no limit.";
+        Live, "Bytes of a stream's node; 0 sets no limit.";
     STREAM_NODE_MAX_ENTRIES "stream-node-max-entries" = integer(100, 0, i64::MAX),
-        NotYet, "Entries of a stream's node; 0 sets no limit.";
+        Live, "Entries of a stream's node; 0 sets no limit.";
 }
