@@ -186,6 +186,13 @@ impl Stream {
         &self.inner.blocks
     }
 
+    /// About how many allocations there would be to free in Valkey; like there, the first group stands for all.
+    pub fn free_effort(&self) -> usize {
+        let groups = self.groups();
+        let of_a_group = groups.first().map_or(0, |group| 1 + group.pending().len());
+        self.blocks().len() + groups.len() * of_a_group
+    }
+
     /// Nodes of the radix tree in which Valkey would keep the blocks.
     pub fn radix_nodes(&self) -> u64 {
         radix::node_count(self.inner.blocks.keys().copied())

@@ -62,7 +62,7 @@ pub fn perform_read(
                 streams.begin(reply, &key.name);
                 reply_entries_behind(reply, stream, *after, count);
             }
-            Ok(())
+            Ok::<(), CommandError>(())
         })?;
     }
     streams.end(reply);

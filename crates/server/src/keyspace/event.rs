@@ -26,6 +26,8 @@ pub enum Class {
     Evicted,
     /// `n`: a key came into being.
     New,
+    /// No letter: nothing is published, though the value changed.
+    Silent,
 }
 
 /// What happened to a key.
@@ -98,6 +100,12 @@ impl Event {
     pub const NEW: Event = Event {
         class: Class::New,
         name: "new",
+    };
+
+    /// A change that is no event: of what a value remembers about itself.
+    pub const SILENT: Event = Event {
+        class: Class::Silent,
+        name: "",
     };
 
     /// The event of an expired key.

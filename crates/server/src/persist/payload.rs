@@ -69,10 +69,15 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             }
         },
     }
-    out.extend(VERSION.to_le_bytes());
-    let checksum = CRC.checksum(&out);
-    out.extend(checksum.to_le_bytes());
+    seal(&mut out, VERSION);
     out
+}
+
+/// Makes a payload of a value: appends the version and the checksum.
+pub fn seal(body: &mut Vec<u8>, version: u16) {
+    body.extend(version.to_le_bytes());
+    let checksum = CRC.checksum(body);
+    body.extend(checksum.to_le_bytes());
 }
 
 /// Whether a payload is whole, and of a version that can be read; unknown versions pass if `relaxed` is set

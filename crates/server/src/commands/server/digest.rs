@@ -28,14 +28,14 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Valkey's number of the type list.
+const TYPE_LIST: u32 = 1;
 /// Valkey's number of the type set.
 const TYPE_SET: u32 = 2;
-/// Valkey's number of the type hash.
-const TYPE_HASH: u32 = 4;
 /// Valkey's number of the type sorted set.
 const TYPE_SORTED_SET: u32 = 3;
-/// Its number of the type list.
-const TYPE_LIST: u32 = 1;
+/// Valkey's number of the type hash.
+const TYPE_HASH: u32 = 4;
 /// Valkey's number of the type stream.
 const TYPE_STREAM: u32 = 6;
 

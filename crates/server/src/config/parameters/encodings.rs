@@ -22,7 +22,7 @@ super::table! {
     ZSET_MAX_LISTPACK_VALUE "zset-max-listpack-value" = memory(64, 0, i64::MAX).unsigned().alias("zset-max-ziplist-value"),
         Live, "Bytes a member may have in a compact sorted set.";
     HLL_SPARSE_MAX_BYTES "hll-sparse-max-bytes" = memory(3000, 0, i64::MAX).unsigned(),
-        NotYet, "Bytes up to which a HyperLogLog stays sparse.";
+        Live, "Bytes up to which a HyperLogLog stays sparse.";
     STREAM_NODE_MAX_BYTES "stream-node-max-bytes" = memory(4 * KIB, 0, i64::MAX).unsigned(),
         Live, "Bytes of a stream's node; 0 sets no limit.";
     STREAM_NODE_MAX_ENTRIES "stream-node-max-entries" = integer(100, 0, i64::MAX),
