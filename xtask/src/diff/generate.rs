@@ -203,9 +203,11 @@ impl Book {
             names.sort();
         }
         names.extend(theme.also.iter().map(ToString::to_string));
-        let lacking = servers.lacking(&names)?;
-        names.retain(|name| !lacking.contains(name));
-        self.lacking.extend(lacking);
+        let first = |line: &&str| line.split(' ').next().unwrap_or_default().to_lowercase();
+        let prelude: Vec<String> = theme.prelude.iter().map(first).collect();
+        self.lacking.extend(servers.lacking(&prelude)?);
+        self.lacking.extend(servers.lacking(&names)?);
+        names.retain(|name| self.can_send(name));
         let mut syntaxes = Vec::new();
         for name in names {
             let question = words(&format!("COMMAND DOCS {name}"));
@@ -361,15 +363,6 @@ fn first_difference(
             }
         }
         let answers = client.answers();
-        if std::env::var("STATS").is_ok() {
-            if let Answer::Reply(r) = &answers.valkey {
-                eprintln!(
-                    "STAT {} {}",
-                    shown(&command.words[..1.min(command.words.len())]),
-                    String::from_utf8_lossy(if r.reply.is_error() { r.reply.text() } else { b"ok" })
-                );
-            }
-        }
         let evidence = Evidence {
             words: &command.words,
             before: before.as_ref(),
