@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::gate::Gate;
-use crate::lease_word::LeaseWord;
+use crate::lease_word::{LeaseWord, admits_published};
 use crate::loom::{ReadAccess, UnsafeCell, WriteAccess};
 use crate::prefetch::prefetch_for_write;
+use crate::published::{Publication, Publications};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -34,7 +35,7 @@ const _: () = {
     type Sample = Cell<[u64; 2], [u8; 40]>;
     assert!(align_of::<Sample>() == 64 && size_of::<Sample>() == 64);
     assert!(std::mem::offset_of!(Sample, word) == 0 && std::mem::offset_of!(Sample, header) == 8);
-    assert!(size_of::<ReadLease<'_, (), u8>>() == size_of::<usize>());
+    assert!(size_of::<ReadLease<'_, (), u8>>() == 2 * size_of::<usize>());
     assert!(size_of::<WriteLease<'_, (), u8>>() == size_of::<usize>());
 };
 
@@ -83,6 +84,7 @@ type StaysOnThread = PhantomData<*mut ()>;
 pub struct Domain<H, T> {
     cells: Box<[Cell<H, T>]>,
     gate: Gate,
+    publications: Publications,
 }
 
 // SAFETY: rule 6; the data of a cell is reached only under rules 1 to 4, everything else in a domain is `Sync` itself.
@@ -104,6 +106,7 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
         Self {
             cells: (0..count).map(cell).collect(),
             gate: Gate::new(seats),
+            publications: Publications::new(seats),
         }
     }
 
@@ -233,8 +236,28 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     #[must_use]
     pub fn try_read(&self, cell: usize) -> Option<ReadLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
-        // `then`, not `then_some`: a lease that was not taken must not be built, for its drop releases.
-        cell.word.try_read().then(|| ReadLease::of_taken(cell))
+        let seen = cell.word.peek();
+        if !admits_published(seen) && cell.word.try_read_at_once(seen) {
+            // Not `then_some`: a lease that was not taken must not be built, for its drop releases.
+            return Some(ReadLease::of_taken(cell, None));
+        }
+        self.try_read_slowly(cell)
+    }
+
+    /// Publishes the reader if the cell is hot, or counts it in the word.
+    fn try_read_slowly<'a>(&'a self, cell: &'a Cell<H, T>) -> Option<ReadLease<'a, H, T>> {
+        if admits_published(cell.word.peek()) {
+            let publications = &self.domain.publications;
+            let published = publications.publish(self.seat, cell.index, || cell.word.admits_published());
+            if published.is_some() {
+                return Some(ReadLease::of_taken(cell, published));
+            }
+        }
+        let (admitted, collided) = cell.word.try_read_slowly();
+        if admitted && collided && self.domain.publications.collided(self.seat) {
+            cell.word.share();
+        }
+        admitted.then(|| ReadLease::of_taken(cell, None))
     }
 
     /// Leases a cell for writing, unless anybody is in.
@@ -242,21 +265,28 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     #[must_use]
     pub fn try_write(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
-        cell.word.try_write().then(|| WriteLease::of_taken(cell))
+        let shared = cell.word.try_write_unpublished()?;
+        if shared && !self.domain.publications.are_gone(cell.index) {
+            cell.word.give_up_write();
+            return None;
+        }
+        Some(WriteLease::of_taken(cell))
     }
 
-    /// [`try_read`](Self::try_read), spinning for at most about 1 µs.
+    /// [`try_read`](Self::try_read), spinning for at most about 1 µs; a refused spin counts as one refusal.
+    #[inline]
     #[must_use]
     pub fn read_spinning(&self, cell: usize) -> Option<ReadLease<'_, H, T>> {
-        let cell = &self.domain.cells[cell];
-        cell.word.read_spinning().then(|| ReadLease::of_taken(cell))
+        self.domain.cells[cell].word.spin_for_read();
+        self.try_read(cell)
     }
 
-    /// [`try_write`](Self::try_write), spinning for at most about 1 µs.
+    /// [`try_write`](Self::try_write), spinning for at most a few µs.
+    #[inline]
     #[must_use]
     pub fn write_spinning(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
-        let cell = &self.domain.cells[cell];
-        cell.word.write_spinning().then(|| WriteLease::of_taken(cell))
+        self.domain.cells[cell].word.spin_for_write();
+        self.try_write(cell)
     }
 
     /// Says that a writer keeps being refused: new readers are refused until a writer got in, or until about a thousand
@@ -283,16 +313,19 @@ impl<H, T> Drop for Pass<'_, H, T> {
 /// Shared access to one cell's data.
 pub struct ReadLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
+    /// Where it is published, if it is not counted in the word.
+    published: Option<Publication<'pass>>,
     access: ReadAccess<T>,
     stays: StaysOnThread,
 }
 
 impl<'pass, H, T> ReadLease<'pass, H, T> {
-    /// The caller has taken the word for reading and gives the taking to the lease.
+    /// The caller has taken the word for reading, or published itself, and gives that to the lease.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>) -> Self {
+    fn of_taken(cell: &'pass Cell<H, T>, published: Option<Publication<'pass>>) -> Self {
         Self {
             cell,
+            published,
             access: cell.data.begin_read(),
             stays: PhantomData,
         }
@@ -328,7 +361,10 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.access.end();
-        self.cell.word.release_read();
+        match self.published {
+            None => self.cell.word.release_read(),
+            Some(publication) => publication.end(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   31       30       29 ........ 20   19 .............. 0
 //! ┌────────┬────────┬────────────────┬─────────────────────┐
-//! │ WRITER │ unused │    PATIENCE    │       readers       │
+//! │ WRITER │ SHARED │    PATIENCE    │       readers       │
 //! └────────┴────────┴────────────────┴─────────────────────┘
 //! ```
 //!
@@ -27,6 +27,11 @@
 //! * D. A writer that still wants the lease announces again at each failed retry, which fills the field again. As it
 //!   spins right after announcing, it usually gets in before anybody has used up the announcement.
 //!
+//! # The mark
+//!
+//! `SHARED` tells readers that they may publish themselves elsewhere instead of counting here: see `published`. A reader
+//! sets it, a writer that gets in takes it out and then has to wait for those readers.
+//!
 //! # Why compare-and-swap, not fetch-and-add
 //!
 //! A reader that adds first and undoes on refusal shows a phantom reader to writers: a refused crowd of readers can
@@ -34,7 +39,7 @@
 //! the compare-and-swap is a retry when two readers meet on the same word in the same instant; an uncontended take is
 //! one locked instruction either way.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::loom::{AtomicU32, spin_loop};
 
@@ -44,6 +49,7 @@ mod tests;
 const READER: u32 = 1;
 const READERS: u32 = (1 << 20) - 1;
 const PATIENCE_SHIFT: u32 = 20;
+const SHARED: u32 = 1 << 30;
 const WRITER: u32 = 1 << 31;
 
 /// In a model the announcement is short, so that loom sees it lapse.
@@ -51,7 +57,7 @@ const PATIENCE_BITS: u32 = if cfg!(loom) { 2 } else { 10 };
 const PATIENCE_ONE: u32 = 1 << PATIENCE_SHIFT;
 const PATIENCE: u32 = ((1 << PATIENCE_BITS) - 1) << PATIENCE_SHIFT;
 
-const _: () = assert!(READERS & PATIENCE == 0 && (READERS | PATIENCE) & WRITER == 0);
+const _: () = assert!(READERS & PATIENCE == 0 && (READERS | PATIENCE) & (WRITER | SHARED) == 0);
 
 /// Pauses of one bounded spin. A pause takes 40–60 ns on current x86 cores, so a spin stays below 1 µs.
 const SPIN_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -69,23 +75,29 @@ impl LeaseWord {
         Self(AtomicU32::new(0))
     }
 
-    /// Adds a reader unless a writer is in or announced.
+    /// The word as it is: for the first look of a reader.
     #[inline]
-    pub(crate) fn try_read(&self) -> bool {
-        let seen = self.0.load(Relaxed);
-        let first_try = admits_reader(seen)
+    pub(crate) fn peek(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds a reader if the word still is what was seen and admits one.
+    #[inline]
+    pub(crate) fn try_read_at_once(&self, seen: u32) -> bool {
+        admits_reader(seen)
             && self
                 .0
                 .compare_exchange_weak(seen, seen + READER, Acquire, Relaxed)
-                .is_ok();
-        first_try || self.try_read_slowly()
+                .is_ok()
     }
 
     /// Settles what the first look did not: gets in, or is refused by a holder, or is refused by the announcement and
-    /// counts that (rule C). Each of these is one change of the word, so no refusal escapes the count.
+    /// counts that (rule C). Each of these is one change of the word, so no refusal escapes the count. Also tells
+    /// whether other readers came between.
     #[cold]
-    fn try_read_slowly(&self) -> bool {
+    pub(crate) fn try_read_slowly(&self) -> (bool, bool) {
         let mut seen = self.0.load(Relaxed);
+        let mut collided = false;
         loop {
             let admitted = admits_reader(seen);
             let next = if admitted {
@@ -93,38 +105,50 @@ impl LeaseWord {
             } else if seen & WRITER == 0 && seen & PATIENCE != 0 {
                 seen - PATIENCE_ONE
             } else {
-                return false;
+                return (false, collided);
             };
             match self.0.compare_exchange_weak(seen, next, Acquire, Relaxed) {
-                Ok(_) => return admitted,
+                Ok(_) => return (admitted, collided),
                 Err(now) => seen = now,
             }
+            collided |= admits_reader(seen);
         }
     }
 
-    /// Makes the caller the writer if nobody is in; takes back every announcement (rule B).
+    /// Lets readers publish themselves elsewhere, until a writer gets in. For a reader that is in.
+    pub(crate) fn share(&self) {
+        self.0.fetch_or(SHARED, Relaxed);
+    }
+
+    /// Whether a reader that has published itself is in. Comes after the publication in the order of all
+    /// sequentially consistent operations.
     #[inline]
-    pub(crate) fn try_write(&self) -> bool {
+    pub(crate) fn admits_published(&self) -> bool {
+        admits_published(self.0.load(SeqCst))
+    }
+
+    /// Makes the caller the writer if nobody is counted; takes back every announcement (rule B) and the mark. The mark
+    /// is returned: with it, published readers may still be in.
+    #[inline]
+    pub(crate) fn try_write_unpublished(&self) -> Option<bool> {
         let mut seen = self.0.load(Relaxed);
         while admits_writer(seen) {
-            match self.0.compare_exchange_weak(seen, WRITER, Acquire, Relaxed) {
-                Ok(_) => return true,
+            match self.0.compare_exchange_weak(seen, WRITER, SeqCst, Relaxed) {
+                Ok(_) => return Some(seen & SHARED != 0),
                 Err(now) => seen = now,
             }
         }
-        false
+        None
     }
 
-    /// [`try_read`](Self::try_read) for at most about 1 µs; a refused spin counts as one refusal.
-    pub(crate) fn read_spinning(&self) -> bool {
+    /// Waits at most about 1 µs for a word that admits readers.
+    pub(crate) fn spin_for_read(&self) {
         self.spin_until(admits_reader);
-        self.try_read()
     }
 
-    /// [`try_write`](Self::try_write) for at most about 1 µs.
-    pub(crate) fn write_spinning(&self) -> bool {
+    /// Waits at most about 1 µs for a word that admits a writer.
+    pub(crate) fn spin_for_write(&self) {
         self.spin_until(admits_writer);
-        self.try_write()
     }
 
     /// Only loads, so that spinning threads share the line until it changes.
@@ -152,7 +176,18 @@ impl LeaseWord {
         );
     }
 
-    /// Ends what a successful `try_write` began; an announcement made meanwhile stays.
+    /// Ends what a successful taking for writing began, which took the mark out, with published readers still in: the
+    /// mark comes back, so that the next writer looks for them too.
+    #[cold]
+    pub(crate) fn give_up_write(&self) {
+        let before = self.0.fetch_xor(WRITER | SHARED, Release);
+        debug_assert!(
+            before & (WRITER | SHARED) == WRITER,
+            "gave up a write lease nobody had: {before:#x}"
+        );
+    }
+
+    /// Ends what a successful taking for writing began; an announcement made meanwhile stays.
     #[inline]
     pub(crate) fn release_write(&self) {
         let before = self.0.fetch_and(!WRITER, Release);
@@ -161,6 +196,12 @@ impl LeaseWord {
             "released a write lease nobody had: {before:#x}"
         );
     }
+}
+
+/// Whether a reader may publish itself instead of counting.
+#[inline]
+pub(crate) fn admits_published(word: u32) -> bool {
+    word & (WRITER | PATIENCE | SHARED) == SHARED
 }
 
 #[inline]

@@ -36,11 +36,12 @@
 //!
 //! Every `// SAFETY:` comment of this crate names the rules that discharge it.
 //!
-//! 1. **Readers share.** A `ReadLease` exists only between a successful `LeaseWord::try_read` and the
-//!    matching `release_read`. In between the word's reader count is above zero and its `WRITER` bit is
-//!    clear, hence no `WriteLease` of that cell exists. A `ReadLease` hands out `&T` only.
-//! 2. **A writer is alone.** A `WriteLease` exists only between a successful `LeaseWord::try_write` and
-//!    `release_write`. In between the word's `WRITER` bit is set, which only happens on a word with no
+//! 1. **Readers share.** A `ReadLease` exists only between a reader's taking of the `LeaseWord` and the
+//!    matching `release_read`, or it is published (rule 8). In between the word's reader count is above
+//!    zero and its `WRITER` bit is clear, hence no `WriteLease` of that cell exists. A `ReadLease` hands
+//!    out `&T` only.
+//! 2. **A writer is alone.** A `WriteLease` exists only between a writer's successful taking of the
+//!    `LeaseWord`, after which it has seen nobody published (rule 8), and `release_write`. In between the word's `WRITER` bit is set, which only happens on a word with no
 //!    readers and no writer, and which refuses both. A `WriteLease` hands out `&mut T` only through
 //!    `&mut self`, and `&T` through `&self`.
 //! 3. **Leases live inside a pass.** A lease borrows the `Pass` it came from; a `Pass` borrows its `Seat`
@@ -53,15 +54,21 @@
 //!    may say something only if a lease was leaked with `mem::forget`).
 //! 5. **What was written is seen.** Taking a lease is an Acquire operation on the lease word and every release
 //!    a Release operation; all changes of a lease word are read-modify-writes, so each release heads a
-//!    release sequence that the next holder reads from. In the same way `enter` and `close` acquire, and
-//!    `leave` and `open` release, the seat word. No rule needs more than single-location order: there is no
-//!    pair of variables whose stores and loads could pass one another.
+//!    release sequence that the next holder reads from; a writer also acquires the end of each publication. In the same way `enter` and `close` acquire, and
+//!    `leave` and `open` release, the seat word. Only rule 8 needs more than single-location order.
 //! 6. **Crossing threads.** `&Domain` on several threads yields `&T` on several threads (`T: Sync`) and `&mut T`
 //!    on a thread other than the one that made the value (`T: Send`), and `&H` everywhere (`H: Sync`). So
 //!    `Domain` is `Sync` exactly under these bounds. Passes, leases and exclusives are neither `Send` nor
 //!    `Sync`: a thread is inside or outside by itself.
 //! 7. **A prefetch touches nothing.** A prefetch instruction may be given any address: it neither faults nor
 //!    changes what a program can observe.
+//!
+//! 8. **Published readers.** A reader publishes itself on its seat's line and is in only if it then reads
+//!    `SHARED`, and neither `WRITER` nor an announcement, in the word; a writer makes the word `WRITER` and, if `SHARED`
+//!    was set before, is in only after it has then found the cell on no line. These four operations are sequentially
+//!    consistent: if the reader's look comes before the writer's change, the publication comes before the writer's
+//!    look, which waits for its end. `SHARED` is set only by a reader that is counted in the word at that time, so no
+//!    writer is in then. A line is changed by its seat's thread only.
 //!
 //! # Why nobody waits for ever
 //!
@@ -85,6 +92,7 @@ mod lease_word;
 mod loom;
 mod mailbox;
 mod prefetch;
+mod published;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;

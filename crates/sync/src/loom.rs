@@ -25,10 +25,14 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> Mute
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
     use std::marker::PhantomData;
+
+    /// Nothing: see the model's.
+    #[inline]
+    pub(crate) fn model_fence() {}
 
     /// Data that is reached only by rules of this crate.
     #[repr(transparent)]
@@ -81,10 +85,15 @@ mod real {
 
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
     use loom::cell::{ConstPtr, MutPtr};
+
+    /// The model knows sequential consistency of fences only, not of loads and stores.
+    pub(crate) fn model_fence() {
+        loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
 
     /// Runs a test once per interleaving with at most `preemptions` switches away from a running thread.
     #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod listpack;
 pub mod packed;
 pub mod records;
 pub mod set;
+pub mod size_class;
 pub mod sorted_set;
 pub mod stream;
 

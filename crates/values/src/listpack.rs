@@ -1,1 +1,630 @@
 //! Runs of small elements, encoded as in Valkey's listpacks.
+//!
+//! A run is elements one behind the other and nothing else; a whole listpack, as it stands in files, is a run between a
+//! header and an end mark:
+//!
+//! ```text
+//!            element 0             element 1                 whole:
+//!   +--------+------+---------+--------+------+---------+     +-------------+------------+-----+------+
+//!   | header | body | backlen | header | body | backlen |     | total bytes | elements   | run | 0xFF |
+//!   +--------+------+---------+--------+------+---------+     | 4, little e.| 2 (65535 = |     |      |
+//!                                                             +-------------+-- unknown)-+-----+------+
+//!   first byte   element                              bytes of header and body
+//!   0xxxxxxx     integer 0..=127                      1
+//!   10xxxxxx     string of up to 63 bytes             1 + length
+//!   110xxxxx     integer of 13 bits                   2
+//!   1110xxxx     string of up to 4095 bytes           2 + length
+//!   F0           string of up to 4 GiB                5 + length
+//!   F1 F2 F3 F4  integer of 16, 24, 32, 64 bits       3, 4, 5, 9
+//! ```
+//!
+//! The backlen is the length of header and body in groups of 7 bits, to be read backwards: its last byte has the lowest
+//! bits, and every byte but the first has its top bit set. So a run can be walked from both ends.
+//!
+//! A string that is the decimal form of a 64-bit integer is stored as one. The functions here trust that a run is one;
+//! bytes from outside pass [`validate`] first. On a broken run they end early or panic, never worse.
+
+use std::ops::Range;
+
+/// The most bytes that the decimal form of an integer takes.
+pub const DECIMAL_MAX_BYTES: usize = 20;
+
+const WHOLE_HEADER_BYTES: usize = 6;
+const END: u8 = 0xFF;
+const COUNT_UNKNOWN: usize = u16::MAX as usize;
+
+/// An element as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element<'a> {
+    /// A string that is the decimal form of this integer.
+    Int(i64),
+    /// Any other string.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Element<'a> {
+    /// The form in which a string is stored.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        integer_of(bytes).map_or(Self::Bytes(bytes), Self::Int)
+    }
+
+    /// Bytes that the element takes in a run.
+    #[inline]
+    pub fn run_bytes(self) -> usize {
+        let unmarked = match self {
+            Self::Int(number) => integer_bytes(number),
+            Self::Bytes(bytes) => string_header_bytes(bytes.len()) + bytes.len(),
+        };
+        unmarked + backlen_bytes(unmarked)
+    }
+
+    /// The element as a string; an integer is written into `scratch`.
+    #[inline]
+    pub fn text<'b>(self, scratch: &'b mut [u8; DECIMAL_MAX_BYTES]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Int(number) => decimal(number, scratch),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// The length of the element as a string, in bytes.
+    pub fn text_bytes(self) -> usize {
+        self.text(&mut [0; DECIMAL_MAX_BYTES]).len()
+    }
+
+    /// A copy of the element as a string.
+    pub fn to_vec(self) -> Vec<u8> {
+        self.text(&mut [0; DECIMAL_MAX_BYTES]).to_vec()
+    }
+}
+
+/// What a search looks for. An element equals it if they are equal as strings, in whichever form it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Needle<'a> {
+    bytes: &'a [u8],
+    number: Option<i64>,
+}
+
+impl<'a> Needle<'a> {
+    /// A search for this string.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            number: integer_of(bytes),
+        }
+    }
+
+    /// Whether an element is what is looked for.
+    #[inline]
+    pub fn is(&self, element: Element<'_>) -> bool {
+        match element {
+            Element::Int(number) => self.number == Some(number),
+            Element::Bytes(bytes) => self.bytes == bytes,
+        }
+    }
+}
+
+/// The integer whose decimal form a string is: no sign but `-`, no leading zeros, no blanks.
+#[inline]
+pub fn integer_of(bytes: &[u8]) -> Option<i64> {
+    let (negative, digits) = match bytes {
+        [] => return None,
+        [b'0'] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    // Nineteen digits fit an unsigned integer of 64 bits, and no signed one has more.
+    if digits.len() > 19 || !matches!(digits.first(), Some(b'1'..=b'9')) {
+        return None;
+    }
+    let mut magnitude = 0u64;
+    for &digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        magnitude = magnitude * 10 + u64::from(digit);
+    }
+    if negative {
+        0i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
+    }
+}
+
+/// The decimal form of an integer, written to the end of `scratch`.
+#[inline]
+pub fn decimal(number: i64, scratch: &mut [u8; DECIMAL_MAX_BYTES]) -> &[u8] {
+    let mut start = DECIMAL_MAX_BYTES;
+    let mut rest = number.unsigned_abs();
+    loop {
+        start -= 1;
+        scratch[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        start -= 1;
+        scratch[start] = b'-';
+    }
+    &scratch[start..]
+}
+
+#[inline]
+fn integer_bytes(number: i64) -> usize {
+    match number {
+        0..=127 => 1,
+        -4096..=4095 => 2,
+        -0x8000..=0x7FFF => 3,
+        -0x80_0000..=0x7F_FFFF => 4,
+        -0x8000_0000..=0x7FFF_FFFF => 5,
+        _ => 9,
+    }
+}
+
+#[inline]
+fn string_header_bytes(length: usize) -> usize {
+    match length {
+        0..=63 => 1,
+        64..=4095 => 2,
+        _ => 5,
+    }
+}
+
+/// Bytes of a backlen. The borders are Valkey's: at each the next larger size begins one early.
+#[inline]
+fn backlen_bytes(unmarked: usize) -> usize {
+    match unmarked {
+        0..=127 => 1,
+        128..=16_382 => 2,
+        16_383..=2_097_150 => 3,
+        2_097_151..=268_435_454 => 4,
+        _ => 5,
+    }
+}
+
+/// An element ready to be written: what stands before its body, and what behind.
+struct Encoded<'a> {
+    header: [u8; 9],
+    header_bytes: usize,
+    body: &'a [u8],
+    backlen: [u8; 5],
+    backlen_bytes: usize,
+}
+
+impl<'a> Encoded<'a> {
+    #[inline]
+    fn new(element: Element<'a>) -> Self {
+        let (header, header_bytes, body) = match element {
+            Element::Int(number) => {
+                let (header, header_bytes) = integer_header(number);
+                (header, header_bytes, &[][..])
+            }
+            Element::Bytes(bytes) => {
+                let (header, header_bytes) = string_header(bytes.len());
+                (header, header_bytes, bytes)
+            }
+        };
+        let (backlen, backlen_bytes) = backlen(header_bytes + body.len());
+        Self {
+            header,
+            header_bytes,
+            body,
+            backlen,
+            backlen_bytes,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.header_bytes + self.body.len() + self.backlen_bytes
+    }
+
+    #[inline]
+    fn append(&self, run: &mut Vec<u8>) {
+        run.extend_from_slice(&self.header[..self.header_bytes]);
+        run.extend_from_slice(self.body);
+        run.extend_from_slice(&self.backlen[..self.backlen_bytes]);
+    }
+
+    fn fill(&self, place: &mut [u8]) {
+        let (header, rest) = place.split_at_mut(self.header_bytes);
+        let (body, backlen) = rest.split_at_mut(self.body.len());
+        header.copy_from_slice(&self.header[..self.header_bytes]);
+        body.copy_from_slice(self.body);
+        backlen.copy_from_slice(&self.backlen[..self.backlen_bytes]);
+    }
+}
+
+#[inline]
+fn integer_header(number: i64) -> ([u8; 9], usize) {
+    let little = number.to_le_bytes();
+    let mut header = [0; 9];
+    let bytes = integer_bytes(number);
+    match bytes {
+        1 => header[0] = little[0],
+        2 => {
+            header[0] = 0xC0 | (little[1] & 0x1F);
+            header[1] = little[0];
+        }
+        9 => {
+            header[0] = 0xF4;
+            header[1..].copy_from_slice(&little);
+        }
+        // 3, 4, 5 bytes: F1, F2, F3.
+        _ => {
+            header[0] = 0xEE + bytes as u8;
+            header[1..bytes].copy_from_slice(&little[..bytes - 1]);
+        }
+    }
+    (header, bytes)
+}
+
+#[inline]
+fn string_header(length: usize) -> ([u8; 9], usize) {
+    let mut header = [0; 9];
+    let bytes = string_header_bytes(length);
+    match bytes {
+        1 => header[0] = 0x80 | length as u8,
+        2 => {
+            header[0] = 0xE0 | (length >> 8) as u8;
+            header[1] = length as u8;
+        }
+        _ => {
+            assert!(
+                u32::try_from(length).is_ok(),
+                "no listpack holds an element of {length} bytes"
+            );
+            header[0] = 0xF0;
+            header[1..5].copy_from_slice(&(length as u32).to_le_bytes());
+        }
+    }
+    (header, bytes)
+}
+
+#[inline]
+fn backlen(unmarked: usize) -> ([u8; 5], usize) {
+    let count = backlen_bytes(unmarked);
+    let mut bytes = [0; 5];
+    for (index, byte) in bytes[..count].iter_mut().enumerate() {
+        let group = (unmarked >> (7 * (count - 1 - index))) as u8 & 0x7F;
+        *byte = if index == 0 { group } else { group | 0x80 };
+    }
+    (bytes, count)
+}
+
+/// Appends a string, as an integer if it is the form of one.
+#[inline]
+pub fn push(run: &mut Vec<u8>, bytes: &[u8]) {
+    push_element(run, Element::of(bytes));
+}
+
+/// Appends an integer.
+#[inline]
+pub fn push_int(run: &mut Vec<u8>, number: i64) {
+    push_element(run, Element::Int(number));
+}
+
+/// Appends an element in its own form.
+#[inline]
+pub fn push_element(run: &mut Vec<u8>, element: Element<'_>) {
+    Encoded::new(element).append(run);
+}
+
+/// Puts a string in front of the element at `offset`, or at the end of the run.
+pub fn insert(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    splice(run, offset..offset, Element::of(bytes));
+}
+
+/// Puts a string in place of the element at `offset`.
+pub fn replace(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = Run::new(run).end_of(offset);
+    splice(run, offset..end, Element::of(bytes));
+}
+
+/// Takes up to `count` elements out, from the one at `offset` on. Returns how many there were.
+pub fn remove(run: &mut Vec<u8>, offset: usize, count: usize) -> usize {
+    let mut end = offset;
+    let mut removed = 0;
+    while removed < count && end < run.len() {
+        end = Run::new(run).end_of(end);
+        removed += 1;
+    }
+    run.drain(offset..end);
+    removed
+}
+
+/// Puts one element in place of a range of whole elements.
+pub fn splice(run: &mut Vec<u8>, range: Range<usize>, element: Element<'_>) {
+    let encoded = Encoded::new(element);
+    let (old_length, new_end) = (run.len(), range.start + encoded.bytes());
+    let length = old_length - range.len() + encoded.bytes();
+    if length > old_length {
+        run.resize(length, 0);
+    }
+    run.copy_within(range.end..old_length, new_end);
+    run.truncate(length);
+    encoded.fill(&mut run[range.start..new_end]);
+}
+
+/// Writes an element over the one at `offset` if both take the same room. Returns whether it did.
+pub fn overwrite(run: &mut [u8], offset: usize, element: Element<'_>) -> bool {
+    let end = Run::new(run).end_of(offset);
+    let same = end - offset == element.run_bytes();
+    if same {
+        Encoded::new(element).fill(&mut run[offset..end]);
+    }
+    same
+}
+
+/// The element that begins `bytes`, and the length of its header and body. `None` if it is none or is cut short.
+#[inline]
+fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
+    let string = |header: usize, length: usize| {
+        let body = bytes.get(header..header.checked_add(length)?)?;
+        Some((Element::Bytes(body), header + length))
+    };
+    let first = *bytes.first()?;
+    match first {
+        0x00..=0x7F => Some((Element::Int(i64::from(first)), 1)),
+        0x80..=0xBF => string(1, usize::from(first & 0x3F)),
+        0xC0..=0xDF => {
+            let raw = u16::from_be_bytes([first & 0x1F, *bytes.get(1)?]);
+            // The top bit of thirteen is the sign.
+            Some((Element::Int(i64::from((raw << 3) as i16 >> 3)), 2))
+        }
+        0xE0..=0xEF => string(2, usize::from(first & 0x0F) << 8 | usize::from(*bytes.get(1)?)),
+        0xF0 => {
+            let length: [u8; 4] = bytes.get(1..5)?.try_into().ok()?;
+            string(5, u32::from_le_bytes(length) as usize)
+        }
+        0xF1..=0xF3 => {
+            let length = usize::from(first - 0xEF);
+            let mut little = [0; 4];
+            little[4 - length..].copy_from_slice(bytes.get(1..=length)?);
+            let number = i32::from_le_bytes(little) >> (8 * (4 - length));
+            Some((Element::Int(i64::from(number)), 1 + length))
+        }
+        0xF4 => {
+            let little: [u8; 8] = bytes.get(1..9)?.try_into().ok()?;
+            Some((Element::Int(i64::from_le_bytes(little)), 9))
+        }
+        _ => None,
+    }
+}
+
+/// The length of header and body that the backlen at the end of `bytes` tells, and its own length.
+#[inline]
+fn decode_backlen(bytes: &[u8]) -> Option<(usize, usize)> {
+    let mut unmarked = 0usize;
+    for (index, &byte) in bytes.iter().rev().take(5).enumerate() {
+        unmarked |= usize::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((unmarked, index + 1));
+        }
+    }
+    None
+}
+
+/// Elements one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Run<'a> {
+    /// The run that these bytes are: written by this module, or passed by [`validate`].
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The bytes of the run.
+    #[inline]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whether there is no element.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The element at an offset; `None` at the end.
+    #[inline]
+    pub fn at(self, offset: usize) -> Option<Element<'a>> {
+        Some(decode(self.bytes.get(offset..)?)?.0)
+    }
+
+    /// The element at an offset and the offset behind it; `None` at the end.
+    #[inline]
+    pub fn step(self, offset: usize) -> Option<(Element<'a>, usize)> {
+        let (element, unmarked) = decode(self.bytes.get(offset..)?)?;
+        Some((element, offset + unmarked + backlen_bytes(unmarked)))
+    }
+
+    /// The offset behind the element at an offset.
+    #[inline]
+    pub fn end_of(self, offset: usize) -> usize {
+        self.step(offset).map_or(self.bytes.len(), |(_, end)| end)
+    }
+
+    /// The offset of the element that ends at an offset; `None` at the start.
+    #[inline]
+    pub fn before(self, end: usize) -> Option<usize> {
+        let (unmarked, own) = decode_backlen(self.bytes.get(..end)?)?;
+        end.checked_sub(unmarked + own)
+    }
+
+    /// Every element and its offset, from either end.
+    #[inline]
+    pub fn iter(self) -> Iter<'a> {
+        Iter {
+            run: self,
+            front: 0,
+            back: self.bytes.len(),
+        }
+    }
+
+    /// The elements whose offsets are in a range that begins and ends at elements.
+    #[inline]
+    pub fn range(self, range: Range<usize>) -> Iter<'a> {
+        Iter {
+            run: self,
+            front: range.start,
+            back: range.end,
+        }
+    }
+
+    /// How many elements there are: counts them.
+    pub fn count(self) -> usize {
+        self.iter().count()
+    }
+
+    /// The offset of element `index` of `count`, walked to from the nearer end. `None` if there are not so many.
+    #[inline]
+    pub fn offset_of(self, index: usize, count: usize) -> Option<usize> {
+        if index >= count {
+            return None;
+        }
+        if index <= count / 2 {
+            let mut offset = 0;
+            for _ in 0..index {
+                offset = self.step(offset)?.1;
+            }
+            Some(offset)
+        } else {
+            let mut offset = self.bytes.len();
+            for _ in index..count {
+                offset = self.before(offset)?;
+            }
+            Some(offset)
+        }
+    }
+
+    /// Element `index` of `count` and its offset. `None` if there are not so many.
+    #[inline]
+    pub fn get(self, index: usize, count: usize) -> Option<(usize, Element<'a>)> {
+        let offset = self.offset_of(index, count)?;
+        Some((offset, self.at(offset)?))
+    }
+
+    /// The first element that equals a string, among elements 0, `stride`, 2 x `stride` and so on.
+    pub fn find(self, bytes: &[u8], stride: usize) -> Option<usize> {
+        let needle = Needle::new(bytes);
+        let mut offset = 0;
+        while let Some((element, mut end)) = self.step(offset) {
+            if needle.is(element) {
+                return Some(offset);
+            }
+            for _ in 1..stride {
+                end = self.end_of(end);
+            }
+            offset = end;
+        }
+        None
+    }
+}
+
+impl<'a> IntoIterator for Run<'a> {
+    type Item = (usize, Element<'a>);
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// Elements of a run and their offsets, from either end.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    run: Run<'a>,
+    front: usize,
+    back: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (usize, Element<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        let offset = self.front;
+        let (element, end) = self.run.step(offset)?;
+        self.front = end;
+        Some((offset, element))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        self.back = self.run.before(self.back)?;
+        Some((self.back, self.run.at(self.back)?))
+    }
+}
+
+impl std::iter::FusedIterator for Iter<'_> {}
+
+/// The run of a whole listpack, and its number of elements, if every byte of it is as it must be.
+pub fn validate(whole: &[u8]) -> Option<(Run<'_>, usize)> {
+    let (header, rest) = whole.split_first_chunk::<WHOLE_HEADER_BYTES>()?;
+    let (&end, run) = rest.split_last()?;
+    let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    let declared = usize::from(u16::from_le_bytes([header[4], header[5]]));
+    if total as usize != whole.len() || end != END {
+        return None;
+    }
+    let count = validate_run(run)?;
+    (declared == COUNT_UNKNOWN || declared == count).then_some((Run::new(run), count))
+}
+
+/// The number of elements, if the bytes are a run.
+pub fn validate_run(bytes: &[u8]) -> Option<usize> {
+    let (mut offset, mut count) = (0, 0);
+    while offset < bytes.len() {
+        let (_, unmarked) = decode(&bytes[offset..])?;
+        let own = backlen_bytes(unmarked);
+        let end = offset.checked_add(unmarked)?.checked_add(own)?;
+        let mark = decode_backlen(bytes.get(offset..end)?)?;
+        if mark != (unmarked, own) {
+            return None;
+        }
+        offset = end;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// Appends the whole listpack that holds a run of `count` elements.
+///
+/// # Panics
+/// If the run has 4 GiB or more: collections change their form long before.
+pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
+    let total = u32::try_from(whole_bytes(run)).expect("a listpack is smaller than 4 GiB");
+    out.extend_from_slice(&total.to_le_bytes());
+    out.extend_from_slice(&(count.min(COUNT_UNKNOWN) as u16).to_le_bytes());
+    out.extend_from_slice(run);
+    out.push(END);
+}
+
+/// Bytes of the whole listpack that holds a run.
+pub fn whole_bytes(run: &[u8]) -> usize {
+    WHOLE_HEADER_BYTES + run.len() + 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,458 @@
-//! Records of bytes, laid out one behind the other in chunks, and found through a compact index.
+//! Records of bytes, laid out one behind the other, and found through a compact index by hash.
+//!
+//! The members of large sets, the fields of large hashes and the members of large sorted sets are such records. Two
+//! layouts serve them, and whoever uses records does not notice which:
+//!
+//! ```text
+//!   up to 128 records in 32 KiB (`small.rs`)             more (`large.rs`)
+//!
+//!   arena: | record | record | record |                  chunks of 32 KiB (`chunks.rs`):
+//!   index: | tag tag tag | offset offset offset |          | record | record | ... |   | record | ... |
+//!           looked through from end to end               index in hash order (`index.rs`, `leaf.rs`):
+//!                                                          root -> region -> leaf of (tag, id)
+//! ```
+//!
+//! - Going through all records streams through memory: no index is read, and nothing is chased.
+//! - A record costs its own bytes, 1 or 2 bytes of lengths (`encoding.rs`), and 3 bytes of index in a small collection
+//!   or about 6 in one of a million.
+//! - No step is long, however many records there are: chunks and leaves are small, directories are split.
+//! - [`Id`]s are stable until [`Records`] says that a record has moved: a change or removal may close holes or empty a
+//!   chunk, and every function that may do so takes a function to call for each record that moved.
+//! - A cursor of [`Records::scan`] is the start of a hash, and records are visited in the order of their hashes; so a
+//!   scan misses no record that is there all the time, whatever happens in between.
+//!
+//! Hashes are keyed by a secret of the process, so nobody outside can choose keys that collide.
+
+mod chunks;
+mod encoding;
+mod index;
+mod large;
+mod leaf;
+mod small;
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
+
+pub use encoding::{Record, Shape};
+
+use chunks::Chunks;
+use encoding::{Header, Parts, dig, next_record};
+use large::Large;
+use small::Small;
+
+/// Bytes of a chunk, and of the arena of a small collection at most.
+const CHUNK_BYTES: usize = 1 << OFFSET_BITS;
+const OFFSET_BITS: u32 = 15;
+/// A cursor is so many of the first bits of a hash, to remain a number of moderate length.
+const CURSOR_BITS: u32 = 48;
+
+/// The hash of a key.
+#[inline]
+pub fn hash_of(key: &[u8]) -> u64 {
+    static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
+    let mut hasher = STATE.get_or_init(keyed_state).build_hasher();
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// A state keyed by the randomness that the standard library got from the operating system.
+#[cold]
+fn keyed_state() -> ahash::RandomState {
+    let seed = || std::hash::RandomState::new().hash_one(0);
+    ahash::RandomState::with_seeds(seed(), seed(), seed(), seed())
+}
+
+/// Which record of a collection: a number that stays until the record is said to have moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(u64);
+
+impl Id {
+    #[inline]
+    fn new(chunk: usize, offset: usize) -> Self {
+        debug_assert!(offset < CHUNK_BYTES, "records begin within a chunk");
+        Id((chunk as u64) << OFFSET_BITS | offset as u64)
+    }
+
+    #[inline]
+    fn chunk(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.0 as usize % CHUNK_BYTES
+    }
+
+    /// The number, below 2^48; below 2^32 while the records take less than about 4 GiB.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The id with this number.
+    #[inline]
+    pub fn from_number(number: u64) -> Self {
+        Id(number)
+    }
+}
+
+/// A collection of records; see the text above.
+#[derive(Clone, Debug)]
+pub struct Records(Layout);
+
+#[derive(Clone, Debug)]
+enum Layout {
+    Small(Small),
+    Large(Box<Large>),
+}
+
+// Records are a part of a value, which has 64 bytes.
+const _: () = assert!(size_of::<Records>() <= 48);
+
+impl Records {
+    /// An empty collection.
+    pub fn new(shape: Shape) -> Self {
+        Records(Layout::Small(Small::new(shape)))
+    }
+
+    /// An empty collection prepared for so many records of so many bytes in all.
+    pub fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
+        let arena_bytes = bytes.saturating_add(records.saturating_mul(2));
+        if records <= small::MAX_RECORDS && arena_bytes <= CHUNK_BYTES {
+            Records(Layout::Small(Small::with_capacity(shape, records, arena_bytes)))
+        } else {
+            Records(Layout::Large(Box::new(Large::with_capacity(shape, records))))
+        }
+    }
+
+    /// The shape of its records.
+    pub fn shape(&self) -> Shape {
+        match &self.0 {
+            Layout::Small(small) => small.shape,
+            Layout::Large(large) => large.shape(),
+        }
+    }
+
+    /// Number of records.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Layout::Small(small) => small.len(),
+            Layout::Large(large) => large.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes allocated behind the collection itself.
+    pub fn allocated_bytes(&self) -> usize {
+        match &self.0 {
+            Layout::Small(small) => small.allocated_bytes(),
+            Layout::Large(large) => large.allocated_bytes(),
+        }
+    }
+
+    /// The record with this key; `hash` is the key's.
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Id> {
+        self.find_where(hash, |record| record.key == key)
+    }
+
+    /// A record for which `is_it` holds, among those whose keys may have this hash.
+    #[inline]
+    pub fn find_where(&self, hash: u64, is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
+        match &self.0 {
+            Layout::Small(small) => small.find(hash, is_it),
+            Layout::Large(large) => large.find(hash, is_it),
+        }
+    }
+
+    /// The record with this id, which must be one.
+    #[inline]
+    pub fn record(&self, id: Id) -> Record<'_> {
+        match &self.0 {
+            Layout::Small(small) => small.record(id.offset()),
+            Layout::Large(large) => large.chunks.record(id),
+        }
+    }
+
+    /// The value of a record, to be changed where it is.
+    pub fn value_mut(&mut self, id: Id) -> &mut [u8] {
+        let (bytes, parts) = self.place(id);
+        &mut bytes[parts.value_at..parts.end]
+    }
+
+    fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+        match &mut self.0 {
+            Layout::Small(small) => {
+                let parts = Parts::of(small.shape, &small.arena, id.offset());
+                (&mut small.arena, parts)
+            }
+            Layout::Large(large) => large.chunks.place(id),
+        }
+    }
+
+    /// Adds a record whose key is not there yet; `hash` is the key's. No other record moves.
+    pub fn insert(&mut self, hash: u64, record: &Record<'_>) -> Id {
+        debug_assert!(self.find(hash, record.key).is_none(), "a key is there once");
+        let header = Header::of(self.shape(), record);
+        if let Layout::Small(small) = &mut self.0 {
+            if small.has_room(header.total_bytes(record)) {
+                return small.insert(hash, record, &header);
+            }
+            self.enlarge();
+        }
+        match &mut self.0 {
+            Layout::Small(small) => small.insert(hash, record, &header),
+            Layout::Large(large) => large.insert(hash, record, &header),
+        }
+    }
+
+    #[cold]
+    fn enlarge(&mut self) {
+        if let Layout::Small(small) = &mut self.0 {
+            self.0 = Layout::Large(Box::new(Large::of(small)));
+        }
+    }
+
+    /// Replaces a record by another one with the same key, of which `hash` is the hash. Returns its id, which may be
+    /// another one; `moved` is called for other records that moved, with the old and the new id.
+    pub fn replace(&mut self, hash: u64, id: Id, record: &Record<'_>, mut moved: impl FnMut(Id, Id, Record<'_>)) -> Id {
+        let header = Header::of(self.shape(), record);
+        let total = header.total_bytes(record);
+        let (bytes, parts) = self.place(id);
+        let before = parts.end - id.offset();
+        if total > before {
+            return self.relocate(hash, id, record, &header, &mut moved);
+        }
+        let place = &mut bytes[id.offset()..parts.end];
+        header.write(record, place);
+        if total < before {
+            dig(&mut place[total..]);
+            return self.note_hole(hash, id, record.key, before - total, &mut moved);
+        }
+        id
+    }
+
+    /// Counts a hole that a record left by shrinking; the result is where the record is after that.
+    fn note_hole(
+        &mut self,
+        hash: u64,
+        id: Id,
+        key: &[u8],
+        bytes: usize,
+        moved: &mut impl FnMut(Id, Id, Record<'_>),
+    ) -> Id {
+        let mut current = id;
+        let mut watch = |from, to, record: Record<'_>| {
+            if record.key == key {
+                current = to;
+            } else {
+                moved(from, to, record);
+            }
+        };
+        match &mut self.0 {
+            Layout::Small(small) => {
+                small.hole_bytes += bytes as u32;
+                if small.is_sparse() {
+                    small.compact(&mut watch);
+                }
+            }
+            Layout::Large(large) => {
+                large.chunks.note_hole(id, bytes);
+                if large.chunks.is_sparse(id.chunk()) {
+                    large.evacuate(id.chunk(), &mut watch);
+                }
+            }
+        }
+        debug_assert_eq!(self.find(hash, key), Some(current));
+        current
+    }
+
+    fn relocate(
+        &mut self,
+        hash: u64,
+        id: Id,
+        record: &Record<'_>,
+        header: &Header,
+        moved: &mut impl FnMut(Id, Id, Record<'_>),
+    ) -> Id {
+        let total = header.total_bytes(record);
+        if let Layout::Small(small) = &mut self.0
+            && (total > small::MAX_RECORD_BYTES || !small.has_bytes(total))
+        {
+            self.enlarge();
+        }
+        match &mut self.0 {
+            Layout::Small(small) => {
+                let mut current = small.relocate(hash, id.offset(), record, header);
+                if small.is_sparse() {
+                    let new = current;
+                    small.compact(&mut |from, to, record| {
+                        if from == new {
+                            current = to;
+                        } else {
+                            moved(from, to, record);
+                        }
+                    });
+                }
+                current
+            }
+            Layout::Large(large) => large.relocate(hash, id, record, header, moved),
+        }
+    }
+
+    /// Sets or removes the expiry of a record of [`Shape::Fields`]; else as [`Records::replace`].
+    pub fn set_expiry(
+        &mut self,
+        hash: u64,
+        id: Id,
+        expire_at_ms: Option<u64>,
+        moved: impl FnMut(Id, Id, Record<'_>),
+    ) -> Id {
+        assert!(self.shape() == Shape::Fields, "only fields expire");
+        let record = self.record(id);
+        if record.expire_at_ms == expire_at_ms {
+            return id;
+        }
+        let (key, value) = (record.key.to_vec(), record.value.to_vec());
+        let record = Record {
+            key: &key,
+            value: &value,
+            expire_at_ms,
+        };
+        self.replace(hash, id, &record, moved)
+    }
+
+    /// Removes a record; `hash` is its key's. `moved` is called for each record that moved, with the old and the new
+    /// id.
+    pub fn remove(&mut self, hash: u64, id: Id, mut moved: impl FnMut(Id, Id, Record<'_>)) {
+        match &mut self.0 {
+            Layout::Small(small) => {
+                small.remove(hash, id.offset());
+                if small.is_sparse() {
+                    small.compact(&mut moved);
+                }
+            }
+            Layout::Large(large) => {
+                large.remove(hash, id, &mut moved);
+                if large.fits_small() {
+                    self.diminish(&mut moved);
+                }
+            }
+        }
+    }
+
+    /// Lays few records out as such; all of them move.
+    #[cold]
+    fn diminish(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+        let bytes = self
+            .iter()
+            .map(|(_, record)| record.key.len() + record.value.len() + 26);
+        let mut fewer = Small::with_capacity(self.shape(), self.len(), bytes.sum());
+        for (_, record) in self.iter() {
+            let header = Header::of(self.shape(), &record);
+            if !fewer.has_room(header.total_bytes(&record)) {
+                return;
+            }
+            fewer.insert(hash_of(record.key), &record, &header);
+        }
+        let before = std::mem::replace(&mut self.0, Layout::Small(fewer));
+        let before = Records(before);
+        for ((old, record), (new, _)) in before.iter().zip(self.iter()) {
+            moved(old, new, record);
+        }
+    }
+
+    /// Gives back what memory a small collection has to spare, after it was filled.
+    pub fn shrink(&mut self, mut moved: impl FnMut(Id, Id, Record<'_>)) {
+        if let Layout::Small(small) = &mut self.0 {
+            small.compact(&mut moved);
+        }
+    }
+
+    /// All records, in the order in which they lie in memory.
+    #[inline]
+    pub fn iter(&self) -> Iter<'_> {
+        match &self.0 {
+            Layout::Small(small) => Iter {
+                shape: small.shape,
+                bytes: &small.arena,
+                at: 0,
+                chunk: 0,
+                chunks: None,
+            },
+            Layout::Large(large) => Iter {
+                shape: large.shape(),
+                bytes: large.chunks.bytes(0).unwrap_or_default(),
+                at: 0,
+                chunk: 0,
+                chunks: Some(&large.chunks),
+            },
+        }
+    }
+
+    /// A record chosen by random numbers, each as likely as any other. `below` is asked for random numbers below its
+    /// argument.
+    pub fn random(&self, mut below: impl FnMut(usize) -> usize) -> Option<Id> {
+        match &self.0 {
+            Layout::Small(small) if small.len() == 0 => None,
+            Layout::Small(small) => Some(Id::new(0, small.offset(below(small.len())))),
+            Layout::Large(large) => large.random(&mut below),
+        }
+    }
+
+    /// Visits records from a cursor on (0 at first), at least `at_least` of them if there are so many, and returns the
+    /// cursor for the next call, 0 at the end. A record that is there from the first call to the last is visited,
+    /// whatever happens in between; a small collection is visited at once.
+    pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(Id, Record<'_>)) -> u64 {
+        let shift = u64::BITS - CURSOR_BITS;
+        if cursor >> CURSOR_BITS != 0 {
+            // Behind all hashes.
+            return 0;
+        }
+        let from = cursor << shift;
+        match &self.0 {
+            Layout::Small(small) => {
+                small.scan(from, visit);
+                0
+            }
+            Layout::Large(large) => large.scan(from, at_least, visit).map_or(0, |next| next >> shift),
+        }
+    }
+}
+
+/// The records of a collection in the order of memory.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    shape: Shape,
+    bytes: &'a [u8],
+    at: usize,
+    chunk: usize,
+    chunks: Option<&'a Chunks>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (Id, Record<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(at) = next_record(self.bytes, self.at) {
+                let parts = Parts::of(self.shape, self.bytes, at);
+                self.at = parts.end;
+                return Some((Id::new(self.chunk, at), parts.record(self.bytes)));
+            }
+            self.bytes = self.chunks?.bytes(self.chunk + 1)?;
+            self.chunk += 1;
+            self.at = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

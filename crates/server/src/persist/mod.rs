@@ -3,3 +3,7 @@
 pub mod lzf;
 pub mod payload;
 pub mod strings;
+#[allow(dead_code, reason = "for the types that were once stored like this")]
+pub mod ziplist;
+#[allow(dead_code, reason = "for the types that were once stored like this")]
+pub mod zipmap;

@@ -151,3 +151,74 @@ fn two_exclusives_take_turns() {
         assert_eq!(seat.exclusive().cell(0).0, 2);
     });
 }
+
+/// Makes the readers of a cell collide until it is marked for publication.
+fn share(domain: &Arc<Counts>, cell: usize) {
+    domain.cells[cell].word.share();
+}
+
+#[test]
+fn a_published_reader_and_a_writer_keep_apart() {
+    explore(3, || {
+        let domain = counts(1, 3);
+        share(&domain, 0);
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let _ = try_look(&mut seat, 0);
+        let _ = try_look(&mut seat, 0);
+        let raised = writer.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}
+
+#[test]
+fn a_writer_that_gave_up_leaves_published_readers_protected() {
+    // The first try takes the mark away and finds the reader; the second must look for it again.
+    explore(3, || {
+        let domain = counts(1, 3);
+        share(&domain, 0);
+        let mut seat = domain.join().unwrap();
+        let pass = seat.enter();
+        let first = pass.try_read(0).expect("nobody writes yet");
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        let second = pass.try_read(0);
+        assert_eq!(first.0, first.1);
+        drop(first);
+        if let Some(second) = &second {
+            assert_eq!(second.0, second.1);
+        }
+        drop(second);
+        drop(pass);
+        let raised = writer.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}
+
+#[test]
+fn two_published_readers_and_a_writer_keep_apart() {
+    explore(2, || {
+        let domain = counts(1, 3);
+        share(&domain, 0);
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let reader = spawn(&domain, |mut seat| try_look(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let _ = try_look(&mut seat, 0);
+        reader.join().unwrap();
+        let raised = writer.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}
+
+#[test]
+fn two_writers_and_a_published_reader_keep_apart() {
+    explore(2, || {
+        let domain = counts(1, 3);
+        share(&domain, 0);
+        let one = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let _ = try_look(&mut seat, 0);
+        let raised = one.join().unwrap() + other.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(raised));
+    });
+}

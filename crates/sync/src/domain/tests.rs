@@ -185,3 +185,26 @@ fn any_number_may_be_prefetched() {
     crate::prefetch_for_write(std::ptr::without_provenance(usize::MAX));
     crate::prefetch_read("text");
 }
+
+#[test]
+fn a_shared_cell_is_read_through_publications_and_written_after_them() {
+    let domain = std::sync::Arc::new(Domain::new(64, 2, |cell| ((), cell)));
+    let (mut one, mut other) = (domain.join().unwrap(), domain.join().unwrap());
+    let (one, other) = (one.enter(), other.enter());
+    for cell in [3, 3 + 8] {
+        domain.cells[cell].word.share();
+    }
+    let shared = domain.cells[3].word.peek();
+    let leases: Vec<_> = (0..5).map(|_| one.try_read(3).unwrap()).collect();
+    assert_eq!(domain.cells[3].word.peek(), shared, "no reader touched the word");
+    let counted = one.try_read(3 + 8).expect("the place is taken, so this one counts in the word");
+    assert_ne!(domain.cells[3 + 8].word.peek(), shared);
+    assert!(other.try_write(3).is_none() && other.try_write(3).is_none(), "published readers are in");
+    assert!(other.try_write(3 + 8).is_none());
+    assert!(one.try_write(3).is_none(), "one's own as well");
+    assert!(other.try_read(3).is_some(), "a writer that gave up left the cell to readers");
+    drop((leases, counted));
+    *other.try_write(3).expect("all readers are out") += 1;
+    assert_eq!(domain.cells[3].word.peek(), 0, "the writer ended the sharing");
+    assert_eq!(*one.try_read(3).unwrap(), 4);
+}

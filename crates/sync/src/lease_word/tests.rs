@@ -12,6 +12,27 @@ fn alone(scenario: impl Fn() + Send + Sync + 'static) {
     scenario();
 }
 
+/// The word alone, as a domain uses it while nobody publishes.
+impl LeaseWord {
+    fn try_read(&self) -> bool {
+        self.try_read_at_once(self.peek()) || self.try_read_slowly().0
+    }
+
+    fn read_spinning(&self) -> bool {
+        self.spin_for_read();
+        self.try_read()
+    }
+
+    fn try_write(&self) -> bool {
+        self.try_write_unpublished().is_some()
+    }
+
+    fn write_spinning(&self) -> bool {
+        self.spin_for_write();
+        self.try_write()
+    }
+}
+
 #[test]
 fn readers_share_and_keep_writers_out() {
     alone(|| {

@@ -1,0 +1,177 @@
+//! Ziplists: how Redis before 7.0 stored small lists, hashes and sorted sets. Only read, never written.
+//!
+//! ```text
+//! bytes (4)  offset of the last entry (4)  entries (2)  entry ...  FF        all little-endian
+//!
+//! entry:  length of the entry before, 1 byte below 254, or FE and 4 bytes, little-endian
+//!         00LLLLLL                     string of so many bytes
+//!         01LLLLLL LLLLLLLL            the same, big-endian
+//!         10...... LLLLLLLL x 4        the same, big-endian
+//!         C0, D0, E0, F0, FE           integer of 2, 4, 8, 3 or 1 bytes, little-endian
+//!         F1 to FD                     integer from 0 to 12
+//! ```
+//!
+//! The number of entries is FFFF when they are too many to be counted there. A ziplist is checked as a whole before
+//! anything of it is used, so that a walk over it cannot fail.
+
+const HEADER_BYTES: usize = 10;
+const END: u8 = 0xff;
+const UNCOUNTED: usize = 0xffff;
+const LONG_BEFORE: u8 = 0xfe;
+
+/// One element of a ziplist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element<'a> {
+    /// The canonical decimal form of this number.
+    Int(i64),
+    /// These bytes.
+    Bytes(&'a [u8]),
+}
+
+/// A ziplist that was found to be sound.
+#[derive(Clone, Copy, Debug)]
+pub struct Ziplist<'a> {
+    entries: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Ziplist<'a> {
+    /// Checks every byte of what claims to be a ziplist; `None` if it is none. It may be empty.
+    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let [b0, b1, b2, b3, t0, t1, t2, t3, c0, c1] = *header;
+        let length = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
+        let tail = u32::from_le_bytes([t0, t1, t2, t3]) as usize;
+        let counted = usize::from(u16::from_le_bytes([c0, c1]));
+        let (end, entries) = rest.split_last()?;
+        if *end != END || length != bytes.len() || tail > length - 1 {
+            return None;
+        }
+        let (mut at, mut before, mut count) = (0, 0, 0);
+        while at < entries.len() {
+            let entry = Entry::read(&entries[at..])?;
+            if entry.before != before || (at + entry.length == entries.len() && tail != HEADER_BYTES + at) {
+                return None;
+            }
+            before = entry.length;
+            at += entry.length;
+            count += 1;
+        }
+        (counted == count || counted == UNCOUNTED).then_some(Ziplist { entries, count })
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The elements in their order.
+    pub fn iter(&self) -> Elements<'a> {
+        Elements {
+            rest: self.entries,
+            count: self.count,
+        }
+    }
+}
+
+impl<'a> IntoIterator for Ziplist<'a> {
+    type Item = Element<'a>;
+    type IntoIter = Elements<'a>;
+
+    fn into_iter(self) -> Elements<'a> {
+        self.iter()
+    }
+}
+
+/// The elements of a ziplist, one after the other.
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    rest: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Element<'a>;
+
+    fn next(&mut self) -> Option<Element<'a>> {
+        let entry = Entry::read(self.rest)?;
+        self.rest = self.rest.get(entry.length..)?;
+        self.count -= 1;
+        Some(entry.element)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for Elements<'_> {}
+
+struct Entry<'a> {
+    /// What it says about the length of the entry before it.
+    before: usize,
+    /// Its own length, bytes.
+    length: usize,
+    element: Element<'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// The entry that `bytes` begins with; `None` if there is none, or not all of it.
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (before, rest) = match bytes {
+            [LONG_BEFORE, rest @ ..] => {
+                let (before, rest) = rest.split_first_chunk()?;
+                (u32::from_le_bytes(*before) as usize, rest)
+            }
+            [END, ..] | [] => return None,
+            [before, rest @ ..] => (usize::from(*before), rest),
+        };
+        let (element, rest) = element(rest)?;
+        Some(Entry {
+            before,
+            length: bytes.len() - rest.len(),
+            element,
+        })
+    }
+}
+
+/// The element that `bytes` begins with, and what follows it.
+fn element(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (mark, rest) = bytes.split_first()?;
+    let short = usize::from(mark & 0x3f);
+    match mark {
+        0x00..=0x3f => string(rest, short),
+        0x40..=0x7f => {
+            let (low, rest) = rest.split_first()?;
+            string(rest, short << 8 | usize::from(*low))
+        }
+        0x80..=0xbf => {
+            let (length, rest) = rest.split_first_chunk()?;
+            string(rest, u32::from_be_bytes(*length) as usize)
+        }
+        0xc0 => integer::<2>(rest),
+        0xd0 => integer::<4>(rest),
+        0xe0 => integer::<8>(rest),
+        0xf0 => integer::<3>(rest),
+        0xfe => integer::<1>(rest),
+        0xf1..=0xfd => Some((Element::Int(i64::from(mark - 0xf1)), rest)),
+        _ => None,
+    }
+}
+
+fn string(bytes: &[u8], length: usize) -> Option<(Element<'_>, &[u8])> {
+    let (string, rest) = bytes.split_at_checked(length)?;
+    Some((Element::Bytes(string), rest))
+}
+
+fn integer<const N: usize>(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (digits, rest) = bytes.split_first_chunk::<N>()?;
+    let mut wide = [0; 8];
+    wide[8 - N..].copy_from_slice(digits);
+    // The sign comes down with the shift.
+    let number = i64::from_le_bytes(wide) >> (8 * (8 - N));
+    Some((Element::Int(number), rest))
+}
+
+#[cfg(test)]
+mod tests;

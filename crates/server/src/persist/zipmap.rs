@@ -1,0 +1,109 @@
+//! Zipmaps: how Redis before 2.6 stored small hashes. Only read, never written.
+//!
+//! ```text
+//! fields (1)  { length field  length unused (1) value unused-bytes } ...  FF
+//!
+//! length:  1 byte below 254, or FE and 4 bytes, little-endian
+//! ```
+//!
+//! The number of fields is FE when they are too many to be counted there. A zipmap is checked as a whole before anything
+//! of it is used.
+
+const END: u8 = 0xff;
+const LONG: u8 = 0xfe;
+
+/// A zipmap that was found to be sound. It has at least one field.
+#[derive(Clone, Copy, Debug)]
+pub struct Zipmap<'a> {
+    pairs: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Zipmap<'a> {
+    /// Checks every byte of what claims to be a zipmap; `None` if it is none or has no fields.
+    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+        let (counted, rest) = bytes.split_first()?;
+        let (end, pairs) = rest.split_last()?;
+        let (mut rest, mut count) = (pairs, 0);
+        while !rest.is_empty() {
+            (_, rest) = pair(rest)?;
+            count += 1;
+        }
+        let right = *counted == LONG || usize::from(*counted) == count;
+        (*end == END && count > 0 && right).then_some(Zipmap { pairs, count })
+    }
+
+    /// Number of fields, of which some may be the same.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Fields and their values.
+    pub fn iter(&self) -> Pairs<'a> {
+        Pairs {
+            rest: self.pairs,
+            count: self.count,
+        }
+    }
+}
+
+impl<'a> IntoIterator for Zipmap<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+    type IntoIter = Pairs<'a>;
+
+    fn into_iter(self) -> Pairs<'a> {
+        self.iter()
+    }
+}
+
+/// Fields of a zipmap with their values, one after the other.
+#[derive(Clone, Debug)]
+pub struct Pairs<'a> {
+    rest: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (found, rest) = pair(self.rest)?;
+        self.rest = rest;
+        self.count -= 1;
+        Some(found)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for Pairs<'_> {}
+
+/// A field with its value, and what follows them.
+type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
+
+/// The field and value that `bytes` begins with; `None` if there are none, or not all of them.
+fn pair(bytes: &[u8]) -> Option<Pair<'_>> {
+    let (field_length, rest) = length(bytes)?;
+    let (field, rest) = rest.split_at_checked(field_length)?;
+    let (value_length, rest) = length(rest)?;
+    let (unused, rest) = rest.split_first()?;
+    let (value, rest) = rest.split_at_checked(value_length)?;
+    let (_, rest) = rest.split_at_checked(usize::from(*unused))?;
+    Some(((field, value), rest))
+}
+
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    match bytes {
+        [END, ..] | [] => None,
+        [LONG, rest @ ..] => {
+            let (length, rest) = rest.split_first_chunk()?;
+            Some((u32::from_le_bytes(*length) as usize, rest))
+        }
+        [length, rest @ ..] => Some((usize::from(*length), rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The arena of many records: chunks of 32 KiB, filled one after the other; a large record has one to itself.
+//!
+//! A chunk never grows into a giant, so no step copies much. A removed record leaves a hole. Once holes make up
+//! more than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
+
+use super::encoding::{Header, Parts, Record, Shape, dig, next_record};
+use super::small::MAX_RECORD_BYTES;
+use super::{CHUNK_BYTES, Id};
+use crate::size_class::{reserve_class, size_class};
+
+/// While the arena has fewer bytes than this, chunks grow with what they hold.
+const WHOLE_CHUNKS_FROM_BYTES: usize = 8 * CHUNK_BYTES;
+/// No chunk is being filled.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug, Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    hole_bytes: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Chunks {
+    shape: Shape,
+    /// The chunk that new records go to.
+    filling: u32,
+    chunks: Vec<Chunk>,
+    /// Numbers of chunks that are not in use.
+    free: Vec<u32>,
+    /// The sum of the chunks' capacities.
+    allocated: usize,
+    /// The bytes of all records.
+    live: usize,
+}
+
+impl Chunks {
+    /// An arena whose first chunk holds `bytes`, of which `hole_bytes` are holes.
+    pub(super) fn of(shape: Shape, bytes: Vec<u8>, hole_bytes: u32) -> Self {
+        Chunks {
+            shape,
+            filling: 0,
+            allocated: bytes.capacity(),
+            live: bytes.len() - hole_bytes as usize,
+            chunks: vec![Chunk { bytes, hole_bytes }],
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.allocated + self.chunks.len() * (size_of::<Chunk>() + size_of::<u32>())
+    }
+
+    /// Counts the capacities anew, after they were cloned.
+    pub(super) fn count_allocated(&mut self) {
+        self.allocated = self.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum();
+    }
+
+    #[inline]
+    pub(super) fn record(&self, id: Id) -> Record<'_> {
+        let bytes = &self.chunks[id.chunk()].bytes;
+        Parts::of(self.shape, bytes, id.offset()).record(bytes)
+    }
+
+    /// The bytes from the record on, and where its parts are.
+    #[inline]
+    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+        let bytes = &mut self.chunks[id.chunk()].bytes;
+        let parts = Parts::of(self.shape, bytes, id.offset());
+        (bytes, parts)
+    }
+
+    /// Notes that `bytes` bytes of a record were turned into a hole behind it.
+    pub(super) fn note_hole(&mut self, id: Id, bytes: usize) {
+        self.chunks[id.chunk()].hole_bytes += bytes as u32;
+        self.live -= bytes;
+    }
+
+    pub(super) fn append(&mut self, record: &Record<'_>, header: &Header) -> Id {
+        let (number, offset) = self.room(header.total_bytes(record));
+        header.append(record, &mut self.chunks[number].bytes);
+        Id::new(number, offset)
+    }
+
+    /// A chunk with room for `bytes` bytes, and its length; they count as live from now on.
+    fn room(&mut self, bytes: usize) -> (usize, usize) {
+        self.live += bytes;
+        if bytes > MAX_RECORD_BYTES {
+            let number = self.open(size_class(bytes));
+            return (number as usize, 0);
+        }
+        let fits = self
+            .chunks
+            .get(self.filling as usize)
+            .is_some_and(|chunk| chunk.bytes.len() + bytes <= CHUNK_BYTES);
+        if !fits {
+            let whole = self.allocated >= WHOLE_CHUNKS_FROM_BYTES;
+            self.filling = self.open(if whole { CHUNK_BYTES } else { size_class(bytes) });
+        }
+        let number = self.filling as usize;
+        let chunk = &mut self.chunks[number].bytes;
+        let before = chunk.capacity();
+        reserve_class(chunk, bytes);
+        self.allocated += chunk.capacity() - before;
+        (number, chunk.len())
+    }
+
+    fn open(&mut self, capacity: usize) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::default());
+            u32::try_from(self.chunks.len() - 1).expect("as many chunks as an id can name")
+        });
+        let bytes = Vec::with_capacity(capacity);
+        self.allocated += bytes.capacity();
+        self.chunks[number as usize] = Chunk { bytes, hole_bytes: 0 };
+        number
+    }
+
+    /// Takes the bytes of a chunk.
+    fn close(&mut self, number: usize) -> Vec<u8> {
+        if self.filling as usize == number {
+            self.filling = NONE;
+        }
+        let chunk = std::mem::take(&mut self.chunks[number]);
+        self.allocated -= chunk.bytes.capacity();
+        chunk.bytes
+    }
+
+    /// Makes a hole of a record. Returns whether its chunk has so many that it should be emptied.
+    pub(super) fn bury(&mut self, id: Id) -> bool {
+        let chunk = &mut self.chunks[id.chunk()];
+        let end = Parts::of(self.shape, &chunk.bytes, id.offset()).end;
+        let bytes = end - id.offset();
+        dig(&mut chunk.bytes[id.offset()..end]);
+        chunk.hole_bytes += bytes as u32;
+        self.live -= bytes;
+        self.is_sparse(id.chunk())
+    }
+
+    /// Whether a chunk has so many holes that it should be emptied.
+    pub(super) fn is_sparse(&self, number: usize) -> bool {
+        let chunk = &self.chunks[number];
+        chunk.hole_bytes as usize * 4 > chunk.bytes.len()
+    }
+
+    /// Moves the records of a chunk to where new ones go.
+    pub(super) fn evacuate(&mut self, number: usize, mut moved: impl FnMut(Id, Id, Record<'_>)) {
+        let bytes = self.close(number);
+        let mut at = 0;
+        while let Some(start) = next_record(&bytes, at) {
+            let parts = Parts::of(self.shape, &bytes, start);
+            let encoded = &bytes[start..parts.end];
+            self.live -= encoded.len();
+            let (target, offset) = self.room(encoded.len());
+            self.chunks[target].bytes.extend_from_slice(encoded);
+            moved(Id::new(number, start), Id::new(target, offset), parts.record(&bytes));
+            at = parts.end;
+        }
+        // Not before, lest an id mean a record that has moved and one that has not.
+        self.free.push(number as u32);
+    }
+
+    /// The bytes of chunk `number`, if there are so many.
+    #[inline]
+    pub(super) fn bytes(&self, number: usize) -> Option<&[u8]> {
+        self.chunks.get(number).map(|chunk| &chunk.bytes[..])
+    }
+}

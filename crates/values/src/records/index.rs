@@ -1,0 +1,348 @@
+//! The index of many records: leaves over stretches of hashes, found through two levels of directories.
+//!
+//! ```text
+//!   hash:  | root's bits | region's bits |        tag        |
+//!             |               |                |
+//!             v               v                v
+//!          [ root ] ----> [ region ] ----> [ leaf: tag id, tag id, ... ] ----> record
+//! ```
+//!
+//! Both levels are extendible hashing: a directory of 2^n slots, of which several neighbours may name the same item.
+//! A full leaf is split in two, a region of too many leaves as well; so no step is longer than a leaf or a
+//! directory of one region. The leaves, taken together, are in hash order, which is what a scan follows.
+
+use super::Id;
+use super::leaf::{Leaf, MAX_DEPTH, MAX_ENTRIES, Stretch};
+
+/// A region of more leaves is split in two.
+const MAX_LEAVES: usize = 1024;
+/// A leaf of fewer entries is merged with its other half, if both together are half a leaf.
+const MERGE_BELOW: usize = MAX_ENTRIES / 8;
+/// A leaf made in advance gets about this many entries.
+const EXPECTED_ENTRIES: usize = 180;
+/// Leaves made in advance at most.
+const MAX_PREPARED_DEPTH: u8 = 14;
+/// Tries for a random entry: a leaf or region may be a small part of the largest possible.
+const RANDOM_TRIES: usize = 1000;
+
+/// What a directory leads to.
+trait Covering {
+    fn stretch(&self) -> Stretch;
+}
+
+impl Covering for Leaf {
+    fn stretch(&self) -> Stretch {
+        self.stretch
+    }
+}
+
+/// Items that together cover a stretch of hashes.
+#[derive(Clone, Debug)]
+struct Directory<T> {
+    stretch: Stretch,
+    /// The logarithm of the number of slots.
+    bits: u8,
+    slots: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T> Covering for Directory<T> {
+    fn stretch(&self) -> Stretch {
+        self.stretch
+    }
+}
+
+impl<T: Covering> Directory<T> {
+    fn empty(stretch: Stretch) -> Self {
+        Directory {
+            stretch,
+            bits: 0,
+            slots: vec![0],
+            items: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn slot_of(&self, hash: u64) -> usize {
+        // Two shifts, for there may be no bits at all.
+        ((hash << self.stretch.depth) >> 1 >> (63 - self.bits)) as usize
+    }
+
+    #[inline]
+    fn number_of(&self, hash: u64) -> usize {
+        self.slots[self.slot_of(hash)] as usize
+    }
+
+    #[inline]
+    fn item(&self, hash: u64) -> &T {
+        &self.items[self.number_of(hash)]
+    }
+
+    #[inline]
+    fn item_mut(&mut self, hash: u64) -> &mut T {
+        let number = self.number_of(hash);
+        &mut self.items[number]
+    }
+
+    /// The slots of a stretch.
+    fn range(&self, stretch: Stretch) -> std::ops::Range<usize> {
+        let first = self.slot_of(stretch.start());
+        first..first + (1 << (self.bits - (stretch.depth - self.stretch.depth)))
+    }
+
+    /// Adds an item and leads its stretch to it.
+    fn place(&mut self, item: T) {
+        let stretch = item.stretch();
+        while stretch.depth - self.stretch.depth > self.bits {
+            self.slots = self.slots.iter().flat_map(|slot| [*slot; 2]).collect();
+            self.bits += 1;
+        }
+        let number = self.items.len() as u32;
+        self.items.push(item);
+        let range = self.range(stretch);
+        self.slots[range].fill(number);
+    }
+
+    /// Takes an item out; its slots lead nowhere good until another item is placed there.
+    fn take(&mut self, number: usize) -> T {
+        let item = self.items.swap_remove(number);
+        if let Some(moved) = self.items.get(number) {
+            let range = self.range(moved.stretch());
+            self.slots[range].fill(number as u32);
+        }
+        item
+    }
+
+    /// Halves the slots as long as every item has several.
+    fn halve_slots(&mut self) {
+        while self.bits > 0 && self.items.len() * 8 <= self.slots.len() {
+            let deepest = self.items.iter().map(|item| item.stretch().depth).max();
+            if deepest.is_some_and(|depth| depth >= self.stretch.depth + self.bits) {
+                return;
+            }
+            self.slots = self.slots.iter().step_by(2).copied().collect();
+            self.bits -= 1;
+        }
+    }
+
+    /// Divides the items, of which there are several, between two directories.
+    fn split(self) -> [Self; 2] {
+        let [lower, upper] = self.stretch.halves();
+        let mut halves = [Directory::empty(lower), Directory::empty(upper)];
+        for item in self.items {
+            let side = usize::from(item.stretch().start() >= upper.start());
+            halves[side].place(item);
+        }
+        halves
+    }
+
+    fn allocated_bytes(&self) -> usize {
+        self.slots.len() * size_of::<u32>() + self.items.capacity() * size_of::<T>()
+    }
+}
+
+type Region = Directory<Leaf>;
+
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    root: Directory<Region>,
+    /// The sum of the leaves' capacities.
+    leaf_bytes: usize,
+    /// The memory of the directories.
+    directory_bytes: usize,
+}
+
+impl Index {
+    /// An index that expects so many entries.
+    pub(super) fn with_capacity(entries: usize) -> Self {
+        let leaves = entries.div_ceil(EXPECTED_ENTRIES).max(1);
+        let depth = (leaves.ilog2() as u8).min(MAX_PREPARED_DEPTH);
+        let mut root = Directory::empty(Stretch::EVERYTHING);
+        root.place(Region::empty(Stretch::EVERYTHING));
+        let mut index = Index {
+            root,
+            leaf_bytes: 0,
+            directory_bytes: 0,
+        };
+        index.root.items[0].place(Leaf::new(Stretch::EVERYTHING));
+        index.prepare(Stretch::EVERYTHING, depth);
+        index.count_directories();
+        index
+    }
+
+    /// Splits the empty leaf of a stretch down to `depth`.
+    fn prepare(&mut self, stretch: Stretch, depth: u8) {
+        if stretch.depth < depth {
+            self.split_leaf(stretch.start(), |_| 0);
+            stretch.halves().into_iter().for_each(|half| self.prepare(half, depth));
+        }
+    }
+
+    fn count_directories(&mut self) {
+        let regions = self.root.items.iter().map(Directory::allocated_bytes);
+        self.directory_bytes = regions.sum::<usize>() + self.root.allocated_bytes();
+    }
+
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.leaf_bytes + self.directory_bytes
+    }
+
+    /// Counts the capacities anew, after they were cloned.
+    pub(super) fn count_allocated(&mut self) {
+        let leaves = self.root.items.iter().flat_map(|region| &region.items);
+        self.leaf_bytes = leaves.map(Leaf::allocated_bytes).sum();
+        self.count_directories();
+    }
+
+    #[inline]
+    fn leaf(&self, hash: u64) -> &Leaf {
+        self.root.item(hash).item(hash)
+    }
+
+    #[inline]
+    fn leaf_mut(&mut self, hash: u64) -> &mut Leaf {
+        self.root.item_mut(hash).item_mut(hash)
+    }
+
+    /// Changes the leaf of a hash and keeps count of its memory.
+    #[inline]
+    fn change_leaf(&mut self, hash: u64, change: impl FnOnce(&mut Leaf)) {
+        let leaf = self.leaf_mut(hash);
+        let before = leaf.allocated_bytes();
+        change(leaf);
+        let after = leaf.allocated_bytes();
+        self.leaf_bytes = self.leaf_bytes + after - before;
+    }
+
+    /// The first id with this hash, or one that looks like it, for which `is_it` holds.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Id) -> bool) -> Option<Id> {
+        let leaf = self.leaf(hash);
+        leaf.candidates(hash)
+            .map(|entry| Id::from_number(leaf.id(entry)))
+            .find(|id| is_it(*id))
+    }
+
+    /// Adds an id; `hash_of` tells the hash of an id that is there already.
+    pub(super) fn insert(&mut self, hash: u64, id: Id, hash_of: impl Fn(u64) -> u64) {
+        loop {
+            let leaf = self.leaf(hash);
+            if leaf.len() < MAX_ENTRIES || leaf.stretch.depth == MAX_DEPTH {
+                break;
+            }
+            self.split_leaf(hash, &hash_of);
+        }
+        self.change_leaf(hash, |leaf| leaf.insert(hash, id.number()));
+    }
+
+    fn split_leaf(&mut self, hash: u64, hash_of: impl Fn(u64) -> u64) {
+        if self.root.item(hash).items.len() >= MAX_LEAVES {
+            let region = self.root.take(self.root.number_of(hash));
+            region.split().into_iter().for_each(|half| self.root.place(half));
+            self.count_directories();
+        }
+        let region = self.root.item_mut(hash);
+        let before = region.allocated_bytes();
+        let leaf = region.take(region.number_of(hash));
+        let mut leaf_bytes = self.leaf_bytes - leaf.allocated_bytes();
+        for half in leaf.split(hash_of) {
+            leaf_bytes += half.allocated_bytes();
+            region.place(half);
+        }
+        let after = region.allocated_bytes();
+        self.leaf_bytes = leaf_bytes;
+        self.directory_bytes = self.directory_bytes + after - before;
+    }
+
+    /// Takes an id out.
+    pub(super) fn remove(&mut self, hash: u64, id: Id) {
+        let entry = self.entry_of(hash, id);
+        self.change_leaf(hash, |leaf| leaf.remove(entry));
+        self.merge(hash);
+    }
+
+    /// Replaces an id.
+    pub(super) fn change(&mut self, hash: u64, old: Id, new: Id) {
+        let entry = self.entry_of(hash, old);
+        self.change_leaf(hash, |leaf| leaf.set_id(entry, new.number()));
+    }
+
+    fn entry_of(&self, hash: u64, id: Id) -> usize {
+        let leaf = self.leaf(hash);
+        leaf.candidates(hash)
+            .find(|entry| leaf.id(*entry) == id.number())
+            .expect("every record is in the index")
+    }
+
+    /// Merges a small leaf with its other half, if they fit together.
+    fn merge(&mut self, hash: u64) {
+        let region = self.root.item_mut(hash);
+        let stretch = region.item(hash).stretch;
+        if region.item(hash).len() >= MERGE_BELOW || stretch.depth == region.stretch.depth {
+            return;
+        }
+        let [lower, upper] = stretch.parent().halves();
+        let halves = [region.item(lower.start()), region.item(upper.start())];
+        let whole = halves.iter().all(|half| half.stretch.depth == stretch.depth);
+        if !whole || halves[0].len() + halves[1].len() > MAX_ENTRIES / 2 {
+            return;
+        }
+        let before = region.allocated_bytes();
+        let [lower, upper] = [lower, upper].map(|half| region.take(region.number_of(half.start())));
+        let leaf = Leaf::merge(&lower, &upper);
+        let freed = lower.allocated_bytes() + upper.allocated_bytes();
+        let leaf_bytes = self.leaf_bytes + leaf.allocated_bytes() - freed;
+        region.place(leaf);
+        region.halve_slots();
+        let after = region.allocated_bytes();
+        self.leaf_bytes = leaf_bytes;
+        self.directory_bytes = self.directory_bytes + after - before;
+    }
+
+    /// Visits ids in hash order from hash `from` on, at least `at_least` of them if there are so many. Returns the
+    /// hash to go on from, `None` at the end.
+    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(Id)) -> Option<u64> {
+        let mut from = from;
+        let mut visited = 0;
+        loop {
+            if visited >= at_least && visited > 0 {
+                return Some(from);
+            }
+            let leaf = self.leaf(from);
+            let next = leaf.scan(from, at_least - visited, &mut |id| {
+                visited += 1;
+                visit(Id::from_number(id));
+            });
+            from = match next {
+                Some(next) => next,
+                None => leaf.stretch.end()?,
+            };
+        }
+    }
+
+    /// An id chosen by random numbers below their arguments, each as likely as any other.
+    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<Id> {
+        let regions = &self.root.items;
+        for _ in 0..RANDOM_TRIES {
+            let region = &regions[below(regions.len())];
+            // A region, and a leaf in it, counts as much as it holds of the most it could.
+            let leaves = if regions.len() == 1 {
+                region.items.len()
+            } else {
+                MAX_LEAVES
+            };
+            let longest = if leaves == 1 {
+                region.items[0].len()
+            } else {
+                MAX_ENTRIES
+            };
+            let (leaf, entry) = (below(leaves), below(longest.max(1)));
+            if let Some(leaf) = region.items.get(leaf).filter(|leaf| entry < leaf.len()) {
+                return Some(Id::from_number(leaf.id(entry)));
+            }
+        }
+        let mut leaves = regions.iter().flat_map(|region| &region.items);
+        let leaf = leaves.find(|leaf| leaf.len() > 0)?;
+        Some(Id::from_number(leaf.id(below(leaf.len()))))
+    }
+}

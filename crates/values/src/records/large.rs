@@ -1,0 +1,138 @@
+//! Many records: an arena of chunks and an index in hash order.
+
+use super::chunks::Chunks;
+use super::encoding::{Header, Record, Shape};
+use super::index::Index;
+use super::small::{MAX_RECORDS, Small};
+use super::{CHUNK_BYTES, Id, hash_of};
+
+#[derive(Debug)]
+pub(super) struct Large {
+    shape: Shape,
+    len: usize,
+    pub(super) chunks: Chunks,
+    index: Index,
+}
+
+impl Clone for Large {
+    fn clone(&self) -> Self {
+        let mut clone = Large {
+            shape: self.shape,
+            len: self.len,
+            chunks: self.chunks.clone(),
+            index: self.index.clone(),
+        };
+        // A clone has no capacity to spare.
+        clone.chunks.count_allocated();
+        clone.index.count_allocated();
+        clone
+    }
+}
+
+impl Large {
+    pub(super) fn with_capacity(shape: Shape, records: usize) -> Self {
+        Large {
+            shape,
+            len: 0,
+            chunks: Chunks::of(shape, Vec::new(), 0),
+            index: Index::with_capacity(records),
+        }
+    }
+
+    /// Takes over the records of a small collection; they keep their ids.
+    pub(super) fn of(small: &mut Small) -> Self {
+        let mut index = Index::with_capacity(small.len());
+        let unmoved = |_| 0;
+        small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
+        let arena = std::mem::take(&mut small.arena);
+        Large {
+            shape: small.shape,
+            len: small.len(),
+            chunks: Chunks::of(small.shape, arena, small.hole_bytes),
+            index,
+        }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn allocated_bytes(&self) -> usize {
+        size_of::<Self>() + self.chunks.allocated_bytes() + self.index.allocated_bytes()
+    }
+
+    #[inline]
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
+        self.index.find(hash, |id| is_it(self.chunks.record(id)))
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {
+        let id = self.chunks.append(record, header);
+        let chunks = &self.chunks;
+        let hash_of_id = |number| hash_of(chunks.record(Id::from_number(number)).key);
+        self.index.insert(hash, id, hash_of_id);
+        self.len += 1;
+        id
+    }
+
+    /// Stores the record anew, elsewhere.
+    pub(super) fn relocate(
+        &mut self,
+        hash: u64,
+        old: Id,
+        record: &Record<'_>,
+        header: &Header,
+        moved: &mut impl FnMut(Id, Id, Record<'_>),
+    ) -> Id {
+        let id = self.chunks.append(record, header);
+        self.index.change(hash, old, id);
+        let sparse = self.chunks.bury(old);
+        if !sparse {
+            return id;
+        }
+        // The new record may lie in the chunk that is emptied now.
+        let mut current = id;
+        self.evacuate(old.chunk(), &mut |from, to, record| {
+            if from == id {
+                current = to;
+            } else {
+                moved(from, to, record);
+            }
+        });
+        current
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, id: Id, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+        self.index.remove(hash, id);
+        self.len -= 1;
+        if self.chunks.bury(id) {
+            self.evacuate(id.chunk(), moved);
+        }
+    }
+
+    pub(super) fn evacuate(&mut self, chunk: usize, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+        let index = &mut self.index;
+        self.chunks.evacuate(chunk, |old, new, record| {
+            index.change(hash_of(record.key), old, new);
+            moved(old, new, record);
+        });
+    }
+
+    /// Whether so little is left that it is small again.
+    pub(super) fn fits_small(&self) -> bool {
+        self.len <= MAX_RECORDS / 2 && self.chunks.live_bytes() <= CHUNK_BYTES / 2
+    }
+
+    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(Id, Record<'_>)) -> Option<u64> {
+        self.index
+            .scan(from, at_least, &mut |id| visit(id, self.chunks.record(id)))
+    }
+
+    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<Id> {
+        self.index.random(below)
+    }
+}

@@ -1,0 +1,72 @@
+//! The allocator's size classes: what a request for so many bytes really takes.
+
+/// The number of bytes that an allocation of `bytes` bytes takes: jemalloc serves 8 bytes, then multiples of 16 up to
+/// 128, then four classes per doubling.
+#[inline]
+#[must_use]
+pub const fn size_class(bytes: usize) -> usize {
+    if bytes <= 8 {
+        return 8;
+    }
+    let doubling = usize::BITS - (bytes - 1).leading_zeros();
+    let step = if doubling <= 7 { 16 } else { 1 << (doubling - 3) };
+    match bytes.checked_next_multiple_of(step) {
+        Some(class) => class,
+        None => bytes,
+    }
+}
+
+/// Makes room for `more` bytes behind `bytes`, exactly up to the end of a size class.
+#[inline]
+pub fn reserve_class(bytes: &mut Vec<u8>, more: usize) {
+    let wanted = bytes.len() + more;
+    if wanted > bytes.capacity() {
+        bytes.reserve_exact(size_class(wanted) - bytes.len());
+    }
+}
+
+/// Gives back what lies beyond the size class of the bytes in use, if that is another class.
+pub fn shrink_to_class(bytes: &mut Vec<u8>) {
+    let wanted = if bytes.is_empty() { 0 } else { size_class(bytes.len()) };
+    if wanted < bytes.capacity() {
+        bytes.shrink_to(wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of the classes.
+
+    use super::*;
+
+    #[test]
+    fn classes_are_those_of_the_allocator() {
+        let classes = [
+            (0, 8),
+            (8, 8),
+            (9, 16),
+            (100, 112),
+            (128, 128),
+            (129, 160),
+            (3550, 3584),
+            (3585, 4096),
+            (4097, 5120),
+        ];
+        for (bytes, class) in classes {
+            assert_eq!(size_class(bytes), class, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn vectors_grow_and_shrink_by_classes() {
+        let mut bytes = vec![1; 100];
+        reserve_class(&mut bytes, 50);
+        assert_eq!(bytes.capacity(), 160);
+        bytes.truncate(10);
+        shrink_to_class(&mut bytes);
+        assert_eq!(bytes.capacity(), 16);
+        bytes.clear();
+        shrink_to_class(&mut bytes);
+        assert_eq!(bytes.capacity(), 0);
+    }
+}
