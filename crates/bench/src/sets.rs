@@ -25,6 +25,9 @@ const BIG_SET: &str = "SADD set {idname}";
 const BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
 const QUEUES: &str = "RPUSH queue:{id} {names:1000}";
 
+/// Pushes to clients that wait: few, because a server may look at each of 10 000 for every push.
+const PUSHES_PER_S: f64 = 200.0;
+
 /// Commands over 1M elements each.
 const LONG_COMMANDS: &[LongCommand] = &[
     LongCommand {
@@ -474,8 +477,8 @@ pub const SETS: &[Set] = &[
                     &[
                         waiting(case("lpush:50,rpop:50", 16), 10, false),
                         waiting(case("lpush:50,rpop:50", 16), 10_000, false),
-                        waiting(paced(case("push-awaited", 16), 5_000.0), 10, true),
-                        waiting(paced(case("push-awaited", 16), 5_000.0), 10_000, true),
+                        waiting(paced(case("push-awaited", 16), PUSHES_PER_S), 10, true),
+                        waiting(paced(case("push-awaited", 16), PUSHES_PER_S), 10_000, true),
                     ],
                 )],
             )
