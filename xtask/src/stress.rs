@@ -10,10 +10,14 @@
 //! stayers   SCAN and KEYS beside churn      every key that stayed is returned
 //! expiring  EXPIRE, PEXPIRE, GETEX          no key is seen after its time
 //! flushed   FLUSHDB of a database           DBSIZE is 0 right after, seen from the same connection
+//! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
+//! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
+//! waiters   BLPOP that is timed out, killed, unblocked     nothing is left of those who waited
 //! hostile   CLIENT KILL, CONFIG SET, half frames, disconnects    the server lives and answers
 //! ```
 
 mod client;
+mod queues;
 mod scenarios;
 
 use std::path::{Path, PathBuf};

@@ -84,6 +84,23 @@ impl Output {
         }
     }
 
+    /// Takes out everything that was appended since `mark` was taken.
+    pub fn split_off(&mut self, mark: Mark) -> Output {
+        let base = mark.bytes.min(self.bytes.len());
+        let shared: Vec<(usize, SharedBytes)> = self
+            .shared
+            .drain(mark.shared.min(self.shared.len())..)
+            .map(|(position, value)| (position - base, value))
+            .collect();
+        let shared_len = shared.iter().map(|(_, value)| value.as_ref().as_ref().len()).sum();
+        self.shared_len -= shared_len;
+        Output {
+            bytes: self.bytes.split_off(base),
+            shared,
+            shared_len,
+        }
+    }
+
     /// Appends all of `other`, leaving it empty with its allocation. Bytes are copied, shared values
     /// moved.
     pub fn append(&mut self, other: &mut Output) {

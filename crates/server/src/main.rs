@@ -7,6 +7,7 @@
 
 mod apply;
 mod background;
+mod blocking;
 mod commands;
 mod config;
 mod coordinator;

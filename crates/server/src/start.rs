@@ -244,6 +244,7 @@ pub(crate) fn server(
         errors: Default::default(),
         observed: Default::default(),
         lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
+        blocked: Default::default(),
         background,
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),

@@ -1,5 +1,6 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,11 +9,14 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
+use crate::blocking::{Counts, Waiter};
 use crate::config::Config;
 use crate::keyspace::lazyfree::LazyFree;
+use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
+use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::{Observations, lock};
@@ -25,8 +29,8 @@ pub type WorkerId = usize;
 pub enum Message {
     /// A socket that was accepted and placed here.
     Connect(Socket),
-    /// A connection that moves here with everything it has.
-    Adopt(Box<Connection>),
+    /// A connection that moves here with everything it has, its wait for keys included.
+    Adopt(Box<Connection>, Option<Box<Blocked>>),
     /// Give up connections until `keep` are left; they go to `to`.
     Shed {
         /// Who takes them.
@@ -54,6 +58,10 @@ pub enum Message {
         /// What is left to be done before the client goes on.
         after: After,
     },
+    /// A blocked client has been served: the waiter has its reply.
+    Served(Arc<Waiter>),
+    /// Waiters to be served that no command of a worker can serve.
+    Serve(Unserved),
     /// A question about this worker's clients.
     Question(Arc<Question>),
     /// Slots with due keys are queued.
@@ -202,6 +210,48 @@ pub enum After {
     Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(u64, Vec<u8>),
+    /// Run the handler again, under writers' leases of all its keys.
+    AsWriter,
+    /// Park the connection: it waits for keys, and stands in their queues already.
+    Block(Box<Blocked>),
+    /// Park the connection and withhold its reply until these waiters have been served.
+    Serve(Unserved, Output),
+}
+
+/// A blocked connection's side of its wait.
+pub struct Blocked {
+    /// What stands in the queues.
+    pub waiter: Arc<Waiter>,
+    /// Index of its command, which ends with the wait.
+    pub command: usize,
+    /// How long the command has run, ns.
+    pub nanoseconds: u64,
+    /// Size of its request, bytes.
+    pub request_bytes: usize,
+    /// How logs show the command, if they may want to.
+    pub subject: Option<Subject>,
+}
+
+impl Unserved {
+    /// Keys of which nothing is known yet but that they are ready.
+    pub fn new(ready: VecDeque<ReadyKey>) -> Self {
+        let slots = ready.iter().take(1).map(|key| key.slot).collect();
+        Unserved {
+            ready,
+            slots,
+            failures: 0,
+        }
+    }
+}
+
+/// Keys whose waiters could not be served at once: a slot that is needed was leased by somebody else.
+pub struct Unserved {
+    /// The keys, in the order in which they became ready.
+    pub ready: VecDeque<ReadyKey>,
+    /// The slots that the first of them needs.
+    pub slots: Vec<u16>,
+    /// Failed attempts to lease them.
+    pub failures: u32,
 }
 
 /// Work on a background thread that produces a reply.
@@ -233,6 +283,8 @@ pub struct Server {
     pub observed: Observations,
     /// Frees in the background.
     pub lazyfree: LazyFree,
+    /// What clients wait for.
+    pub blocked: Counts,
     /// Takes long commands.
     pub background: mpsc::Sender<Job>,
     /// Pause of clients.

@@ -1,27 +1,36 @@
 //! Self-tuning: how many of the workers take part.
 //!
 //! Every [`WINDOW`] the coordinator looks at the busy share of the active workers and at the requests
-//! they executed. Too busy for a while → one more worker takes part and gets its share of the
-//! connections. That is a trial: if after it the server does not execute clearly more requests, the
-//! machine has no core to spare, and the worker is given up again; the next trial waits twice as long.
-//! Idle enough that one fewer would do → the last worker's connections go to the others.
+//! they executed. Too busy for a while, with a core to spare → one more worker takes part and gets its
+//! share of the connections. That is a trial: if after it the server does not execute clearly more
+//! requests, the worker is given up again; the next trial waits twice as long. Idle enough that one
+//! fewer would do → the last worker's connections go to the others.
 //!
 //! What was right once need not stay so, and a trial may have been misled by a load that grew by itself. So
 //! now and then one worker fewer is tried as well: if throughput holds, the worker was not needed.
 //!
 //! ```text
-//!            busy ≥ 85% for 20 windows               gain ≥ 8%
+//!            busy ≥ 85% for 20 windows,
+//!            half a core idle meanwhile              gain ≥ 8%
 //!   Steady ───────────────────────────▶ Trial ───────────────────▶ Steady (backoff reset)
-//!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain
-//!     │  └──────▶ one worker fewer        └──────▶ one worker fewer, backoff doubled ──┐
-//!     └────────────────────────────────────────────────────────────────────────────────┘
+//!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain, or a loss at first sight
+//!     │  └──────▶ one worker fewer        └──────▶ back to what it was, backoff doubled ──┐
+//!     └───────────────────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! A trial that does harm shows in the slowest requests, as its threads compete with each other and with
+//! clients on the same machine. Hence the look at the idle cores before, and the end at first sight.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::observe::metrics::Counter;
 use crate::state::{Message, Server};
+
+mod idle;
+
+#[cfg(test)]
+mod tests;
 
 /// How often the workers are looked at.
 pub const WINDOW: Duration = Duration::from_millis(10);
@@ -35,6 +44,10 @@ const PATIENCE: u32 = 5;
 const SETTLE: u32 = 5;
 /// Windows of a trial.
 const TRIAL: u32 = 20;
+/// Windows after which a trial that lost this part of the throughput ends at once.
+const FIRST_SIGHT: (u32, f64) = (4, 0.9);
+/// Idle cores that a further worker needs.
+const SPARE_CORES: f64 = 0.5;
 /// A trial must raise throughput by this factor.
 const GAIN: f64 = 1.08;
 /// One worker fewer must keep this part of the throughput.
@@ -56,8 +69,27 @@ enum Phase {
     Trial(Trial),
 }
 
-/// The tuner's memory.
-pub struct Tuner {
+/// What one window showed.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Workers that take part.
+    active: usize,
+    /// Workers there are.
+    workers: usize,
+    /// Clients connected.
+    connections: usize,
+    /// Busy shares of the active workers, added up.
+    busy_share: f64,
+    /// Requests per nanosecond.
+    rate: f64,
+}
+
+/// Tells how long the cores that this process may use have been idle together since the machine started, ms;
+/// `None` if the system does not tell.
+type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
+
+/// Decides from what the windows show. Knows nothing of servers.
+struct Decider {
     phase: Phase,
     busy_windows: u32,
     idle_windows: u32,
@@ -66,30 +98,162 @@ pub struct Tuner {
     no_trial_before: Instant,
     fewer_backoff: Duration,
     no_fewer_before: Instant,
-    last_busy_ns: Vec<u64>,
-    last_executed: u64,
-    last_sample: Instant,
     rates: [f64; TRIAL as usize],
     rate_count: usize,
+    idle_clock: IdleClock,
+    /// The idle clock and the time when the workers became busy.
+    busy_since: Option<(u64, Instant)>,
 }
 
-impl Tuner {
-    /// A tuner that has seen nothing.
-    pub fn new(server: &Server) -> Self {
-        Tuner {
+impl Decider {
+    fn new(idle_clock: IdleClock, now: Instant) -> Self {
+        Decider {
             phase: Phase::Steady,
             busy_windows: 0,
             idle_windows: 0,
             settle: 0,
             backoff: BACKOFF.0,
-            no_trial_before: Instant::now(),
+            no_trial_before: now,
             fewer_backoff: BACKOFF.0,
-            no_fewer_before: Instant::now(),
-            last_busy_ns: vec![0; server.workers.len()],
-            last_executed: 0,
-            last_sample: Instant::now(),
+            no_fewer_before: now,
             rates: [0.0; TRIAL as usize],
             rate_count: 0,
+            idle_clock,
+            busy_since: None,
+        }
+    }
+
+    /// Looks at one window; returns how many workers shall take part from now on, if that changes.
+    fn look(&mut self, seen: Seen, now: Instant) -> Option<usize> {
+        if self.settle > 0 {
+            self.settle -= 1;
+            return None;
+        }
+        self.rates[self.rate_count % self.rates.len()] = seen.rate;
+        self.rate_count += 1;
+        let active = match self.phase {
+            Phase::Steady => self.steady(seen, now),
+            Phase::Trial(trial) => self.trial(seen.active, trial, now),
+        }?;
+        self.busy_windows = 0;
+        self.idle_windows = 0;
+        self.settle = SETTLE;
+        self.rate_count = 0;
+        Some(active)
+    }
+
+    fn steady(&mut self, seen: Seen, now: Instant) -> Option<usize> {
+        let Seen { active, workers, .. } = seen;
+        let per_worker = seen.busy_share / active as f64;
+        let may_grow = active < workers && active < seen.connections && now >= self.no_trial_before;
+        if per_worker >= BUSY && may_grow {
+            if self.busy_windows == 0 {
+                self.busy_since = (self.idle_clock)().map(|idle_ms| (idle_ms, now));
+            }
+            self.busy_windows += 1;
+        } else {
+            self.busy_windows = 0;
+        }
+        let fewer = seen.busy_share / (active.max(2) - 1) as f64;
+        self.idle_windows = if active > 1 && fewer <= IDLE {
+            self.idle_windows + 1
+        } else {
+            0
+        };
+        // As many windows as a trial has, so that the rate before it is not that of a load that just began.
+        if self.busy_windows >= TRIAL {
+            if self.no_core_to_spare(now) {
+                self.busy_windows = 0;
+                return None;
+            }
+            Some(self.begin_trial(active + 1, false))
+        } else if self.idle_windows >= 10 * PATIENCE {
+            Some(active - 1)
+        } else if active > 1 && now >= self.no_fewer_before && self.rate_count >= self.rates.len() {
+            Some(self.begin_trial(active - 1, true))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the cores were too busy, since the workers became so, to run one more worker.
+    fn no_core_to_spare(&mut self, now: Instant) -> bool {
+        let (Some((idle_before_ms, since)), Some(idle_ms)) = (self.busy_since, (self.idle_clock)()) else {
+            return false;
+        };
+        let elapsed_ms = now.duration_since(since).as_millis().max(1) as f64;
+        (idle_ms.saturating_sub(idle_before_ms) as f64) < SPARE_CORES * elapsed_ms
+    }
+
+    fn begin_trial(&mut self, active: usize, fewer: bool) -> usize {
+        self.phase = Phase::Trial(Trial {
+            windows: 0,
+            executed_before: self.mean_rate(),
+            fewer,
+        });
+        active
+    }
+
+    fn trial(&mut self, active: usize, trial: Trial, now: Instant) -> Option<usize> {
+        let windows = trial.windows + 1;
+        let rate = self.mean_rate();
+        let harmful = windows >= FIRST_SIGHT.0 && rate < trial.executed_before * FIRST_SIGHT.1;
+        if windows < TRIAL && !harmful {
+            self.phase = Phase::Trial(Trial { windows, ..trial });
+            return None;
+        }
+        self.phase = Phase::Steady;
+        if trial.fewer {
+            let keeps = rate >= trial.executed_before * KEEP;
+            if keeps {
+                self.fewer_backoff = BACKOFF.0;
+                self.no_trial_before = now + self.backoff;
+                self.backoff = longer(self.backoff);
+            } else {
+                self.fewer_backoff = longer(self.fewer_backoff);
+            }
+            self.no_fewer_before = now + self.fewer_backoff;
+            (!keeps).then_some(active + 1)
+        } else {
+            let gains = rate >= trial.executed_before * GAIN;
+            if gains {
+                self.backoff = BACKOFF.0;
+                self.no_fewer_before = now + self.fewer_backoff;
+            } else {
+                self.no_trial_before = now + self.backoff;
+                self.backoff = longer(self.backoff);
+            }
+            (!gains).then_some(active - 1)
+        }
+    }
+
+    fn mean_rate(&self) -> f64 {
+        let seen = self.rate_count.min(self.rates.len());
+        self.rates[..seen].iter().sum::<f64>() / seen.max(1) as f64
+    }
+}
+
+fn longer(backoff: Duration) -> Duration {
+    (backoff * 2).min(BACKOFF.1)
+}
+
+/// Samples the workers and does what is decided.
+pub struct Tuner {
+    decider: Decider,
+    last_busy_ns: Vec<u64>,
+    last_executed: u64,
+    last_sample: Instant,
+}
+
+impl Tuner {
+    /// A tuner that has seen nothing.
+    pub fn new(server: &Server) -> Self {
+        let now = Instant::now();
+        Tuner {
+            decider: Decider::new(idle::clock(), now),
+            last_busy_ns: vec![0; server.workers.len()],
+            last_executed: 0,
+            last_sample: now,
         }
     }
 
@@ -123,113 +287,35 @@ impl Tuner {
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
         }
-        if self.settle > 0 {
-            self.settle -= 1;
-            return;
-        }
-        self.rates[self.rate_count % self.rates.len()] = rate;
-        self.rate_count += 1;
-        match self.phase {
-            Phase::Steady => self.steady(server, active, busy_share, now),
-            Phase::Trial(trial) => self.trial(server, active, trial, now),
-        }
-    }
-
-    fn steady(&mut self, server: &Server, active: usize, busy_share: f64, now: Instant) {
-        let per_worker = busy_share / active as f64;
-        let connections = server.connections.load(Ordering::Relaxed);
-        let may_grow = active < server.workers.len() && active < connections && now >= self.no_trial_before;
-        self.busy_windows = if per_worker >= BUSY && may_grow {
-            self.busy_windows + 1
-        } else {
-            0
+        let seen = Seen {
+            active,
+            workers: server.workers.len(),
+            connections: server.connections.load(Ordering::Relaxed),
+            busy_share,
+            rate,
         };
-        let fewer = busy_share / (active.max(2) - 1) as f64;
-        self.idle_windows = if active > 1 && fewer <= IDLE {
-            self.idle_windows + 1
-        } else {
-            0
-        };
-        // As many windows as a trial has, so that the rate before it is not that of a load that just began.
-        if self.busy_windows >= TRIAL {
-            self.begin_trial(server, active + 1, false);
-        } else if self.idle_windows >= 10 * PATIENCE {
-            self.change(server, active - 1);
-        } else if active > 1 && now >= self.no_fewer_before && self.rate_count >= self.rates.len() {
-            self.begin_trial(server, active - 1, true);
+        if let Some(active) = self.decider.look(seen, now) {
+            change(server, active);
         }
     }
+}
 
-    fn begin_trial(&mut self, server: &Server, active: usize, fewer: bool) {
-        let executed_before = self.mean_rate(TRIAL as usize);
-        self.phase = Phase::Trial(Trial {
-            windows: 0,
-            executed_before,
-            fewer,
-        });
-        self.change(server, active);
-    }
-
-    fn trial(&mut self, server: &Server, active: usize, trial: Trial, now: Instant) {
-        if trial.windows + 1 < TRIAL {
-            self.phase = Phase::Trial(Trial {
-                windows: trial.windows + 1,
-                ..trial
+/// Lets `active` workers take part and spreads the connections over them.
+fn change(server: &Server, active: usize) {
+    let before = server.active_workers.swap(active, Ordering::Relaxed);
+    server.tunings.fetch_add(1, Ordering::Relaxed);
+    let total = server.connections.load(Ordering::Relaxed);
+    if active > before {
+        let keep = total.div_ceil(active);
+        for worker in &server.workers[..before] {
+            worker.send(Message::Shed { to: active - 1, keep });
+        }
+    } else {
+        for (index, worker) in server.workers[active..before].iter().enumerate() {
+            worker.send(Message::Shed {
+                to: index % active,
+                keep: 0,
             });
-            return;
-        }
-        self.phase = Phase::Steady;
-        let executed = self.mean_rate(TRIAL as usize);
-        if trial.fewer {
-            if executed >= trial.executed_before * KEEP {
-                self.fewer_backoff = BACKOFF.0;
-                self.no_trial_before = now + self.backoff;
-                self.backoff = (self.backoff * 2).min(BACKOFF.1);
-            } else {
-                self.fewer_backoff = (self.fewer_backoff * 2).min(BACKOFF.1);
-                self.change(server, active + 1);
-            }
-            self.no_fewer_before = now + self.fewer_backoff;
-        } else if executed >= trial.executed_before * GAIN {
-            self.backoff = BACKOFF.0;
-            self.no_fewer_before = now + self.fewer_backoff;
-        } else {
-            self.no_trial_before = now + self.backoff;
-            self.backoff = (self.backoff * 2).min(BACKOFF.1);
-            self.change(server, active - 1);
-        }
-    }
-
-    fn mean_rate(&self, windows: usize) -> f64 {
-        let seen = self.rate_count.min(self.rates.len()).min(windows).max(1);
-        let last = (0..seen).map(|back| self.rates[(self.rate_count - 1 - back) % self.rates.len()]);
-        last.sum::<f64>() / seen as f64
-    }
-
-    /// Lets `active` workers take part and spreads the connections over them.
-    fn change(&mut self, server: &Server, active: usize) {
-        let before = server.active_workers.swap(active, Ordering::Relaxed);
-        server.tunings.fetch_add(1, Ordering::Relaxed);
-        self.busy_windows = 0;
-        self.idle_windows = 0;
-        self.settle = SETTLE;
-        self.rate_count = 0;
-        let total = server.connections.load(Ordering::Relaxed);
-        let share = total.div_ceil(active);
-        if active > before {
-            for worker in &server.workers[..before] {
-                worker.send(Message::Shed {
-                    to: active - 1,
-                    keep: share,
-                });
-            }
-        } else {
-            for (index, worker) in server.workers[active..before].iter().enumerate() {
-                worker.send(Message::Shed {
-                    to: index % active,
-                    keep: 0,
-                });
-            }
         }
     }
 }

@@ -28,7 +28,10 @@ use crate::keyspace::{Seat, expiry};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
-use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use crate::state::{Blocked, ClientVisitor, Message, Server, WorkerId};
+use waits::{ClientWait, Waits};
+
+mod waits;
 
 /// What a client that has to log in first may leave unexecuted, bytes.
 const STRANGER_QUERY_BYTES: usize = 1 << 20;
@@ -49,22 +52,13 @@ const POOLED_BYTES: usize = 256 * 1024;
 /// How long one slice of expiry may take beside waiting clients.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
-/// A worker's connections and what each of them waits for.
+/// A worker's connections.
 #[derive(Default)]
 struct Clients {
     slots: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     by_id: HashMap<u64, usize>,
     afters: Vec<(usize, After)>,
-    timed: Vec<Timed>,
-}
-
-/// A connection that is answered at a certain time.
-struct Timed {
-    at_ms: u64,
-    client: u64,
-    ticket: u64,
-    bytes: Vec<u8>,
 }
 
 impl Clients {
@@ -113,6 +107,7 @@ pub struct Worker {
     seat: Seat,
     reactor: Reactor,
     clients: Clients,
+    waits: Waits,
     plans: Plans,
     /// Connections with work for the next turn.
     again: Vec<usize>,
@@ -148,6 +143,7 @@ impl Worker {
             seat,
             reactor,
             clients: Clients::default(),
+            waits: Waits::default(),
             plans: Plans::default(),
             again: Vec::new(),
             buffers: Vec::new(),
@@ -225,10 +221,10 @@ impl Worker {
         if !self.server().workers[self.id].mailbox.is_empty_hint() {
             return Some(Duration::ZERO);
         }
-        let timed = self.clients.timed.iter().map(|timed| timed.at_ms).min();
         let sweep = self.sweeps().then_some(self.next_sweep_ms);
-        let next_ms = [timed, sweep].into_iter().flatten().min()?;
-        Some(Duration::from_millis(next_ms.saturating_sub(unix_ms()).clamp(1, 1000)))
+        let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
+        let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
+        [self.waits.pause(), until_next].into_iter().flatten().min()
     }
 
     fn turn(&mut self) {
@@ -255,8 +251,9 @@ impl Worker {
         }
         self.events = events;
         self.run_batch();
-        self.answer_timed();
+        self.end_due_waits();
         self.housekeeping();
+        self.catch_up();
     }
 
     fn begin_turn(&mut self) {
@@ -282,7 +279,7 @@ impl Worker {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Connect(socket) => self.connect(socket),
-            Message::Adopt(connection) => self.adopt(connection),
+            Message::Adopt(connection, wait) => self.adopt(connection, wait),
             Message::Shed { to, keep } => self.shed(to, keep),
             Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, &bytes),
             Message::Ran {
@@ -291,6 +288,8 @@ impl Worker {
                 output,
                 after,
             } => self.unpark_ran(client, ticket, output, after),
+            Message::Served(waiter) => self.deliver(&waiter),
+            Message::Serve(unserved) => self.withhold(unserved, None),
             Message::Question(question) => {
                 let part = (question.ask)(self);
                 let server = self.server().clone();
@@ -327,7 +326,7 @@ impl Worker {
         }
     }
 
-    fn adopt(&mut self, mut connection: Box<Connection>) {
+    fn adopt(&mut self, mut connection: Box<Connection>, wait: Option<Box<Blocked>>) {
         let Some(registered) = connection.in_transit.take() else {
             return;
         };
@@ -336,18 +335,25 @@ impl Worker {
         self.install(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
             self.again.push(token);
+            if let Some(blocked) = wait {
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+        } else if let Some(blocked) = wait {
+            self.abandon_waiter(blocked.waiter);
         }
     }
 
-    /// Gives connections that are between requests to another worker.
+    /// Gives connections that are between requests, or wait for keys, to another worker.
     fn shed(&mut self, to: WorkerId, keep: usize) {
         let mut surplus = self.clients.len().saturating_sub(keep);
         for token in 0..self.clients.slots.len() {
             if surplus == 0 {
                 return;
             }
+            let waits = &self.waits;
             let movable = self.clients.connection(token).is_some_and(|connection| {
-                connection.state == State::Ready && !connection.in_batch && connection.output.is_empty()
+                let idle = connection.state == State::Ready || waits.is_for_keys(connection.client.id);
+                idle && !connection.in_batch && connection.output.is_empty()
             });
             if !movable {
                 continue;
@@ -361,10 +367,7 @@ impl Worker {
             self.again.retain(|other| *other != token);
             connection.in_transit = Some(registered);
             connection.receive_paused = false;
-            let server = self.server();
-            server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
-            server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
-            server.workers[to].send(Message::Adopt(connection));
+            self.mail_connection(to, connection);
             surplus -= 1;
         }
     }
@@ -478,6 +481,7 @@ impl Worker {
         self.plans.clear();
         self.plans.tokens = tokens;
         self.plans.tokens.clear();
+        self.deliver_here();
         self.delete_found_expired();
     }
 
@@ -498,6 +502,7 @@ impl Worker {
             &mut thread.effects,
         );
         release(&mut thread.effects, &thread.server);
+        thread.keep_ready();
     }
 
     /// Ends a connection's part of a batch: forgets executed bytes, sends replies, plans its next turn.
@@ -655,7 +660,7 @@ impl Worker {
         connection.state = State::Parked(ticket);
         let asker = (worker, connection.client.id, ticket);
         match after {
-            After::Nothing | After::Defer | After::Leave => connection.state = State::Deferred,
+            After::Nothing | After::Defer | After::Leave | After::AsWriter => connection.state = State::Deferred,
             After::Ask(make) => server.ask_all(make(asker)),
             After::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
@@ -669,15 +674,14 @@ impl Worker {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
-            After::ReplyAt(at_ms, bytes) => {
-                connection.client.flags.put(Flags::BLOCKED, true);
+            After::ReplyAt(at_ms, bytes) => self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes }),
+            After::Block(blocked) => {
+                connection.state = State::Parked(blocked.waiter.ticket);
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+            After::Serve(unserved, reply) => {
                 let client = connection.client.id;
-                self.clients.timed.push(Timed {
-                    at_ms,
-                    client,
-                    ticket,
-                    bytes,
-                });
+                self.withhold(unserved, Some((client, ticket, reply)));
             }
         }
     }
@@ -692,11 +696,20 @@ impl Worker {
     /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
     fn unpark_ran(&mut self, client: u64, ticket: u64, mut reply: Output, after: After) {
         let Some(token) = self.parked(client, ticket) else {
-            return;
+            return self.start_after_gone(after);
         };
         match after {
             After::Nothing => self.go_on(token, |output| output.append(&mut reply)),
             other => self.start_after(token, other),
+        }
+    }
+
+    /// What others are owed of a command whose client is gone.
+    fn start_after_gone(&mut self, after: After) {
+        match after {
+            After::Serve(unserved, _) => self.withhold(unserved, None),
+            After::Block(blocked) => self.abandon_waiter(blocked.waiter),
+            _ => {}
         }
     }
 
@@ -748,20 +761,6 @@ impl Worker {
         }
     }
 
-    fn answer_timed(&mut self) {
-        if self.clients.timed.is_empty() {
-            return;
-        }
-        let now_ms = unix_ms();
-        let (due, later): (Vec<Timed>, Vec<Timed>) = std::mem::take(&mut self.clients.timed)
-            .into_iter()
-            .partition(|timed| timed.at_ms <= now_ms);
-        self.clients.timed = later;
-        for timed in due {
-            self.unpark(timed.client, timed.ticket, &timed.bytes);
-        }
-    }
-
     // ---- the rest ---------------------------------------------------------------------------------
 
     fn housekeeping(&mut self) {
@@ -797,6 +796,7 @@ impl Worker {
             &mut thread.effects,
         );
         release(&mut thread.effects, &server);
+        thread.keep_ready();
         crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
         let elapsed = start.elapsed();
         server
@@ -857,6 +857,7 @@ impl Worker {
 
     fn forget(&mut self, token: usize) {
         if let Some(connection) = self.clients.remove(token) {
+            self.abandon(connection.client.id);
             self.again.retain(|other| *other != token);
             let server = self.server();
             server.connections.fetch_sub(1, Ordering::Relaxed);
@@ -878,19 +879,6 @@ impl ClientVisitor for Worker {
     }
 
     fn unblock(&mut self, id: u64, with_error: bool) -> bool {
-        let Some(at) = self.clients.timed.iter().position(|timed| timed.client == id) else {
-            return false;
-        };
-        let timed = self.clients.timed.swap_remove(at);
-        let bytes: &[u8] = if with_error {
-            let server = self.server();
-            server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
-            server.errors.count(b"UNBLOCKED");
-            b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
-        } else {
-            &timed.bytes
-        };
-        self.unpark(timed.client, timed.ticket, bytes);
-        true
+        self.give_up(id, with_error)
     }
 }

@@ -70,6 +70,7 @@ pub use entry_mut::EntryMut;
 pub use garbage::{Garbage, Removed};
 pub use probe::Hint;
 pub use segment::OldArrays;
+pub use shape::packed_room;
 pub use size_class::size_class;
 pub use table::Table;
 pub use value::{Blob, NewValue, OwnedValue, PACKED_MAX_BYTES, ValueRef};

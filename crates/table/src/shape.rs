@@ -24,6 +24,31 @@ pub(crate) const EXPIRES_WIDE: u32 = 1 << 30;
 pub(crate) const PACKED: u32 = 1 << 31;
 pub(crate) const WIDE_EXPIRY_MS: u64 = 1 << 48;
 
+/// The most bytes that a packed collection can have without taking more memory than one of `len` bytes takes, under a
+/// key of `key_len` bytes: room that costs nothing. Never more than [`PACKED_MAX_BYTES`](crate::PACKED_MAX_BYTES).
+#[must_use]
+pub fn packed_room(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> usize {
+    let shape = |len| Shape::of_bytes(len, key_len, expire_at_ms);
+    let taken = |len| {
+        shape(len).class()
+            + if shape(len).kind == Kind::Exact {
+                size_class(len)
+            } else {
+                0
+            }
+    };
+    let most = match shape(len).kind {
+        Kind::Exact => size_class(len),
+        _ => len + shape(len).class() - shape(len).bytes(),
+    };
+    // A length field may widen on the way, which costs the room one byte.
+    [most, most.saturating_sub(1)]
+        .into_iter()
+        .map(|room| room.min(EXACT_MAX_BYTES))
+        .find(|&room| room >= len && taken(room) <= taken(len))
+        .unwrap_or(len)
+}
+
 /// How a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -211,3 +236,6 @@ impl Shape {
         clock & CLOCK_MASK | (self.kind as u32) << KIND_SHIFT | expiry | packed
     }
 }
+
+#[cfg(test)]
+mod tests;

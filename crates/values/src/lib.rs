@@ -7,6 +7,7 @@ pub mod hash;
 pub mod lcs;
 pub mod list;
 pub mod listpack;
+pub mod lzf;
 pub mod packed;
 pub mod records;
 pub mod set;

@@ -364,6 +364,11 @@ pub fn overwrite(run: &mut [u8], offset: usize, element: Element<'_>) -> bool {
     same
 }
 
+/// Writes an element into a place of exactly its size ([`Element::run_bytes`]).
+pub fn fill(place: &mut [u8], element: Element<'_>) {
+    Encoded::new(element).fill(place);
+}
+
 /// The element that begins `bytes`, and the length of its header and body. `None` if it is none or is cut short.
 #[inline]
 fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
@@ -609,21 +614,27 @@ pub fn validate_run(bytes: &[u8]) -> Option<usize> {
     Some(count)
 }
 
+/// The run of a whole listpack that was made here, or validated before.
+pub fn run_of_whole(whole: &[u8]) -> Run<'_> {
+    let end = whole.len().saturating_sub(1);
+    Run::new(whole.get(WHOLE_HEADER_BYTES..end).unwrap_or_default())
+}
+
 /// Appends the whole listpack that holds a run of `count` elements.
 ///
 /// # Panics
 /// If the run has 4 GiB or more: collections change their form long before.
 pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
-    let total = u32::try_from(whole_bytes(run)).expect("a listpack is smaller than 4 GiB");
+    let total = u32::try_from(whole_bytes(run.len())).expect("a listpack is smaller than 4 GiB");
     out.extend_from_slice(&total.to_le_bytes());
     out.extend_from_slice(&(count.min(COUNT_UNKNOWN) as u16).to_le_bytes());
     out.extend_from_slice(run);
     out.push(END);
 }
 
-/// Bytes of the whole listpack that holds a run.
-pub fn whole_bytes(run: &[u8]) -> usize {
-    WHOLE_HEADER_BYTES + run.len() + 1
+/// Bytes of the whole listpack that holds a run of so many bytes.
+pub const fn whole_bytes(run: usize) -> usize {
+    WHOLE_HEADER_BYTES + run + 1
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::Run;
 use super::client::{Client, Failure, Reply};
+use super::queues;
 
 /// One scenario.
 pub struct Scenario {
@@ -33,6 +34,9 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "churn",    threads: 20, prepare: nothing,          work: churn,    check: nothing },
     Scenario { name: "expiring", threads: 20, prepare: nothing,          work: expiring, check: nothing },
     Scenario { name: "flushed",  threads: 2,  prepare: nothing,          work: flushed,  check: nothing },
+    Scenario { name: "moves",    threads: 24, prepare: queues::prepare_moves, work: queues::moves, check: queues::check_moves },
+    Scenario { name: "queues",   threads: 32, prepare: nothing,          work: queues::queues, check: queues::check_queues },
+    Scenario { name: "waiters",  threads: 12, prepare: nothing,          work: queues::waiters, check: queues::check_waiters },
     Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
 ];
 
@@ -52,14 +56,14 @@ fn nothing(_: &Run) -> Result<(), String> {
 }
 
 /// A connection that comes back when CLIENT KILL has cut it.
-struct Lasting<'a> {
+pub struct Lasting<'a> {
     run: &'a Run,
     client: Client,
     db: usize,
 }
 
 impl<'a> Lasting<'a> {
-    fn new(run: &'a Run, db: usize) -> Result<Self, String> {
+    pub fn new(run: &'a Run, db: usize) -> Result<Self, String> {
         let client = Self::open(run, db)?;
         Ok(Lasting { run, client, db })
     }
@@ -77,7 +81,7 @@ impl<'a> Lasting<'a> {
     }
 
     /// The reply; `None` if the connection was cut, so that nobody knows whether the command ran.
-    fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
+    pub fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
         self.run.count(1);
         match self.client.call(command) {
             Ok(reply) => Ok(Some(reply)),

@@ -8,6 +8,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come
 /// first, and a module may only name modules above it in this list; so nothing calls upward.
 ///
+/// - `blocking` is below `keyspace`, for its queues of waiters lie in the slots.
 /// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT,
 ///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes.
 /// - `state` is what all threads share and the messages between them, so it names clients and
@@ -21,9 +22,9 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("process",     &["config", "observe"]),
     ("shutdown",    &["config", "observe"]),
     ("acl",         &["config", "observe"]),
-    ("keyspace",    &["config", "observe"]),
+    ("blocking",    &[]),
+    ("keyspace",    &["config", "observe", "blocking"]),
     ("watch",       &["config", "observe", "keyspace"]),
-    ("blocking",    &["config", "observe", "keyspace"]),
     ("pubsub",      &["config", "observe", "acl"]),
     ("tracking",    &["config", "observe", "keyspace"]),
     ("cluster",     &["config", "observe", "acl", "keyspace"]),

@@ -48,3 +48,18 @@ fn an_appended_output_keeps_its_values_in_place() {
     assert_eq!((flat(&first), first.len()), (b"abCDeF".to_vec(), 6));
     assert_eq!((second.is_empty(), second.len()), (true, 0));
 }
+
+#[test]
+fn what_is_split_off_keeps_its_values_in_place() {
+    let mut output = Output::new();
+    output.bytes.extend_from_slice(b"ab");
+    output.push_shared(shared(b"C"));
+    let mark = output.mark();
+    output.bytes.extend_from_slice(b"d");
+    output.push_shared(shared(b"EF"));
+    output.bytes.extend_from_slice(b"g");
+    let end = output.split_off(mark);
+    assert_eq!((flat(&output), output.len()), (b"abC".to_vec(), 3));
+    assert_eq!((flat(&end), end.len()), (b"dEFg".to_vec(), 4));
+    assert!(output.split_off(output.mark()).is_empty());
+}

@@ -82,6 +82,9 @@ pub struct Context<'a, 'p> {
     /// Whether the handler may hand itself to a background thread; not when it runs on one already, in
     /// exclusive mode, or as a part of something larger.
     pub may_leave: bool,
+    /// Whether the client may be made to wait for keys; if not, a blocking command that finds nothing answers as if
+    /// its time were over.
+    pub may_block: bool,
     /// What follows.
     pub after: After,
 }

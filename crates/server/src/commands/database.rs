@@ -12,7 +12,7 @@ use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, Held};
-use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
+use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of, ready};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -76,8 +76,9 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 
 fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
-    let Taken { tables, keys } = take(everything(&mut ctx.keys.held), databases, &ctx.keys.access);
+    let Taken { tables, keys } = take(everything(&mut ctx.keys.held), databases.clone(), &ctx.keys.access);
     ctx.keys.effects.dirty += keys;
+    note_ready(ctx, databases);
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
@@ -146,10 +147,26 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
     if one != other {
         swap(everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
+        note_ready(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
     ctx.reply.ok();
     Ok(())
+}
+
+/// Has those served who wait for keys of databases that changed as a whole.
+fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
+    if ctx.server.blocked.keys() == 0 {
+        return;
+    }
+    let hasher = &ctx.server.keyspace.hasher;
+    let all = everything(&mut ctx.keys.held);
+    for index in 0..SLOTS {
+        for db in databases.clone() {
+            let hash = |name: &[u8]| hasher.hash(name);
+            ready::note_all(all.cell(index), db, index as u16, hash, &mut ctx.keys.effects.ready);
+        }
+    }
 }
 
 fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContext<'_>) {

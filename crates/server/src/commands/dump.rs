@@ -100,7 +100,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !payload::verify(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
-    let Some(loaded) = payload::load(ctx.arg(3)) else {
+    let Some(loaded) = payload::load(ctx.arg(3), &ctx.server.config) else {
         return Err(CommandError::constant("ERR Bad data format"));
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
@@ -115,7 +115,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     } else {
         let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
-        key.set(loaded.as_new(stored), expiry);
+        loaded.with_new(stored, |value| key.set(value, expiry));
         if let Some(clock) = clock
             && let Some(entry) = key.entry()
         {

@@ -1,6 +1,139 @@
-//! The commands that wait for elements of lists.
+//! The commands on lists that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
 
-use super::context::Binding;
+use weft_resp::Reply;
+use weft_values::list::End;
+
+use super::blocked::{Reach, deadline_ms, wait, wait_key};
+use super::context::{Binding, CommandResult, Context, leased};
+use super::list::pop::{ManyPop, MoveKeys, end_named, many_pop, move_element, pop_first_of, pop_many, pop_one};
+use super::list::stored::{Rules, list_at};
+use crate::blocking::{Operation, WaitKey, Waiter};
+use crate::keyspace::access::KeyWrite;
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("blmove", leased(blmove)),
+    ("blmpop", leased(blmpop)),
+    ("blpop", leased(blpop)),
+    ("brpop", leased(brpop)),
+    ("brpoplpush", leased(brpoplpush)),
+];
+
+fn blpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Head)
+}
+
+fn brpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Tail)
+}
+
+fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+    let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
+    let rules = Rules::of(&ctx.server.config);
+    for index in 0..ctx.keys.len() {
+        let name = ctx.keys.name(index);
+        let key = ctx.keys.write(index);
+        match list_at(key.entry()).map(|list| list.is_some()) {
+            Err(error) => {
+                key.unchanged();
+                return Err(error);
+            }
+            Ok(false) => key.unchanged(),
+            Ok(true) => {
+                ctx.reply.array(2);
+                ctx.reply.bulk(name);
+                pop_one(key, end, rules, &mut ctx.reply);
+                return Ok(());
+            }
+        }
+    }
+    let keys = 0..ctx.keys.len();
+    wait(ctx, Operation::ListPop(end), keys, deadline_ms);
+    Ok(())
+}
+
+fn blmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
+    let pop = many_pop(ctx, 2)?;
+    if !pop_first_of(ctx, pop)? {
+        let ManyPop { end, count } = pop;
+        let keys = 0..ctx.keys.len();
+        wait(ctx, Operation::ListPopMany(end, count), keys, deadline_ms);
+    }
+    Ok(())
+}
+
+fn blmove(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (from, to) = (end_named(ctx.arg(3))?, end_named(ctx.arg(4))?);
+    move_or_wait(ctx, from, to, 5)
+}
+
+fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
+    move_or_wait(ctx, End::Tail, End::Head, 3)
+}
+
+/// `timeout` is the index of that argument.
+fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -> CommandResult {
+    let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
+    let rules = Rules::of(&ctx.server.config);
+    if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+        let destination = wait_key(ctx, 1);
+        wait(ctx, Operation::ListMove { from, to, destination }, 0..1, deadline_ms);
+    }
+    Ok(())
+}
+
+/// Serves a waiter from `key`, which holds a list.
+///
+/// # Errors
+/// When the destination of a move is no list.
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
+    let rules = Rules::of(reach.config());
+    match &waiter.operation {
+        Operation::ListPop(end) => {
+            reply.array(2);
+            reply.bulk(&key.name);
+            pop_one(reach.write(waiter.db, key), *end, rules, reply);
+        }
+        Operation::ListPopMany(end, count) => {
+            reply.array(2);
+            reply.bulk(&key.name);
+            pop_many(reach.write(waiter.db, key), *end, *count, rules, reply);
+        }
+        Operation::ListMove { from, to, destination } => {
+            let mut keys = WaitedMove {
+                reach,
+                db: waiter.db,
+                source: key,
+                destination,
+            };
+            move_element(&mut keys, *from, *to, rules, reply)?;
+        }
+        Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
+            unreachable!("who waits for a sorted set is not served from a list")
+        }
+    }
+    Ok(())
+}
+
+/// The keys of a BLMOVE that has waited.
+struct WaitedMove<'w> {
+    reach: &'w mut dyn Reach,
+    db: usize,
+    source: &'w WaitKey,
+    destination: &'w WaitKey,
+}
+
+impl MoveKeys for WaitedMove<'_> {
+    fn are_same(&self) -> bool {
+        self.source.name == self.destination.name
+    }
+
+    fn source(&mut self) -> KeyWrite<'_> {
+        self.reach.write(self.db, self.source)
+    }
+
+    fn destination(&mut self) -> KeyWrite<'_> {
+        self.reach.write(self.db, self.destination)
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 pub mod bitmap;
+pub mod blocked;
 pub mod client;
 pub mod command_info;
 pub mod connection;

@@ -1,4 +1,4 @@
-//! The commands that wait for members of sorted sets.
+//! The commands on sorted sets that wait for a member: BZPOPMIN, BZPOPMAX, BZMPOP.
 
 use super::context::Binding;
 

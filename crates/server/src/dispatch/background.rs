@@ -34,7 +34,7 @@ use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::expiry;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::state::{Asker, Job, Message, Server};
+use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
 use super::effects::{count, release};
@@ -88,7 +88,7 @@ impl Detached {
     pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run(server, seat);
+            let (output, after) = self.run(server, seat, worker);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
@@ -98,7 +98,7 @@ impl Detached {
         })
     }
 
-    fn run(mut self, server: &Arc<Server>, seat: &mut Seat) -> (Output, After) {
+    fn run(mut self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.may_leave = false;
         let plan = Plan {
@@ -131,6 +131,9 @@ impl Detached {
             }
         };
         conclude(&mut thread, seat);
+        for unserved in thread.unserved.drain(..) {
+            server.workers[worker].send(Message::Serve(unserved));
+        }
         (connection.output, after)
     }
 }
@@ -157,6 +160,7 @@ fn conclude(thread: &mut Thread, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects);
         release(&mut thread.effects, &server);
+        thread.keep_ready();
     }
     count(&mut thread.effects, &server, thread.seat);
 }

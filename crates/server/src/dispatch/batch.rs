@@ -95,6 +95,7 @@ fn run_until_exclusive(
             let server = &thread.server;
             delete_found_within(&server.keyspace, &pass, thread.seat, thread.now_ms, &mut thread.effects);
             release(&mut thread.effects, server);
+            thread.keep_ready();
         }
         if let Some(after) = settle(plan, connection, outcome) {
             connections.after(plan.token, after);

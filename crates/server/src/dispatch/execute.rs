@@ -1,9 +1,11 @@
 //! Runs one plan: leases all or nothing, handler, effects, release, counters.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_resp::{Args, Reply};
+use weft_resp::{Args, Protocol, Reply};
 
+use crate::blocking::Waiter;
 use crate::commands::context::{After, Binding, Context};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
@@ -14,12 +16,13 @@ use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
-use crate::state::Server;
+use crate::state::{Server, Unserved};
 
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
+use super::serve;
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
@@ -45,6 +48,14 @@ pub struct Thread {
     /// Whether long commands may leave this thread; not from a background thread, and not while they
     /// are part of something larger.
     pub may_leave: bool,
+    /// Whether clients may be made to wait for keys; not while their commands are part of something larger.
+    pub may_block: bool,
+    /// Blocked clients that the running command served.
+    pub served: Vec<Arc<Waiter>>,
+    /// Those among them whose connections are this thread's own: it answers them without mail.
+    pub served_here: Vec<Arc<Waiter>>,
+    /// What is still to be served, and belongs to no connection.
+    pub unserved: Vec<Unserved>,
     order: Vec<(u16, bool, u32)>,
 }
 
@@ -62,6 +73,10 @@ impl Thread {
             timer,
             tunables,
             may_leave: true,
+            may_block: true,
+            served: Vec::new(),
+            served_here: Vec::new(),
+            unserved: Vec::new(),
             order: Vec::new(),
             server,
         }
@@ -74,6 +89,16 @@ impl Thread {
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
+    }
+
+    /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of
+    /// its own.
+    #[inline]
+    pub fn keep_ready(&mut self) {
+        if !self.effects.ready.is_empty() {
+            let ready = VecDeque::from(std::mem::take(&mut self.effects.ready));
+            self.unserved.push(Unserved::new(ready));
+        }
     }
 
     fn access(&self, client: &Client) -> AccessParts {
@@ -178,6 +203,26 @@ pub fn run_leased<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
+    match run_leased_once(thread, pass, request, keys, many, connection) {
+        Outcome::After(After::AsWriter) => {
+            many.clear();
+            for key in keys.iter_mut() {
+                key.write = true;
+            }
+            run_leased_once(thread, pass, request, keys, many, connection)
+        }
+        outcome => outcome,
+    }
+}
+
+fn run_leased_once<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
     let held = match keys {
         [] => Held::Nothing,
         [key] => match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
@@ -256,13 +301,20 @@ fn run<'p>(
         pass,
         now_ms: thread.now_ms,
         may_leave: thread.may_leave && pass.is_some(),
+        may_block: thread.may_block,
         after: After::Nothing,
     };
     let result = (request.binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
+    let unserved = if context.keys.effects.ready.is_empty() {
+        None
+    } else {
+        serve::serve_ready(&mut context.keys, pass, &thread.server, &mut thread.served)
+    };
     // The leases end here.
     drop(context);
     release(&mut thread.effects, &thread.server);
+    serve::mail(thread);
     let failed = result.is_err();
     if let Err(error) = result {
         output.truncate(before);
@@ -286,6 +338,20 @@ fn run<'p>(
             let work = record::counted(command, args, client, request_bytes, work);
             return Outcome::After(After::Background(work));
         }
+        After::AsWriter => {
+            output.truncate(before);
+            (thread.effects.hits, thread.effects.misses) = lookups;
+            return Outcome::After(After::AsWriter);
+        }
+        After::Block(mut blocked) => {
+            let now = thread.timer.raw();
+            blocked.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
+            thread.ticks = now;
+            blocked.request_bytes = request_bytes;
+            let subject = || record::subject_of(command, args, client);
+            blocked.subject = record::might_be_remembered(&thread.tunables, &blocked).then(subject);
+            return Outcome::After(After::Block(blocked));
+        }
         other => other,
     };
     let ending = Ending {
@@ -297,12 +363,19 @@ fn run<'p>(
     record::remember(&thread.server, command, thresholds, &ending, || {
         record::subject_of(command, args, client)
     });
-    match after {
-        After::Nothing => {
+    match (after, unserved) {
+        (After::Nothing, None) => {
             connection.settle_reply(before);
             Outcome::Done
         }
-        other => Outcome::After(other),
+        (After::Nothing, Some(unserved)) => {
+            let reply = connection.output.split_off(before);
+            Outcome::After(After::Serve(unserved, reply))
+        }
+        (other, unserved) => {
+            thread.unserved.extend(unserved);
+            Outcome::After(other)
+        }
     }
 }
 
@@ -313,6 +386,13 @@ fn detach(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], conne
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, connection);
     Outcome::After(After::Detached(Box::new(|asker| command.into_job(asker))))
+}
+
+/// The answer to a blocking command whose time is over.
+pub fn null_array(protocol: Protocol) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Reply::new(&mut bytes, protocol).null_array();
+    bytes
 }
 
 /// Appends an error reply and counts it.

@@ -4,7 +4,7 @@
 //! bytes ──plan──▶ Plan (command, arguments, keys, hashes, slots)      once per request
 //!       ──batch─▶ prefetch slot → bucket → entry → value               interleaved over all plans
 //!       ──admit─▶ every refusal, in order
-//!       ──execute▶ leases all or nothing → handler → effects → release
+//!       ──execute▶ leases all or nothing → handler → effects, waiting clients → release
 //! ```
 
 pub mod admit;
@@ -15,4 +15,5 @@ pub mod execute;
 pub mod plan;
 pub mod prefetch;
 pub mod record;
+pub mod serve;
 pub mod tunables;

@@ -14,7 +14,7 @@ use crate::config::{self, id};
 use crate::net::client::Client;
 use crate::observe::commandlog::{Kind, Subject, shown};
 use crate::observe::metrics::Counter;
-use crate::state::Server;
+use crate::state::{Blocked, Server};
 use weft_reactor::unix_ms;
 
 use super::tunables::Tunables;
@@ -161,6 +161,46 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a command that begins to wait is likely to be remembered at its end. What it costs then is little.
+pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
+    let ending = Ending {
+        nanoseconds: blocked.nanoseconds + ENDING_NS,
+        request_bytes: blocked.request_bytes,
+        reply_bytes: 0,
+    };
+    Thresholds::of(tunables).exceeded_by(&ending)
+}
+
+/// What the end of a wait may add to the time of its command.
+const ENDING_NS: u64 = 100_000;
+
+/// Books a command that has waited: it ends with its wait. `row` is that of the thread, `nanoseconds` what serving it
+/// took, `reply_bytes` the size of its reply.
+pub fn waited(
+    server: &Server,
+    row: usize,
+    tunables: &Tunables,
+    blocked: &mut Blocked,
+    (nanoseconds, reply_bytes): (u64, usize),
+    failed: bool,
+) {
+    let nanoseconds = blocked.nanoseconds + nanoseconds;
+    server.metrics.executed(row, blocked.command, nanoseconds, failed);
+    if tunables.latency_tracking {
+        server.metrics.latency(row, blocked.command, nanoseconds);
+    }
+    let command = crate::commands::registry().commands().get(blocked.command);
+    let (Some(command), Some(subject)) = (command, blocked.subject.take()) else {
+        return;
+    };
+    let ending = Ending {
+        nanoseconds,
+        request_bytes: blocked.request_bytes,
+        reply_bytes,
+    };
+    remember(server, command, Thresholds::of(tunables), &ending, || subject);
 }
 
 /// Makes background work of a command count as the command: its time, its error, its place in the logs.

@@ -12,9 +12,12 @@ use weft_sync::StripedCounters;
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 
+use crate::blocking::Waiting;
+
 use super::clock::AccessClock;
 use super::effects::{Change, Effects};
 use super::event::Event;
+use super::ready::{self, ReadyKey};
 use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
 /// A key of a plan: which argument it is, its hash and where its slot's lease is held.
@@ -46,6 +49,13 @@ impl Lease<'_> {
         match self {
             Lease::Read(lease) => lease,
             Lease::Write(lease) => lease,
+        }
+    }
+
+    fn cell(&self) -> usize {
+        match self {
+            Lease::Read(lease) => lease.cell(),
+            Lease::Write(lease) => lease.cell(),
         }
     }
 }
@@ -88,6 +98,23 @@ impl Held<'_, '_> {
             },
             Held::Everything(all) => Some(all.parts_mut(key.slot as usize)),
             Held::One(Lease::Read(_)) | Held::Nothing => None,
+        }
+    }
+
+    /// A slot whose write lease is among what is held, whether or not a key of the command lies in it.
+    pub fn written_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+        let number = slot as usize;
+        match self {
+            Held::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
+            Held::Many(leases) => {
+                let at = leases.binary_search_by_key(&number, Lease::cell).ok()?;
+                match leases.get_mut(at) {
+                    Some(Lease::Write(lease)) => Some(lease.parts_mut()),
+                    _ => None,
+                }
+            }
+            Held::Everything(all) => Some(all.parts_mut(number)),
+            Held::One(_) | Held::Nothing => None,
         }
     }
 }
@@ -301,30 +328,37 @@ impl<'a> Keys<'a, '_> {
     #[inline]
     pub fn write_in(&mut self, index: usize, db: usize) -> KeyWrite<'_> {
         let key = &self.planned[index];
-        let name = self.args.at(key.argument as usize);
-        let Some((header, slot)) = self.held.slot_mut(key) else {
+        let named = NamedKey {
+            name: self.args.at(key.argument as usize),
+            hash: key.hash,
+            slot: key.slot,
+            index: index as u32,
+        };
+        let Some(parts) = self.held.slot_mut(key) else {
             unreachable!("the key walker said that key {index} is not written, and the handler writes it");
         };
-        let slot: &mut Slot = slot;
-        // The slot outlives the table borrow; `finish` publishes through the header alone.
-        let table = slot.table_mut(db);
-        let mut write = KeyWrite {
-            keys_before: table.len(),
-            expiring_before: table.with_expiry(),
-            table,
-            header,
-            name,
-            hash: key.hash,
-            index: index as u32,
-            slot: key.slot,
-            db,
-            access: self.access,
-            effects: self.effects,
-            closed: false,
-        };
-        write.delete_if_expired();
-        write
+        KeyWrite::new(parts, named, db, self.access, self.effects)
     }
+
+    /// Whether the n-th key may be written under what is held.
+    pub fn is_written(&mut self, index: usize) -> bool {
+        self.planned
+            .get(index)
+            .is_some_and(|key| self.held.slot_mut(key).is_some())
+    }
+}
+
+/// A key as [`KeyWrite`] knows it.
+#[derive(Clone, Copy)]
+pub struct NamedKey<'k> {
+    /// Its name.
+    pub name: &'k [u8],
+    /// The hash of its name.
+    pub hash: u64,
+    /// Its slot.
+    pub slot: u16,
+    /// Its index in the plan, or [`Change::UNPLANNED`].
+    pub index: u32,
 }
 
 /// What becomes of the expiry when a value is set.
@@ -342,6 +376,8 @@ pub enum Expiry {
 pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
+    /// Who waits for keys of the slot.
+    waiting: Option<&'k Waiting>,
     name: &'k [u8],
     hash: u64,
     index: u32,
@@ -354,7 +390,45 @@ pub struct KeyWrite<'k> {
     closed: bool,
 }
 
+impl<'k> KeyWrite<'k> {
+    /// A key of a slot that is held for writing. An expired entry is deleted first.
+    #[inline]
+    pub fn new(
+        (header, slot): (&'k SlotHeader, &'k mut Slot),
+        key: NamedKey<'k>,
+        db: usize,
+        access: AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        // The slot outlives the table borrow; `finish` publishes through the header alone.
+        let (table, waiting) = slot.table_and_waiting(db);
+        let mut write = KeyWrite {
+            keys_before: table.len(),
+            expiring_before: table.with_expiry(),
+            table,
+            header,
+            waiting,
+            name: key.name,
+            hash: key.hash,
+            index: key.index,
+            slot: key.slot,
+            db,
+            access,
+            effects,
+            closed: false,
+        };
+        write.delete_if_expired();
+        write
+    }
+}
+
 impl KeyWrite<'_> {
+    /// The key's name.
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        self.name
+    }
+
     /// The entry as it stands.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
@@ -470,6 +544,7 @@ impl KeyWrite<'_> {
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
         self.note(event);
+        self.note_ready();
         self.finish();
     }
 
@@ -477,6 +552,7 @@ impl KeyWrite<'_> {
     pub fn changed_times(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
+        self.note_ready();
         self.finish();
     }
 
@@ -509,6 +585,21 @@ impl KeyWrite<'_> {
         if expired && self.delete() {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
+            self.note_ready();
+        }
+    }
+
+    /// Has those served who wait for what the key is now.
+    #[inline]
+    fn note_ready(&mut self) {
+        if let Some(waiting) = self.waiting {
+            let kind = ready::kind_of(self.entry());
+            if waiting.awaits(self.db, self.name, kind) {
+                ready::note(
+                    &mut self.effects.ready,
+                    ReadyKey::new(self.db, self.slot, self.hash, self.name),
+                );
+            }
         }
     }
 

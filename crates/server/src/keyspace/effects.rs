@@ -5,6 +5,7 @@ use weft_values::Value;
 
 use super::access::PlannedKey;
 use super::event::Event;
+use super::ready::ReadyKey;
 
 /// Which consumers of changes are switched on; with none, changes are not even recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,15 +13,13 @@ pub struct Hooks(u32);
 
 #[expect(
     dead_code,
-    reason = "each is for one consumer of changes: events, WATCH, blocked clients, tracking, log"
+    reason = "each is for one consumer of changes: events, WATCH, tracking, log"
 )]
 impl Hooks {
     /// Keyspace events are published.
     pub const EVENTS: Hooks = Hooks(1);
     /// Some client watches keys.
     pub const WATCH: Hooks = Hooks(1 << 1);
-    /// Some client is blocked on keys.
-    pub const WAITERS: Hooks = Hooks(1 << 2);
     /// Some client tracks keys.
     pub const TRACKING: Hooks = Hooks(1 << 3);
     /// A log (append-only file or replicas) takes writes.
@@ -39,7 +38,7 @@ impl Hooks {
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "read by the consumers that `Hooks` names")]
 pub struct Change {
-    /// Index of the key in the plan.
+    /// Index of the key in the plan; [`Change::UNPLANNED`] for one that a blocked client's command changed.
     pub key: u32,
     /// Its slot.
     pub slot: u16,
@@ -47,6 +46,11 @@ pub struct Change {
     pub db: u32,
     /// What happened.
     pub event: Event,
+}
+
+impl Change {
+    /// The key is not one of the command that runs.
+    pub const UNPLANNED: u32 = u32::MAX;
 }
 
 /// A key that a reader found expired; only a writer may delete it.
@@ -76,6 +80,8 @@ pub struct Effects {
     pub expired_keys: u64,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
+    /// Keys whose waiting clients may be served now.
+    pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
     /// Memory to free after the leases.

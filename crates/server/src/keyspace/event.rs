@@ -9,6 +9,8 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `l`: list commands.
+    List,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -40,6 +42,14 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `l`.
+    pub const fn list(name: &'static str) -> Self {
+        Event {
+            class: Class::List,
             name,
         }
     }

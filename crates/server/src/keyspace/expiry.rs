@@ -12,7 +12,7 @@ use weft_values::Value;
 
 use super::access::{KeyCounts, is_expired};
 use super::effects::{Effects, ExpiredKey};
-use super::{Keyspace, Pass, SLOTS, Seat, Slots, publish};
+use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
 use crate::observe::lock;
 
 /// Slots taken from the queue at once.
@@ -93,10 +93,21 @@ fn expire_slot(
     }
     publish(header, data);
     header.hint.set_due(data.next_due_ms());
+    note_waited(keyspace, data, slot, effects);
     drop(lease);
     drop(pass);
     effects.expired_keys += removed.len() as u64;
     more
+}
+
+/// Has those served who wait for the end of keys. Their notes are acted upon after the lease.
+fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
+    if data.waiting().is_none() {
+        return;
+    }
+    for db in 0..data.databases() {
+        ready::note_all(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
+    }
 }
 
 fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize), after: (usize, usize)) {
@@ -134,5 +145,6 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
         }
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
         publish(header, data);
+        note_waited(keyspace, data, slot, effects);
     }
 }

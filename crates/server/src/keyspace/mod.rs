@@ -11,6 +11,7 @@ pub mod event;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
+pub mod ready;
 pub mod walk;
 
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::sync::atomic::Ordering;
 use weft_sync::Domain;
 use weft_table::{Hint, Table};
 use weft_values::Value;
+
+use crate::blocking::Waiting;
 
 /// Slots of the keyspace, in cluster mode and outside it.
 pub const SLOTS: usize = 16384;
@@ -90,12 +93,18 @@ const fn database_bit(db: usize) -> u16 {
     if db < 15 { 1 << db } else { LAST_BIT }
 }
 
-/// The data of one slot: its tables, database 0 inline and the others only once they are used.
+/// The data of one slot: the table of database 0, and what few slots have.
 pub struct Slot {
     first: SlotTable,
-    /// Boxed, for most slots have none and a slot's word, header and table share a cache line.
-    #[expect(clippy::box_collection, reason = "a thin pointer keeps the slot small")]
-    others: Option<Box<Vec<SlotTable>>>,
+    /// Boxed, for a slot's word, header and table share a cache line.
+    extra: Option<Box<Extra>>,
+}
+
+/// What few slots have: further databases, and clients that wait for keys.
+#[derive(Default)]
+struct Extra {
+    others: Vec<SlotTable>,
+    waiting: Waiting,
 }
 
 // Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads is the only
@@ -106,7 +115,7 @@ impl Slot {
     const fn new() -> Self {
         Slot {
             first: Table::new(),
-            others: None,
+            extra: None,
         }
     }
 
@@ -115,7 +124,7 @@ impl Slot {
     pub fn table(&self, db: usize) -> Option<&SlotTable> {
         match db {
             0 => Some(&self.first),
-            _ => self.others.as_ref()?.get(db - 1),
+            _ => self.extra.as_ref()?.others.get(db - 1),
         }
     }
 
@@ -125,16 +134,54 @@ impl Slot {
         if db == 0 {
             return &mut self.first;
         }
-        let others = self.others.get_or_insert_default();
+        &mut self.others_mut(db)[db - 1]
+    }
+
+    /// The tables of the other databases, with that of database `db` among them.
+    fn others_mut(&mut self, db: usize) -> &mut Vec<SlotTable> {
+        let others = &mut self.extra.get_or_insert_default().others;
         if others.len() < db {
             others.resize_with(db, Table::new);
         }
-        &mut others[db - 1]
+        others
+    }
+
+    /// The table of database `db`, and the clients that wait for keys of this slot, if there are any.
+    #[inline]
+    pub fn table_and_waiting(&mut self, db: usize) -> (&mut SlotTable, Option<&Waiting>) {
+        if db > 0 {
+            self.others_mut(db);
+        }
+        let Some(extra) = self.extra.as_deref_mut() else {
+            return (&mut self.first, None);
+        };
+        let table = match db {
+            0 => &mut self.first,
+            _ => &mut extra.others[db - 1],
+        };
+        (table, Some(&extra.waiting).filter(|waiting| !waiting.is_empty()))
+    }
+
+    /// The clients that wait for keys of this slot; `None` if there are none.
+    #[inline]
+    pub fn waiting(&self) -> Option<&Waiting> {
+        let extra = self.extra.as_deref()?;
+        Some(&extra.waiting).filter(|waiting| !waiting.is_empty())
+    }
+
+    /// Changes who waits for keys of this slot.
+    pub fn change_waiting<R>(&mut self, change: impl FnOnce(&mut Waiting) -> R) -> R {
+        let extra = self.extra.get_or_insert_default();
+        let result = change(&mut extra.waiting);
+        if extra.waiting.is_empty() && extra.others.is_empty() {
+            self.extra = None;
+        }
+        result
     }
 
     /// Databases that have a table here.
     pub fn databases(&self) -> usize {
-        1 + self.others.as_ref().map_or(0, |others| others.len())
+        1 + self.extra.as_ref().map_or(0, |extra| extra.others.len())
     }
 
     /// The earliest time at which a key of any database may expire (a lower bound).

@@ -1,6 +1,8 @@
 //! Values as bytes: the encodings of RDB files, which DUMP and RESTORE use as well.
 
-pub mod lzf;
+pub use weft_values::lzf;
+
+pub mod lists;
 pub mod payload;
 pub mod strings;
 #[allow(dead_code, reason = "for the types that were once stored like this")]

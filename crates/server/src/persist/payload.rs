@@ -4,12 +4,18 @@
 //! type (1)  value ...  version (2, little-endian)  CRC-64 of all before (8, little-endian)
 //! ```
 
+use std::borrow::Cow;
+
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::list::ListRef;
+use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
 
+use super::lists;
 use super::strings::{self, Loaded, Reader};
+use crate::config::Config;
 
 /// The version that Weft writes.
 pub const VERSION: u16 = 80;
@@ -39,13 +45,13 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             strings::write_string(&mut out, blob, compress);
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
-            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
         },
         ValueRef::Object(object) => match object {
-            Value::List(list) => match *list {},
+            Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => match *set {},
             Value::SortedSet(set) => match *set {},
@@ -71,16 +77,54 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
 }
 
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
-/// is too short runs on into the footer, as in Valkey.
-pub fn load(payload: &[u8]) -> Option<Loaded<'_>> {
+/// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
+pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
     match reader.byte()? {
-        TYPE_STRING => reader.string(),
+        TYPE_STRING => reader.string().map(Restored::String),
+        kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
+            lists::read(kind, &mut reader, config)
+        }
         _ => None,
     }
 }
 
-impl Loaded<'_> {
+/// A value that came out of a payload.
+#[derive(Debug)]
+pub enum Restored<'p> {
+    /// A string.
+    String(Loaded<'p>),
+    /// A small collection.
+    Packed(Vec<u8>),
+    /// Any other collection.
+    Object(Value),
+}
+
+impl Restored<'_> {
+    /// The value on its way into the keyspace; `stored` says how bytes of strings are stored.
+    pub fn with_new<R>(
+        self,
+        stored: impl FnOnce(&[u8]) -> NewValue<'_, Value>,
+        put: impl FnOnce(NewValue<'_, Value>) -> R,
+    ) -> R {
+        match self {
+            Restored::String(loaded) => put(loaded.as_new(stored)),
+            Restored::Packed(packed) => put(NewValue::Packed(&packed)),
+            Restored::Object(value) => put(NewValue::Object(value)),
+        }
+    }
+}
+
+impl<'p> Loaded<'p> {
+    /// The bytes of a string that holds an encoded collection; `None` if it is a number, which none is.
+    pub fn into_bytes(self) -> Option<Cow<'p, [u8]>> {
+        match self {
+            Loaded::Int(_) => None,
+            Loaded::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+            Loaded::Unpacked(bytes) => Some(Cow::Owned(bytes)),
+        }
+    }
+
     /// The string on its way into the keyspace; `stored` says how bytes are stored.
     pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
         match self {

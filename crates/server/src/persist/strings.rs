@@ -58,13 +58,18 @@ pub fn write_string(out: &mut Vec<u8>, bytes: &[u8], compress: bool) {
         && bytes.len() >= COMPRESSED_MIN
         && let Some(packed) = lzf::compress(bytes, bytes.len() - WORTHWHILE)
     {
-        out.push(LZF);
-        write_length(out, packed.len());
-        write_length(out, bytes.len());
-        out.extend_from_slice(&packed);
+        write_compressed(out, &packed, bytes.len());
         return;
     }
     write_plain(out, bytes);
+}
+
+/// Appends a string that is already in LZF, and that had `length` bytes before.
+pub fn write_compressed(out: &mut Vec<u8>, packed: &[u8], length: usize) {
+    out.push(LZF);
+    write_length(out, packed.len());
+    write_length(out, length);
+    out.extend_from_slice(packed);
 }
 
 /// Appends a string that is the decimal form of a number.

@@ -181,8 +181,9 @@ fn whole_listpacks_are_byte_for_byte_those_of_files() {
     let mut whole = Vec::new();
     write_whole(&mut whole, &run, 2);
     assert_eq!(whole, [12, 0, 0, 0, 2, 0, 0x81, b'a', 2, 5, 1, 0xFF]);
-    assert_eq!(whole.len(), whole_bytes(&run));
+    assert_eq!(whole.len(), whole_bytes(run.len()));
     let (found, count) = validate(&whole).unwrap();
+    assert_eq!(run_of_whole(&whole).bytes(), &run[..]);
     assert_eq!((found.bytes(), count), (&run[..], 2));
 }
 

@@ -3,9 +3,14 @@
 //! The fingerprint of a key is a chain: each part is hashed into what came before it. The fingerprint of a
 //! database is the exclusive or over its keys. Both are those of Valkey, so that data can be compared across.
 
+use std::ops::ControlFlow;
+
 use sha1::{Digest as _, Sha1};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::list::packed::PackedList;
+use weft_values::list::{Direction, ListRef};
+use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
 
 use crate::keyspace::Seat;
@@ -17,6 +22,8 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Its number of the type list.
+const TYPE_LIST: u32 = 1;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -48,7 +55,7 @@ impl Fingerprint {
 
     fn add_packed(&mut self, packed: &[u8]) {
         match PackedKind::of(packed) {
-            PackedKind::List => unreachable!("no lists yet"),
+            PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
             PackedKind::Hash => unreachable!("no hashes yet"),
             PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
             PackedKind::SortedSet => unreachable!("no sorted sets yet"),
@@ -57,12 +64,20 @@ impl Fingerprint {
 
     fn add_object(&mut self, object: &Value) {
         match object {
-            Value::List(list) => match *list {},
+            Value::List(list) => self.add_list(ListRef::Large(list)),
             Value::Hash(hash) => match *hash {},
             Value::Set(set) => match *set {},
             Value::SortedSet(set) => match *set {},
             Value::Stream(stream) => match *stream {},
         }
+    }
+
+    fn add_list(&mut self, list: ListRef<'_>) {
+        self.chain(&TYPE_LIST.to_be_bytes());
+        list.visit(0, Direction::Forward, |element| {
+            self.chain(element.text(&mut [0; DECIMAL_MAX_BYTES]));
+            ControlFlow::Continue(())
+        });
     }
 
     fn add_string(&mut self, value: ValueRef<'_, Value>) {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
+use weft_table::ValueRef;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
@@ -40,7 +41,13 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let db = ctx.keys.db;
     match ctx.keys.read_with(0, db, Touch::No) {
-        Some(entry) => ctx.reply.integer(entry.allocated_bytes() as i64),
+        Some(entry) => {
+            let behind = match entry.value() {
+                ValueRef::Object(object) => object.allocated_bytes(),
+                _ => 0,
+            };
+            ctx.reply.integer((entry.allocated_bytes() + behind) as i64);
+        }
         None => ctx.reply.null(),
     }
     Ok(())

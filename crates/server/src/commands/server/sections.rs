@@ -316,15 +316,11 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
     lines.put("blocked_clients", clients.blocked);
-    lines.zeroes(&[
-        "tracking_clients",
-        "pubsub_clients",
-        "watching_clients",
-        "clients_in_timeout_table",
-        "total_watched_keys",
-        "total_blocking_keys",
-        "total_blocking_keys_on_nokey",
-    ]);
+    lines.zeroes(&["tracking_clients", "pubsub_clients", "watching_clients"]);
+    lines.put("clients_in_timeout_table", server.blocked.timeouts());
+    lines.zeroes(&["total_watched_keys"]);
+    lines.put("total_blocking_keys", server.blocked.keys());
+    lines.put("total_blocking_keys_on_nokey", server.blocked.keys_of_groups());
     let (reason, actions) = match (holds(false), holds(true)) {
         (true, _) => ("client_pause", "all"),
         (false, true) => ("client_pause", "write"),

@@ -1,0 +1,101 @@
+//! What a blocked client wants done, as data: whoever serves it has neither its request nor its connection.
+
+use weft_values::list::End;
+
+use super::waiter::WaitKey;
+
+/// An end of a sorted set.
+#[allow(dead_code, reason = "for the commands on sorted sets")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreEnd {
+    /// The members with the lowest scores.
+    #[allow(dead_code, reason = "for BZPOPMIN")]
+    Min,
+    /// The members with the highest scores.
+    #[allow(dead_code, reason = "for BZPOPMAX")]
+    Max,
+}
+
+/// What is done with the first of a waiter's keys that is ready.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// BLPOP, BRPOP: one element.
+    ListPop(End),
+    /// BLMPOP: up to so many elements.
+    ListPopMany(End, usize),
+    /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
+    ListMove {
+        /// Where it is taken.
+        from: End,
+        /// Where it is put.
+        to: End,
+        /// The list where it is put.
+        destination: WaitKey,
+    },
+    /// BZPOPMIN, BZPOPMAX: one member.
+    #[allow(dead_code, reason = "for BZPOPMIN and BZPOPMAX")]
+    SortedSetPop(ScoreEnd),
+    /// BZMPOP: up to so many members.
+    #[allow(dead_code, reason = "for BZMPOP")]
+    SortedSetPopMany(ScoreEnd, usize),
+}
+
+/// What a key can be to those who wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A list.
+    List,
+    /// A sorted set.
+    SortedSet,
+    /// A stream.
+    Stream,
+    /// Missing, or of a type that nobody waits for.
+    Other,
+}
+
+/// The queue of a key that a waiter stands in. Waiters of different lines never compete with each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {
+    /// For a list: one after the other, as long as there are elements.
+    Lists,
+    /// For a sorted set: in the same way.
+    SortedSets,
+    /// For a stream's entries, which all of them may get.
+    #[allow(dead_code, reason = "for XREAD")]
+    Streams,
+    /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. They
+    /// are also told when the stream is gone.
+    #[allow(dead_code, reason = "for XREADGROUP")]
+    Group(Box<[u8]>),
+}
+
+impl Operation {
+    /// The queue to stand in.
+    pub fn line(&self) -> Line {
+        match self {
+            Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => Line::Lists,
+            Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => Line::SortedSets,
+        }
+    }
+
+    /// The key that is written beside the one that is ready.
+    pub fn destination(&self) -> Option<&WaitKey> {
+        match self {
+            Operation::ListMove { destination, .. } => Some(destination),
+            _ => None,
+        }
+    }
+}
+
+impl Line {
+    /// Whether who stands here is concerned by a key of this kind.
+    pub fn wants(&self, kind: Kind) -> bool {
+        match self {
+            Line::Lists => kind == Kind::List,
+            Line::SortedSets => kind == Kind::SortedSet,
+            Line::Streams => kind == Kind::Stream,
+            // With the stream its groups go, which ends the wait as well.
+            Line::Group(_) => true,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The waiters of one slot: for each key, lines of waiters in the order of their tickets.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::operation::{Kind, Line};
+use super::waiter::Waiter;
+
+/// How much is waited for, in the whole process.
+#[derive(Default)]
+pub struct Counts {
+    keys: AtomicUsize,
+    keys_of_groups: AtomicUsize,
+    timeouts: AtomicUsize,
+}
+
+impl Counts {
+    /// Keys that somebody waits for.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Keys whose end somebody waits for as well.
+    pub fn keys_of_groups(&self) -> usize {
+        self.keys_of_groups.load(Ordering::Relaxed)
+    }
+
+    /// Waits that end by themselves.
+    pub fn timeouts(&self) -> usize {
+        self.timeouts.load(Ordering::Relaxed)
+    }
+
+    /// A wait that ends by itself has begun.
+    pub fn add_timeout(&self) {
+        self.timeouts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A wait that would have ended by itself is over.
+    pub fn remove_timeout(&self) {
+        self.timeouts.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waiters by ticket, which is the order of their arrival.
+type Queue = BTreeMap<u64, Arc<Waiter>>;
+
+/// The lines of one key of one database.
+#[derive(Default)]
+struct KeyLines {
+    lines: BTreeMap<Line, Queue>,
+    groups: usize,
+}
+
+/// The waiters of one slot. Changed under its write lease.
+#[derive(Default)]
+pub struct Waiting {
+    /// By name first, so that a lookup needs no owned key.
+    keys: HashMap<Box<[u8]>, BTreeMap<usize, KeyLines>>,
+}
+
+impl Waiting {
+    /// Whether nobody waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether somebody waits for the key to become of this kind.
+    pub fn awaits(&self, db: usize, name: &[u8], kind: Kind) -> bool {
+        self.lines(db, name)
+            .is_some_and(|lines| lines.lines.keys().any(|line| line.wants(kind)))
+    }
+
+    /// The lines of a key that its being of this kind concerns.
+    pub fn concerned(&self, db: usize, name: &[u8], kind: Kind) -> Vec<Line> {
+        self.lines(db, name).map_or(Vec::new(), |lines| {
+            lines.lines.keys().filter(|line| line.wants(kind)).cloned().collect()
+        })
+    }
+
+    /// The first waiter of a line behind this ticket.
+    pub fn next(&self, db: usize, name: &[u8], line: &Line, behind: u64) -> Option<&Arc<Waiter>> {
+        let queue = self.lines(db, name)?.lines.get(line)?;
+        queue.range(behind + 1..).next().map(|(_, waiter)| waiter)
+    }
+
+    /// The names of a database's keys that somebody waits for.
+    pub fn names(&self, db: usize) -> impl Iterator<Item = &[u8]> {
+        self.keys
+            .iter()
+            .filter(move |(_, databases)| databases.contains_key(&db))
+            .map(|(name, _)| &**name)
+    }
+
+    /// Puts a waiter at the end of its line for one of its keys.
+    pub fn add(&mut self, name: &[u8], waiter: &Arc<Waiter>, counts: &Counts) {
+        if !self.keys.contains_key(name) {
+            self.keys.insert(name.into(), BTreeMap::new());
+        }
+        let Some(databases) = self.keys.get_mut(name) else {
+            return;
+        };
+        let lines = databases.entry(waiter.db).or_insert_with(|| {
+            counts.keys.fetch_add(1, Ordering::Relaxed);
+            KeyLines::default()
+        });
+        let line = waiter.operation.line();
+        let of_group = matches!(line, Line::Group(_));
+        let before = lines
+            .lines
+            .entry(line)
+            .or_default()
+            .insert(waiter.ticket, waiter.clone());
+        // It may name a key twice.
+        if of_group && before.is_none() {
+            lines.groups += 1;
+            if lines.groups == 1 {
+                counts.keys_of_groups.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes a waiter out of its line for one of its keys; whether it stood there.
+    pub fn remove(&mut self, name: &[u8], waiter: &Waiter, counts: &Counts) -> bool {
+        let Some(databases) = self.keys.get_mut(name) else {
+            return false;
+        };
+        let Some(lines) = databases.get_mut(&waiter.db) else {
+            return false;
+        };
+        let line = waiter.operation.line();
+        let Some(queue) = lines.lines.get_mut(&line) else {
+            return false;
+        };
+        if queue.remove(&waiter.ticket).is_none() {
+            return false;
+        }
+        if queue.is_empty() {
+            lines.lines.remove(&line);
+        }
+        if matches!(line, Line::Group(_)) {
+            lines.groups -= 1;
+            if lines.groups == 0 {
+                counts.keys_of_groups.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        if lines.lines.is_empty() {
+            counts.keys.fetch_sub(1, Ordering::Relaxed);
+            databases.remove(&waiter.db);
+            if databases.is_empty() {
+                self.keys.remove(name);
+            }
+        }
+        true
+    }
+
+    fn lines(&self, db: usize, name: &[u8]) -> Option<&KeyLines> {
+        self.keys.get(name)?.get(&db)
+    }
+}
+
+#[cfg(test)]
+mod tests;

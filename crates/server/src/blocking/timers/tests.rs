@@ -1,0 +1,31 @@
+//! Timers end in order, not before their time, and may be called off.
+
+use super::Timers;
+
+#[test]
+fn what_is_due_comes_out_in_order_and_not_early() {
+    let mut timers = Timers::default();
+    timers.add(20, 1, "c");
+    timers.add(10, 3, "b");
+    timers.add(10, 2, "a");
+    assert_eq!(timers.next_due_ms(), Some(11));
+    assert_eq!(timers.pop_due(10), None);
+    assert_eq!(timers.pop_due(11), Some("a"));
+    assert_eq!(timers.pop_due(11), Some("b"));
+    assert_eq!(timers.pop_due(11), None);
+    assert_eq!(timers.next_due_ms(), Some(21));
+    assert_eq!(timers.pop_due(500), Some("c"));
+    assert_eq!((timers.next_due_ms(), timers.is_empty()), (None, true));
+}
+
+#[test]
+fn a_timer_that_was_called_off_does_not_end() {
+    let mut timers = Timers::default();
+    timers.add(10, 1, 'a');
+    timers.add(10, 2, 'b');
+    assert_eq!(timers.remove(10, 1), Some('a'));
+    assert_eq!(timers.remove(10, 1), None);
+    assert_eq!(timers.pop_due(u64::MAX), Some('b'));
+    timers.add(u64::MAX, 3, 'c');
+    assert_eq!(timers.pop_due(u64::MAX), None);
+}

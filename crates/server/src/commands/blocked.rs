@@ -1,0 +1,147 @@
+//! How a command waits for keys, and what is done for it when one of them is ready.
+//!
+//! The two halves meet in [`Operation`]: the handler that found nothing leaves one in the queues of its keys; whoever
+//! makes a key ready performs it. See the essay of [`crate::blocking`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use weft_resp::Reply;
+use weft_resp::number::LongDouble;
+
+use super::context::{After, CommandResult, Context};
+use super::error::CommandError;
+use crate::blocking::{Operation, Wait, WaitKey, Waiter};
+use crate::config::Config;
+use crate::keyspace::access::KeyWrite;
+use crate::state::Blocked;
+
+/// Access to keys for whoever serves a waiter.
+pub trait Reach {
+    /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
+    /// operation's destination.
+    fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
+    /// The parameters.
+    fn config(&self) -> &Config;
+}
+
+/// Performs a waiter's operation on one of its keys, which is of the kind it waits for and not empty.
+///
+/// # Errors
+/// What the command would answer if it came now; the wait is over all the same.
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
+    match &waiter.operation {
+        Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
+            super::list_blocking::perform(waiter, key, reach, reply)
+        }
+        Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
+            unreachable!("no command waits for a sorted set yet")
+        }
+    }
+}
+
+/// Whether a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
+pub fn can_perform(waiter: &Waiter, _key: &WaitKey, _reach: &mut dyn Reach) -> bool {
+    match &waiter.operation {
+        // An empty list or sorted set does not exist.
+        Operation::ListPop(_)
+        | Operation::ListPopMany(..)
+        | Operation::ListMove { .. }
+        | Operation::SortedSetPop(_)
+        | Operation::SortedSetPopMany(..) => true,
+    }
+}
+
+/// Lets the client wait for the first of some keys (by index in the plan) that `operation` can be performed on. The
+/// handler, which found none and has changed nothing, returns at once; if it was run under readers' leases it is run
+/// again under writers'.
+///
+/// Where nobody may wait ([`Context::may_block`] is `false`) the client is answered as the command's kin that does not
+/// wait would.
+pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>, deadline_ms: Option<u64>) {
+    if !ctx.may_block {
+        match operation {
+            Operation::ListMove { .. } => ctx.reply.null(),
+            _ => ctx.reply.null_array(),
+        }
+        return;
+    }
+    if !keys.clone().all(|index| ctx.keys.is_written(index)) {
+        ctx.after = After::AsWriter;
+        return;
+    }
+    let names = keys.map(|index| wait_key(ctx, index)).collect();
+    let waiter = Arc::new(Waiter::new(Wait {
+        client: ctx.client.id,
+        worker: ctx.client.worker,
+        // Taken under the leases: in each queue, tickets ascend.
+        ticket: ctx.server.ticket(),
+        db: ctx.keys.db,
+        protocol: ctx.client.protocol,
+        keys: names,
+        operation,
+        deadline_ms,
+    }));
+    for key in &waiter.keys {
+        let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {
+            unreachable!("the slot was found to be held for writing");
+        };
+        slot.change_waiting(|waiting| waiting.add(&key.name, &waiter, &ctx.server.blocked));
+    }
+    ctx.after = After::Block(Box::new(Blocked {
+        waiter,
+        command: ctx.command.id as usize,
+        nanoseconds: 0,
+        request_bytes: 0,
+        subject: None,
+    }));
+}
+
+/// The n-th key of the plan, to be kept.
+pub fn wait_key(ctx: &Context<'_, '_>, index: usize) -> WaitKey {
+    let planned = ctx.keys.planned[index];
+    WaitKey {
+        hash: planned.hash,
+        slot: planned.slot,
+        name: ctx.keys.name(index).into(),
+    }
+}
+
+/// When a wait of so many seconds, which may have a fraction, ends: ms since the epoch; `None`, which 0 stands for,
+/// for never.
+///
+/// # Errors
+/// When the argument is no such number, or no time is so late.
+pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandError> {
+    let not_a_float = CommandError::constant("ERR timeout is not a float or out of range");
+    let timeout_ms = LongDouble::parse(seconds)
+        .ok_or(not_a_float)?
+        .multiply(LongDouble::from_i64(1000));
+    match timeout_ms.ceil_to_i64() {
+        Some(timeout_ms) => end_ms(timeout_ms, now_ms),
+        None if timeout_ms.is_negative() => Err(NEGATIVE),
+        None => Err(OUT_OF_RANGE),
+    }
+}
+
+/// When a wait of so many milliseconds ends, in the same way.
+///
+/// # Errors
+/// When it is negative, or no time is so late.
+pub fn end_ms(timeout_ms: i64, now_ms: u64) -> Result<Option<u64>, CommandError> {
+    if timeout_ms == 0 {
+        return Ok(None);
+    }
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| NEGATIVE)?;
+    now_ms
+        .checked_add(timeout_ms)
+        .filter(|end_ms| i64::try_from(*end_ms).is_ok())
+        .map(Some)
+        .ok_or(OUT_OF_RANGE)
+}
+
+const NEGATIVE: CommandError = CommandError::constant("ERR timeout is negative");
+const OUT_OF_RANGE: CommandError = CommandError::constant("ERR timeout is out of range");
+
+#[cfg(test)]
+mod tests;

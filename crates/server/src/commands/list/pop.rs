@@ -1,0 +1,320 @@
+//! Taking elements from the ends of lists, and moving them to other lists.
+
+use weft_resp::Reply;
+use weft_resp::number::parse_i64;
+use weft_values::list::{Direction, End, ListRef};
+
+use super::stored::{Rules, change, list_at, push, settle};
+use super::{ELEMENT_NS, pushed, reply_with, reply_with_range};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::access::{KeyWrite, Keys};
+use crate::keyspace::event::Event;
+
+/// The event of taking from an end.
+fn popped(end: End) -> Event {
+    match end {
+        End::Head => Event::list("lpop"),
+        End::Tail => Event::list("rpop"),
+    }
+}
+
+/// The index of the element at an end, and the direction away from it.
+fn from_end(end: End, length: usize) -> (usize, Direction) {
+    match end {
+        End::Head => (0, Direction::Forward),
+        End::Tail => (length - 1, Direction::Backward),
+    }
+}
+
+/// Removes `count` of a list's `length` elements at an end and closes the key.
+fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: Rules) {
+    if count == length {
+        key.note(popped(end));
+        key.delete();
+        key.changed_times(Event::generic("del"), count as u64);
+        return;
+    }
+    let start = match end {
+        End::Head => 0,
+        End::Tail => length - count,
+    };
+    change(&mut key, |list| list.remove_range(start, count));
+    settle(&mut key, rules);
+    key.changed_times(popped(end), count as u64);
+}
+
+/// Pops one element of a key that is known to hold a list, and replies with it; closes the key.
+pub fn pop_one(key: KeyWrite<'_>, end: End, rules: Rules, reply: &mut Reply<'_>) {
+    let Ok(Some(list)) = list_at(key.entry()) else {
+        key.unchanged();
+        return;
+    };
+    let length = list.len();
+    list.with(from_end(end, length).0, |element| reply_with(reply, element));
+    remove(key, end, 1, length, rules);
+}
+
+/// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the key.
+pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: Rules, reply: &mut Reply<'_>) {
+    let Ok(Some(list)) = list_at(key.entry()) else {
+        key.unchanged();
+        return;
+    };
+    let length = list.len();
+    let count = count.min(length);
+    let (start, direction) = from_end(end, length);
+    reply_with_range(reply, list, start, count, direction);
+    remove(key, end, count, length, rules);
+}
+
+pub(super) fn lpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Head)
+}
+
+pub(super) fn rpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Tail)
+}
+
+fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+    let count = match ctx.argc() {
+        2 => None,
+        3 => Some(
+            parse_i64(ctx.arg(2))
+                .and_then(|count| usize::try_from(count).ok())
+                .ok_or(CommandError::constant("ERR value is out of range, must be positive"))?,
+        ),
+        _ => {
+            let name = ctx.command.full_name;
+            return Err(CommandError::text(format!(
+                "ERR wrong number of arguments for '{name}' command"
+            )));
+        }
+    };
+    let rules = Rules::of(&ctx.server.config);
+    let in_place_ns = ctx.in_place_ns();
+    let key = ctx.keys.write(0);
+    let length = match list_at(key.entry()) {
+        Ok(list) => list.map(ListRef::len),
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    match (length, count) {
+        (None, count) => {
+            key.unchanged();
+            match count {
+                None => ctx.reply.null(),
+                Some(_) => ctx.reply.null_array(),
+            }
+        }
+        (Some(_), None) => pop_one(key, end, rules, &mut ctx.reply),
+        (Some(_), Some(0)) => {
+            key.unchanged();
+            ctx.reply.array(0);
+        }
+        (Some(length), Some(count)) if count.min(length) as u64 * ELEMENT_NS > in_place_ns => {
+            key.unchanged();
+            ctx.leave();
+        }
+        (Some(_), Some(count)) => pop_many(key, end, count, rules, &mut ctx.reply),
+    }
+    Ok(())
+}
+
+/// An end of a list, by its name.
+///
+/// # Errors
+/// A syntax error for any other word.
+pub fn end_named(word: &[u8]) -> Result<End, CommandError> {
+    if word.eq_ignore_ascii_case(b"left") {
+        Ok(End::Head)
+    } else if word.eq_ignore_ascii_case(b"right") {
+        Ok(End::Tail)
+    } else {
+        Err(CommandError::SYNTAX)
+    }
+}
+
+/// The arguments of LMPOP and BLMPOP behind the keys.
+#[derive(Clone, Copy, Debug)]
+pub struct ManyPop {
+    /// Where elements are taken.
+    pub end: End,
+    /// How many at most.
+    pub count: usize,
+}
+
+/// Reads `numkeys key... LEFT|RIGHT [COUNT count]` from argument `first` on.
+///
+/// # Errors
+/// For numbers that are not positive, and for syntax.
+pub fn many_pop(ctx: &Context<'_, '_>, first: usize) -> Result<ManyPop, CommandError> {
+    let positive = |index, error| {
+        parse_i64(ctx.arg(index))
+            .and_then(|number| usize::try_from(number).ok())
+            .filter(|&number| number > 0)
+            .ok_or(CommandError::constant(error))
+    };
+    let keys = positive(first, "ERR numkeys should be greater than 0")?;
+    let place = first.saturating_add(keys).saturating_add(1);
+    if place >= ctx.argc() {
+        return Err(CommandError::SYNTAX);
+    }
+    let mut arguments = ManyPop {
+        end: end_named(ctx.arg(place))?,
+        count: 1,
+    };
+    let mut counted = false;
+    let mut index = place + 1;
+    while index < ctx.argc() {
+        let more = index + 1 < ctx.argc();
+        if counted || !more || !ctx.arg(index).eq_ignore_ascii_case(b"count") {
+            return Err(CommandError::SYNTAX);
+        }
+        arguments.count = positive(index + 1, "ERR count should be greater than 0")?;
+        counted = true;
+        index += 2;
+    }
+    Ok(arguments)
+}
+
+pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let pop = many_pop(ctx, 1)?;
+    if !pop_first_of(ctx, pop)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Pops from the first of the keys that holds a list, and replies; false if none of them exists.
+///
+/// # Errors
+/// `WRONGTYPE` when a key before it holds something else.
+pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) -> Result<bool, CommandError> {
+    let rules = Rules::of(&ctx.server.config);
+    let in_place_ns = ctx.in_place_ns();
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let name = ctx.keys.name(index);
+        let key = ctx.keys.write(index);
+        match list_at(key.entry()).map(|list| list.map(ListRef::len)) {
+            Err(error) => {
+                key.unchanged();
+                return Err(error);
+            }
+            Ok(None) => key.unchanged(),
+            Ok(Some(length)) if count.min(length) as u64 * ELEMENT_NS > in_place_ns => {
+                key.unchanged();
+                ctx.leave();
+                return Ok(true);
+            }
+            Ok(Some(_)) => {
+                ctx.reply.array(2);
+                ctx.reply.bulk(name);
+                pop_many(key, end, count, rules, &mut ctx.reply);
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+pub(super) fn lmove(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (from, to) = (end_named(ctx.arg(3))?, end_named(ctx.arg(4))?);
+    move_between_keys(ctx, from, to)
+}
+
+pub(super) fn rpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
+    move_between_keys(ctx, End::Tail, End::Head)
+}
+
+fn move_between_keys(ctx: &mut Context<'_, '_>, from: End, to: End) -> CommandResult {
+    let rules = Rules::of(&ctx.server.config);
+    if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+        ctx.reply.null();
+    }
+    Ok(())
+}
+
+/// The two keys of a move.
+pub trait MoveKeys {
+    /// Whether they are one.
+    fn are_same(&self) -> bool;
+    /// Where an element is taken.
+    fn source(&mut self) -> KeyWrite<'_>;
+    /// Where it is put.
+    fn destination(&mut self) -> KeyWrite<'_>;
+}
+
+/// The first two keys of a command.
+impl MoveKeys for Keys<'_, '_> {
+    fn are_same(&self) -> bool {
+        self.name(0) == self.name(1)
+    }
+
+    fn source(&mut self) -> KeyWrite<'_> {
+        self.write(0)
+    }
+
+    fn destination(&mut self) -> KeyWrite<'_> {
+        self.write(1)
+    }
+}
+
+/// Moves an element from one list to another, and replies with it; false if there is no first.
+///
+/// # Errors
+/// `WRONGTYPE` when a key that matters holds something else.
+pub fn move_element(
+    keys: &mut impl MoveKeys,
+    from: End,
+    to: End,
+    rules: Rules,
+    reply: &mut Reply<'_>,
+) -> Result<bool, CommandError> {
+    let same = keys.are_same();
+    let source = keys.source();
+    let element = match list_at(source.entry()) {
+        Ok(Some(list)) => list.with(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
+        Ok(None) => None,
+        Err(error) => {
+            source.unchanged();
+            return Err(error);
+        }
+    };
+    let Some((element, length)) = element else {
+        source.unchanged();
+        return Ok(false);
+    };
+    if same {
+        rotate(source, from, to, &element, rules);
+    } else {
+        source.unchanged();
+        let mut destination = keys.destination();
+        if let Err(error) = push(&mut destination, to, std::iter::once(&element[..]), rules) {
+            destination.unchanged();
+            return Err(error);
+        }
+        // The move counts once, with the removal.
+        destination.changed_times(pushed(to), 0);
+        remove(keys.source(), from, 1, length, rules);
+    }
+    reply.bulk(&element);
+    Ok(true)
+}
+
+/// Moves an element from one end of a list to another of the same list.
+fn rotate(mut key: KeyWrite<'_>, from: End, to: End, element: &[u8], rules: Rules) {
+    if from != to {
+        // What is added at one end does not disturb the other; so the list is never empty.
+        if push(&mut key, to, std::iter::once(element), rules).is_ok() {
+            let last = |length: usize| if from == End::Head { 0 } else { length - 1 };
+            change(&mut key, |list| list.remove_range(last(list.len()), 1));
+            settle(&mut key, rules);
+        }
+    }
+    key.note(pushed(to));
+    key.changed(popped(from));
+}

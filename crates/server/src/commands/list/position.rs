@@ -1,0 +1,216 @@
+//! Finding elements by their value: LPOS and LREM.
+
+use std::ops::ControlFlow;
+
+use weft_resp::number::parse_i64;
+use weft_values::list::packed::Picked;
+use weft_values::list::{Direction, ListRef};
+use weft_values::listpack::{Element, Needle};
+
+use super::stored::{Rules, change, list_at, settle};
+use super::{GLANCE_NS, Refused, length_at};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::event::Event;
+
+/// The first element that equals a string.
+pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usize> {
+    let mut found = None;
+    let mut index = 0;
+    list.visit(0, Direction::Forward, |element| {
+        if needle.is(element) {
+            found = Some(index);
+            return ControlFlow::Break(());
+        }
+        index += 1;
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// The options of LPOS.
+struct Search {
+    direction: Direction,
+    /// Which match is the first that counts, from 1.
+    rank: u64,
+    /// How many matches are wanted, 0 for all; without COUNT the reply is no array.
+    count: Option<u64>,
+    /// How many elements are looked at, 0 for all.
+    most: u64,
+}
+
+/// A number from -(2^63 - 1) to 2^63 - 1.
+fn symmetric(argument: &[u8]) -> Result<i64, CommandError> {
+    let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if number == i64::MIN {
+        return Err(CommandError::constant(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    Ok(number)
+}
+
+fn search(ctx: &Context<'_, '_>) -> Result<Search, CommandError> {
+    let mut search = Search {
+        direction: Direction::Forward,
+        rank: 1,
+        count: None,
+        most: 0,
+    };
+    let natural = |argument, error| {
+        parse_i64(argument)
+            .and_then(|number| u64::try_from(number).ok())
+            .ok_or(CommandError::constant(error))
+    };
+    let mut index = 3;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        if index + 1 >= ctx.argc() {
+            return Err(CommandError::SYNTAX);
+        }
+        let value = ctx.arg(index + 1);
+        if option.eq_ignore_ascii_case(b"rank") {
+            let rank = symmetric(value)?;
+            if rank == 0 {
+                return Err(CommandError::constant(
+                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative \
+                     to start from the end of the list",
+                ));
+            }
+            search.rank = rank.unsigned_abs();
+            search.direction = if rank < 0 {
+                Direction::Backward
+            } else {
+                Direction::Forward
+            };
+        } else if option.eq_ignore_ascii_case(b"count") {
+            search.count = Some(natural(value, "ERR COUNT can't be negative")?);
+        } else if option.eq_ignore_ascii_case(b"maxlen") {
+            search.most = natural(value, "ERR MAXLEN can't be negative")?;
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 2;
+    }
+    Ok(search)
+}
+
+impl Search {
+    /// Calls `report` with the index of every match that counts.
+    fn run(&self, list: ListRef<'_>, needle: &Needle<'_>, mut report: impl FnMut(usize)) {
+        let length = list.len();
+        let start = match self.direction {
+            Direction::Forward => 0,
+            Direction::Backward => length - 1,
+        };
+        let most = if self.most == 0 { u64::MAX } else { self.most };
+        // Without COUNT the first match is enough; with 0 all are wanted.
+        let wanted = match self.count {
+            None => 1,
+            Some(0) => u64::MAX,
+            Some(count) => count,
+        };
+        let (mut seen, mut matches) = (0, 0);
+        list.visit(start, self.direction, |element| {
+            if seen as u64 == most {
+                return ControlFlow::Break(());
+            }
+            if needle.is(element) {
+                matches += 1;
+                if matches >= self.rank {
+                    report(match self.direction {
+                        Direction::Forward => seen,
+                        Direction::Backward => length - 1 - seen,
+                    });
+                    if matches - self.rank + 1 >= wanted {
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            seen += 1;
+            ControlFlow::Continue(())
+        });
+    }
+}
+
+pub(super) fn lpos(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let search = search(ctx)?;
+    let needle = Needle::new(ctx.arg(2));
+    let in_place_ns = ctx.in_place_ns();
+    let Some(list) = list_at(ctx.keys.read(0))? else {
+        match search.count {
+            Some(_) => ctx.reply.array(0),
+            None => ctx.reply.null(),
+        }
+        return Ok(());
+    };
+    if list.len() as u64 * GLANCE_NS > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let reply = &mut ctx.reply;
+    if search.count.is_some() {
+        let begun = reply.begin_array();
+        let mut found = 0;
+        search.run(list, &needle, |index| {
+            reply.integer(index as i64);
+            found += 1;
+        });
+        reply.end_array(begun, found);
+    } else {
+        let mut found = None;
+        search.run(list, &needle, |index| found = Some(index));
+        match found {
+            Some(index) => reply.integer(index as i64),
+            None => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let count = symmetric(ctx.arg(2))?;
+    let needle = Needle::new(ctx.arg(3));
+    let rules = Rules::of(&ctx.server.config);
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let refused = match length_at(&key) {
+        Ok(length) if length as u64 * GLANCE_NS > in_place_ns => Some(Refused::TooLong),
+        Ok(_) => None,
+        Err(refused) => Some(refused),
+    };
+    if let Some(refused) = refused {
+        key.unchanged();
+        return refused.answer(ctx, |reply| reply.integer(0));
+    }
+    let direction = if count < 0 {
+        Direction::Backward
+    } else {
+        Direction::Forward
+    };
+    let mut left = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    let pick = |element: Element<'_>| {
+        if !needle.is(element) {
+            return Picked::No;
+        }
+        left -= 1;
+        if left == 0 { Picked::Last } else { Picked::Yes }
+    };
+    let removed = change(&mut key, |list| list.remove_if(direction, pick));
+    if removed == 0 {
+        key.unchanged();
+    } else {
+        let emptied = settle(&mut key, rules);
+        if emptied {
+            key.note(Event::list("lrem"));
+        }
+        let event = if emptied {
+            Event::generic("del")
+        } else {
+            Event::list("lrem")
+        };
+        key.changed_times(event, removed as u64);
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}

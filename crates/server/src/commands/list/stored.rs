@@ -1,0 +1,302 @@
+//! Lists in the keyspace: which form an entry gives them, and how they change it.
+//!
+//! A list lives packed in its entry while it reports `listpack` and its run is not too long; else it is an object. The
+//! reported encoding follows Valkey: a list that is about to outgrow `list-max-listpack-size` becomes a quicklist, and
+//! a quicklist that shrank to one small node a listpack. Before anything is added, [`prepare`] brings the entry into the
+//! form that takes it; after anything went, [`settle`] looks whether a smaller one will do.
+
+use std::cell::RefCell;
+
+use weft_table::{EntryRef, NewValue, PACKED_MAX_BYTES, ValueRef, packed_room};
+use weft_values::Value;
+use weft_values::list::packed::{HEADER_BYTES, LARGEST_RUN_BYTES, PackedList, PackedListMut, build};
+use weft_values::list::{End, Limits, List, ListMut, ListRef};
+use weft_values::listpack::{Element, whole_bytes};
+use weft_values::packed::PackedKind;
+
+use crate::commands::error::CommandError;
+use crate::config::{Config, id};
+use crate::keyspace::access::{Expiry, KeyWrite};
+
+/// Smaller packed lists keep their free room, bytes.
+const SHRINKING_MIN_BYTES: usize = 64;
+
+thread_local! {
+    /// Where packed lists are made before they go into the table.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The settings that lists follow.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// `list-max-listpack-size`.
+    pub fill: i64,
+    /// `list-compress-depth`.
+    pub depth: i64,
+}
+
+impl Rules {
+    /// The settings as they are now.
+    #[inline]
+    pub fn of(config: &Config) -> Self {
+        Rules {
+            fill: config.integer(id::LIST_MAX_LISTPACK_SIZE),
+            depth: config.integer(id::LIST_COMPRESS_DEPTH),
+        }
+    }
+
+    fn limits(self) -> Limits {
+        Limits::new(self.fill)
+    }
+}
+
+/// The list that a value is.
+///
+/// # Errors
+/// `WRONGTYPE` when it is none.
+#[inline]
+pub fn list_of(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandError> {
+    match value {
+        ValueRef::Packed(bytes) if PackedKind::of(bytes) == PackedKind::List => {
+            Ok(ListRef::Packed(PackedList::new(bytes)))
+        }
+        ValueRef::Object(Value::List(list)) => Ok(ListRef::Large(list)),
+        _ => Err(CommandError::WRONG_TYPE),
+    }
+}
+
+/// The list that a key holds; `None` when it is missing.
+///
+/// # Errors
+/// `WRONGTYPE` when it holds something else.
+#[inline]
+pub fn list_at(entry: Option<EntryRef<'_, Value>>) -> Result<Option<ListRef<'_>>, CommandError> {
+    entry.map(|entry| list_of(entry.value())).transpose()
+}
+
+/// What is about to be added to a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Addition {
+    count: usize,
+    text_bytes: usize,
+    run_bytes: usize,
+}
+
+impl Addition {
+    /// Of these elements.
+    #[inline]
+    pub fn of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Self {
+        elements.fold(Self::default(), |sum, element| Addition {
+            count: sum.count + 1,
+            text_bytes: sum.text_bytes + element.len(),
+            run_bytes: sum.run_bytes + Element::of(element).run_bytes(),
+        })
+    }
+
+    fn is_too_much_for(self, run_bytes: usize, count: usize, rules: Rules) -> bool {
+        rules
+            .limits()
+            .exceeded(whole_bytes(run_bytes) + self.text_bytes, count + self.count)
+    }
+}
+
+/// What must happen to an entry before something is added.
+enum Step {
+    Nothing,
+    Grow,
+    BecomeLarge,
+    BecomeQuicklist,
+}
+
+/// Brings a list that exists into the form that takes an addition at `end`.
+pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
+    let Some(entry) = key.entry() else { return };
+    let step = match entry.value() {
+        ValueRef::Packed(bytes) => {
+            let list = PackedList::new(bytes);
+            let run_bytes = list.run().bytes().len();
+            if addition.is_too_much_for(run_bytes, list.len(), rules) {
+                Step::BecomeQuicklist
+            } else if list.free_bytes() >= addition.run_bytes {
+                Step::Nothing
+            } else if run_bytes + addition.run_bytes > LARGEST_RUN_BYTES {
+                Step::BecomeLarge
+            } else {
+                Step::Grow
+            }
+        }
+        ValueRef::Object(Value::List(list)) if !list.is_quicklist() => {
+            let run_bytes = list.single_run().map_or(0, |run| run.bytes().len());
+            if addition.is_too_much_for(run_bytes, list.len(), rules) {
+                Step::BecomeQuicklist
+            } else {
+                Step::Nothing
+            }
+        }
+        _ => Step::Nothing,
+    };
+    match step {
+        Step::Nothing => {}
+        Step::Grow => repack(key, addition.run_bytes, end),
+        Step::BecomeLarge => unpack(key),
+        Step::BecomeQuicklist => {
+            unpack(key);
+            change_large(key, |list| list.become_quicklist(rules.fill, rules.depth));
+        }
+    }
+}
+
+/// Gives a packed list room for `more` bytes of elements, and no more than comes for free.
+fn repack(key: &mut KeyWrite<'_>, more: usize, free_at: End) {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let Some(entry) = key.entry() else { return };
+        let ValueRef::Packed(bytes) = entry.value() else { return };
+        let list = PackedList::new(bytes);
+        let run = list.run().bytes();
+        let length = packed_room(HEADER_BYTES + run.len() + more, entry.key().len(), entry.expire_at_ms());
+        build(scratch, run, list.len(), length, free_at);
+        key.set(NewValue::Packed(scratch), Expiry::Keep);
+    });
+}
+
+/// Makes an object of a packed list.
+fn unpack(key: &mut KeyWrite<'_>) {
+    let Some(entry) = key.entry() else { return };
+    if let ValueRef::Packed(bytes) = entry.value() {
+        let packed = PackedList::new(bytes);
+        let list = List::listpack(packed.run().bytes(), packed.len());
+        key.set(NewValue::Object(Value::List(list)), Expiry::Keep);
+    }
+}
+
+/// Changes a list that exists.
+#[inline]
+pub fn change<R: Default>(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut ListMut<'_>) -> R) -> R {
+    let Some(mut entry) = key.entry_mut() else {
+        return R::default();
+    };
+    if let Some(bytes) = entry.packed_mut() {
+        return change(&mut ListMut::Packed(PackedListMut::new(bytes)));
+    }
+    match entry.object_mut() {
+        Some(Value::List(list)) => change(&mut ListMut::Large(list)),
+        _ => R::default(),
+    }
+}
+
+/// Changes a list that is an object.
+fn change_large(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut List)) {
+    if let Some(mut entry) = key.entry_mut()
+        && let Some(Value::List(list)) = entry.object_mut()
+    {
+        change(list);
+    }
+}
+
+/// Adds elements one after the other at an end of a list, which is made if the key is missing; returns its length.
+///
+/// # Errors
+/// `WRONGTYPE` when the key holds something else.
+pub fn push<'e>(
+    key: &mut KeyWrite<'_>,
+    end: End,
+    elements: impl Iterator<Item = &'e [u8]> + Clone,
+    rules: Rules,
+) -> Result<usize, CommandError> {
+    let addition = Addition::of(elements.clone());
+    if list_at(key.entry())?.is_some() {
+        prepare(key, end, addition, rules);
+    } else {
+        create(key, end, addition, rules);
+    }
+    Ok(change(key, |list| {
+        elements.for_each(|element| list.push(end, element));
+        list.len()
+    }))
+}
+
+/// Makes an empty list that takes an addition.
+fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
+    if addition.is_too_much_for(0, 0, rules) {
+        let list = List::quicklist(rules.fill, rules.depth);
+        key.set(NewValue::Object(Value::List(list)), Expiry::Never);
+    } else if addition.run_bytes > LARGEST_RUN_BYTES {
+        key.set(NewValue::Object(Value::List(List::listpack(&[], 0))), Expiry::Never);
+    } else {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let length = packed_room(HEADER_BYTES + addition.run_bytes, key.name().len(), None);
+            build(scratch, &[], 0, length, end);
+            key.set(NewValue::Packed(scratch), Expiry::Never);
+        });
+    }
+}
+
+/// What must happen to an entry after elements went.
+enum Rest {
+    AsItIs,
+    Delete,
+    Shrink,
+    BecomeListpack,
+    Pack,
+}
+
+/// After elements went from a list: deletes the key if it is empty (and tells so), or finds a smaller form.
+pub fn settle(key: &mut KeyWrite<'_>, rules: Rules) -> bool {
+    let Some(entry) = key.entry() else { return false };
+    let rest = match entry.value() {
+        ValueRef::Packed(bytes) => {
+            let list = PackedList::new(bytes);
+            if list.is_empty() {
+                Rest::Delete
+            } else if list.free_bytes() > SHRINKING_MIN_BYTES + list.run().bytes().len() {
+                Rest::Shrink
+            } else {
+                Rest::AsItIs
+            }
+        }
+        ValueRef::Object(Value::List(list)) if list.is_empty() => Rest::Delete,
+        ValueRef::Object(Value::List(list)) => {
+            let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), true);
+            let short = list
+                .single_run()
+                .is_some_and(|run| run.bytes().len() <= LARGEST_RUN_BYTES / 2);
+            match (listpack, short) {
+                (true, true) => Rest::Pack,
+                (true, false) if list.is_quicklist() => Rest::BecomeListpack,
+                _ => Rest::AsItIs,
+            }
+        }
+        _ => Rest::AsItIs,
+    };
+    match rest {
+        Rest::AsItIs => {}
+        Rest::Delete => {
+            key.delete();
+            return true;
+        }
+        Rest::Shrink => repack(key, 0, End::Tail),
+        Rest::BecomeListpack => change_large(key, List::become_listpack),
+        Rest::Pack => pack(key),
+    }
+    false
+}
+
+/// Packs a list of one short run into its entry.
+fn pack(key: &mut KeyWrite<'_>) {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let Some(entry) = key.entry() else { return };
+        let ValueRef::Object(Value::List(list)) = entry.value() else {
+            return;
+        };
+        let Some(run) = list.single_run() else { return };
+        let length = packed_room(
+            HEADER_BYTES + run.bytes().len(),
+            entry.key().len(),
+            entry.expire_at_ms(),
+        );
+        build(scratch, run.bytes(), list.len(), length, End::Tail);
+        key.set(NewValue::Packed(scratch), Expiry::Keep);
+    });
+}
+
+const _: () = assert!(HEADER_BYTES + LARGEST_RUN_BYTES <= PACKED_MAX_BYTES);

@@ -1,0 +1,353 @@
+//! Serves the clients that wait for keys: after a command's own effects and before its leases end.
+//!
+//! The essay of [`crate::blocking`] has the rules. A command's record of effects names the keys that became ready;
+//! each is looked at in turn, and what serving makes ready (the destination of a BLMOVE) goes to the end of the same
+//! list, so that chains of any length take no stack.
+//!
+//! ```text
+//!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
+//!                                             │
+//!                                             └─▶ a slot is leased by somebody else: Unserved,
+//!                                                 which the worker tries again in its next turns
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_resp::Reply;
+
+use crate::blocking::{Kind, Line, Served, WaitKey, Waiter};
+use crate::commands::blocked::{self, Reach};
+use crate::config::Config;
+use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey};
+use crate::keyspace::effects::{Change, Effects};
+use crate::keyspace::ready::{ReadyKey, kind_of};
+use crate::keyspace::{Pass, Seat, Slot, SlotHeader, WriteLease};
+use crate::observe::metrics::Counter;
+use crate::state::{Message, Server, Unserved};
+
+use super::effects::release;
+use super::execute::{PATIENCE, Thread};
+
+/// Slots leased beside those of the command. Chains over more of them are cut: other commands may come between.
+const FURTHER_SLOTS: usize = 16;
+
+/// What serving works with: the leases of a command, and further ones taken on the way.
+struct Service<'s, 'h, 'p> {
+    /// What the command holds.
+    held: &'s mut Held<'h, 'p>,
+    /// The passage through the gate; `None` in exclusive mode, which holds everything.
+    pass: Option<&'p Pass<'p>>,
+    /// Time, clock, counters.
+    access: AccessContext<'s>,
+    /// The record of effects.
+    effects: &'s mut Effects,
+    /// The server.
+    server: &'s Arc<Server>,
+    /// Who was served.
+    served: &'s mut Vec<Arc<Waiter>>,
+}
+
+/// Slots that could not be leased.
+struct Refused(Vec<u16>);
+
+struct Serving<'w, 's, 'h, 'p> {
+    service: &'w mut Service<'s, 'h, 'p>,
+    further: Vec<WriteLease<'p>>,
+}
+
+/// Serves whoever waits for keys that a command made ready, under the command's leases.
+#[cold]
+pub fn serve_ready<'p>(
+    keys: &mut Keys<'_, 'p>,
+    pass: Option<&'p Pass<'p>>,
+    server: &Arc<Server>,
+    served: &mut Vec<Arc<Waiter>>,
+) -> Option<Unserved> {
+    let ready = std::mem::take(&mut keys.effects.ready);
+    let mut service = Service {
+        held: &mut keys.held,
+        pass,
+        access: keys.access,
+        effects: keys.effects,
+        server,
+        served,
+    };
+    serve(ready.into(), &mut service)
+}
+
+/// Serves whoever waits for these keys. What is returned could not be served yet, for want of a slot.
+fn serve(mut ready: VecDeque<ReadyKey>, service: &mut Service<'_, '_, '_>) -> Option<Unserved> {
+    let mut serving = Serving {
+        service,
+        further: Vec::new(),
+    };
+    while let Some(key) = ready.front() {
+        let result = serving.serve_key(key);
+        let effects = &mut *serving.service.effects;
+        // What was found ready again on the way has been served to the end.
+        let others = effects.ready.drain(..).filter(|other| other != key);
+        let others: Vec<ReadyKey> = others.collect();
+        if let Err(Refused(slots)) = result {
+            ready.extend(others);
+            return Some(Unserved {
+                ready,
+                slots,
+                failures: 0,
+            });
+        }
+        ready.pop_front();
+        ready.extend(others);
+    }
+    None
+}
+
+impl<'p> Serving<'_, '_, '_, 'p> {
+    fn slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+        held_slot(self.service.held, &mut self.further, slot)
+    }
+
+    fn holds(&mut self, slot: u16) -> bool {
+        self.slot(slot).is_some()
+    }
+
+    /// Makes sure that a slot is held; `beside` is another one that must stay.
+    fn take(&mut self, slot: u16, beside: u16) -> Result<(), Refused> {
+        if self.holds(slot) {
+            return Ok(());
+        }
+        if self.further.len() >= FURTHER_SLOTS {
+            self.further.retain(|lease| lease.cell() == beside as usize);
+        }
+        let lease = self.service.pass.and_then(|pass| pass.write_spinning(slot as usize));
+        match lease {
+            Some(lease) => {
+                self.further.push(lease);
+                Ok(())
+            }
+            None => Err(Refused(vec![beside, slot])),
+        }
+    }
+
+    /// Serves everybody who can be served from one key.
+    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), Refused> {
+        self.take(key.slot, key.slot)?;
+        let kind = self.kind(key.db, key.slot, key.hash, &key.name);
+        for line in self.concerned(key, kind) {
+            self.serve_line(key, &line)?;
+        }
+        Ok(())
+    }
+
+    fn kind(&mut self, db: usize, slot: u16, hash: u64, name: &[u8]) -> Kind {
+        let table = self.slot(slot).and_then(|(_, slot)| slot.table(db));
+        kind_of(table.and_then(|table| table.find(hash, name)))
+    }
+
+    fn concerned(&mut self, key: &ReadyKey, kind: Kind) -> Vec<Line> {
+        self.slot(key.slot)
+            .and_then(|(_, slot)| slot.waiting())
+            .map_or(Vec::new(), |waiting| waiting.concerned(key.db, &key.name, kind))
+    }
+
+    /// Serves one line of a key, in the order of arrival, as long as the key has something for the first of it.
+    fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), Refused> {
+        let mut behind = 0;
+        loop {
+            let kind = self.kind(key.db, key.slot, key.hash, &key.name);
+            if !line.wants(kind) {
+                return Ok(());
+            }
+            let waiter = self
+                .slot(key.slot)
+                .and_then(|(_, slot)| slot.waiting())
+                .and_then(|waiting| waiting.next(key.db, &key.name, line, behind))
+                .cloned();
+            let Some(waiter) = waiter else {
+                return Ok(());
+            };
+            if waiter.is_claimed() {
+                self.forget(&waiter, key);
+                continue;
+            }
+            let target = self.first_ready(&waiter, key, line);
+            if let Some(destination) = waiter.operation.destination() {
+                self.take(destination.slot, key.slot)?;
+            }
+            if !blocked::can_perform(&waiter, target, self) {
+                if matches!(line, Line::Streams) {
+                    // Others may wait for less.
+                    behind = waiter.ticket;
+                    continue;
+                }
+                return Ok(());
+            }
+            self.forget(&waiter, key);
+            if waiter.try_claim() {
+                self.perform(&waiter, target);
+            }
+        }
+    }
+
+    /// The first of a waiter's keys, in its own order, that is ready: a command, a transaction or a script may have
+    /// made several of them so. Keys that are not held became ready for somebody else.
+    fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &Line) -> &'w WaitKey {
+        let at = waiter.keys.iter().position(|named| {
+            let this = named.hash == key.hash && named.name == key.name;
+            this || (self.holds(named.slot) && line.wants(self.kind(key.db, named.slot, named.hash, &named.name)))
+        });
+        &waiter.keys[at.unwrap_or(0)]
+    }
+
+    fn forget(&mut self, waiter: &Waiter, key: &ReadyKey) {
+        let server = self.service.server;
+        if let Some((_, slot)) = self.slot(key.slot) {
+            slot.change_waiting(|waiting| waiting.remove(&key.name, waiter, &server.blocked));
+        }
+    }
+
+    /// Performs the operation of a waiter that has been claimed.
+    fn perform(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
+        let start = Instant::now();
+        let mut bytes = Vec::new();
+        let mut reply = Reply::new(&mut bytes, waiter.protocol);
+        let result = blocked::perform(waiter, key, self, &mut reply);
+        let failed = result.is_err();
+        if let Err(error) = result {
+            bytes.clear();
+            error.write(&mut bytes);
+            let Service { server, access, .. } = &*self.service;
+            server.metrics.add(access.seat, Counter::ErrorReplies, 1);
+            server.errors.count(error.code());
+        }
+        waiter.put_served(Served {
+            reply: bytes,
+            nanoseconds: start.elapsed().as_nanos() as u64,
+            failed,
+        });
+        self.service.served.push(waiter.clone());
+    }
+}
+
+/// A slot that is held for writing: by the command, or beside it.
+fn held_slot<'l>(
+    held: &'l mut Held<'_, '_>,
+    further: &'l mut [WriteLease<'_>],
+    slot: u16,
+) -> Option<(&'l SlotHeader, &'l mut Slot)> {
+    // Asked twice, for the borrow checker takes a returned borrow for one that lasts in any case.
+    if held.written_slot(slot).is_some() {
+        return held.written_slot(slot);
+    }
+    let lease = further.iter_mut().find(|lease| lease.cell() == slot as usize)?;
+    Some(lease.parts_mut())
+}
+
+impl Reach for Serving<'_, '_, '_, '_> {
+    fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
+        let Service {
+            held, access, effects, ..
+        } = &mut *self.service;
+        let Some(parts) = held_slot(held, &mut self.further, key.slot) else {
+            unreachable!("an operation is performed only with the slots of its keys");
+        };
+        let named = NamedKey {
+            name: &key.name,
+            hash: key.hash,
+            slot: key.slot,
+            index: Change::UNPLANNED,
+        };
+        KeyWrite::new(parts, named, db, *access, effects)
+    }
+
+    fn config(&self) -> &Config {
+        &self.service.server.config
+    }
+}
+
+/// Tells the workers of served clients. The leases have ended: this may wake threads.
+pub fn mail(thread: &mut Thread) {
+    if thread.served.is_empty() {
+        return;
+    }
+    for waiter in thread.served.drain(..) {
+        let worker = waiter.worker();
+        // Workers took the first seats.
+        if worker == thread.seat {
+            thread.served_here.push(waiter);
+        } else {
+            thread.server.workers[worker].send(Message::Served(waiter));
+        }
+    }
+}
+
+/// Another attempt, by a worker that holds nothing. What is returned is still to be served.
+pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: Unserved) -> Option<Unserved> {
+    let left = attempt(thread, &seat.enter(), unserved);
+    release(&mut thread.effects, &thread.server);
+    mail(thread);
+    left
+}
+
+fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Option<Unserved> {
+    let Some(mut leases) = lease_all(pass, &mut unserved.slots, unserved.failures) else {
+        unserved.failures += 1;
+        return Some(unserved);
+    };
+    let mut held = Held::Many(&mut leases);
+    let mut service = Service {
+        held: &mut held,
+        pass: Some(pass),
+        access: AccessContext {
+            now_ms: thread.now_ms,
+            clock: &thread.clock,
+            counts: &thread.server.keyspace.counts,
+            seat: thread.seat,
+            touch: true,
+            sees_expired: false,
+        },
+        effects: &mut thread.effects,
+        server: &thread.server,
+        served: &mut thread.served,
+    };
+    serve(unserved.ready, &mut service)
+}
+
+/// Leases slots for writing: all, or none.
+fn lease_all<'p>(pass: &'p Pass<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
+    slots.sort_unstable();
+    slots.dedup();
+    let mut leases = Vec::with_capacity(slots.len());
+    for slot in slots.iter() {
+        match pass.write_spinning(*slot as usize) {
+            Some(lease) => leases.push(Lease::Write(lease)),
+            None => {
+                if failures >= PATIENCE {
+                    pass.announce_writer(*slot as usize);
+                }
+                return None;
+            }
+        }
+    }
+    Some(leases)
+}
+
+/// Takes waiters whose wait is over out of the queues of their keys. A slot that is leased by somebody else leaves its
+/// waiter for another attempt.
+pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
+    let pass = seat.enter();
+    over.retain(|waiter| {
+        let left = waiter.keys.iter().filter(|key| {
+            let Some(mut lease) = pass.write_spinning(key.slot as usize) else {
+                return true;
+            };
+            // Without a thought for those who know that the slot has no waiters, and keep it small.
+            if lease.waiting().is_some() {
+                lease.change_waiting(|waiting| waiting.remove(&key.name, waiter, &server.blocked));
+            }
+            false
+        });
+        left.count() > 0
+    });
+}

@@ -1,0 +1,51 @@
+//! How long the cores that this process may use have been idle, from `/proc/stat`.
+
+use super::IdleClock;
+
+/// The kernel counts in hundredths of a second for programs, whatever it does inside.
+const MS_PER_TICK: u64 = 10;
+
+/// A clock for the cores that the process may use now.
+pub fn clock() -> IdleClock {
+    let cores = weft_reactor::allowed_cpus().unwrap_or_default();
+    Box::new(move || {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        idle_ms(&text, &cores)
+    })
+}
+
+/// Idle time of `cores` in the text of `/proc/stat`, ms; `None` if it has none of them.
+fn idle_ms(text: &str, cores: &[usize]) -> Option<u64> {
+    let ticks = text.lines().filter_map(|line| {
+        // cpu1 user nice system idle iowait ...
+        let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        let core: usize = fields.next()?.parse().ok()?;
+        let mut times = fields.skip(3).map_while(|field| field.parse::<u64>().ok());
+        let idle = times.next()? + times.next().unwrap_or(0);
+        cores.contains(&core).then_some(idle)
+    });
+    ticks.reduce(|sum, idle| sum + idle).map(|ticks| ticks * MS_PER_TICK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  10 0 20 3000 7 0 0 0\ncpu0 5 0 10 1000 3 0 0 0\ncpu1 5 0 10 2000 4 0 0 0\nintr 1 2 3\n";
+
+    #[test]
+    fn only_the_cores_of_this_process_count() {
+        assert_eq!(idle_ms(STAT, &[0]), Some(10_030));
+        assert_eq!(idle_ms(STAT, &[0, 1]), Some(30_070));
+        assert_eq!(idle_ms(STAT, &[5]), None);
+        assert_eq!(idle_ms("nonsense", &[0]), None);
+    }
+
+    #[test]
+    fn the_clock_of_this_machine_goes_forward() {
+        let mut clock = clock();
+        if let (Some(first), Some(second)) = (clock(), clock()) {
+            assert!(second >= first);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Decisions from windows of pretended loads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+/// A machine on which workers are always busy, with `useful` workers' worth of throughput.
+struct Machine {
+    decider: Decider,
+    active: usize,
+    now: Instant,
+    idle_ms: Arc<AtomicU64>,
+    idle_cores: f64,
+    changes: Vec<usize>,
+}
+
+impl Machine {
+    fn new(idle_cores: f64) -> Self {
+        let idle_ms = Arc::new(AtomicU64::new(0));
+        let clock = idle_ms.clone();
+        let now = Instant::now();
+        Machine {
+            decider: Decider::new(Box::new(move || Some(clock.load(Ordering::Relaxed))), now),
+            active: 1,
+            now,
+            idle_ms,
+            idle_cores,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Runs windows; `load` gives busy share and rate for a number of active workers.
+    fn run(&mut self, windows: u32, load: impl Fn(usize) -> (f64, f64)) {
+        for _ in 0..windows {
+            self.now += WINDOW;
+            let idle_ms = (self.idle_cores * WINDOW.as_millis() as f64) as u64;
+            self.idle_ms.fetch_add(idle_ms, Ordering::Relaxed);
+            let (busy_share, rate) = load(self.active);
+            let seen = Seen {
+                active: self.active,
+                workers: 8,
+                connections: 50,
+                busy_share,
+                rate,
+            };
+            if let Some(active) = self.decider.look(seen, self.now) {
+                self.active = active;
+                self.changes.push(active);
+            }
+        }
+    }
+}
+
+#[test]
+fn busy_workers_grow_as_long_as_that_brings_something() {
+    let mut machine = Machine::new(1.0);
+    machine.run(200, |active| (active as f64, active.min(3) as f64));
+    assert_eq!(machine.changes, [2, 3, 4, 3], "the fourth brought nothing");
+}
+
+#[test]
+fn without_a_core_to_spare_nothing_is_tried() {
+    let mut machine = Machine::new(0.2);
+    machine.run(2000, |active| (active as f64, active as f64));
+    assert_eq!(machine.changes, []);
+    machine.idle_cores = 0.8;
+    machine.run(60, |active| (active as f64, active as f64));
+    assert_eq!(machine.changes[0], 2, "when a core is free, it is used");
+}
+
+#[test]
+fn a_harmful_trial_ends_at_first_sight() {
+    let mut machine = Machine::new(1.0);
+    machine.run(TRIAL, |_| (1.0, 1.0));
+    assert_eq!(machine.active, 2);
+    machine.run(SETTLE + FIRST_SIGHT.0, |active| (active as f64, 1.0 / active as f64));
+    assert_eq!(machine.active, 1);
+}
+
+#[test]
+fn trials_that_bring_nothing_get_rarer() {
+    let mut machine = Machine::new(1.0);
+    machine.run(6000, |active| (active as f64, 1.0));
+    let trials = machine.changes.len() / 2;
+    assert!((2..=6).contains(&trials), "{trials} trials in a minute");
+    assert_eq!(machine.active, 1);
+}
+
+#[test]
+fn idle_workers_are_given_up() {
+    let mut machine = Machine::new(1.0);
+    machine.run(TRIAL + SETTLE + TRIAL, |active| (active as f64, active as f64));
+    assert!(machine.active >= 2);
+    machine.run(400, |_| (0.1, 0.1));
+    assert_eq!(machine.active, 1);
+    assert_eq!(machine.changes.last(), Some(&1));
+}
+
+#[test]
+fn a_worker_that_a_growing_load_justified_wrongly_is_found_out() {
+    let mut machine = Machine::new(1.0);
+    machine.run(TRIAL, |_| (1.0, 1.0));
+    // The load grew by itself during the trial.
+    machine.run(SETTLE + TRIAL, |active| (active as f64, 2.0));
+    assert_eq!(machine.active, 2, "the trial seemed to succeed");
+    machine.run(400, |active| (active as f64, 2.0));
+    assert_eq!(machine.active, 1);
+}

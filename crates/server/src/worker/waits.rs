@@ -1,0 +1,280 @@
+//! The worker's side of clients that wait: how waits begin and end, and who is still to be served.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use weft_reactor::{Output, unix_ms};
+
+use super::Worker;
+use crate::blocking::{Timers, Waiter};
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::{record, serve};
+use crate::net::client::Flags;
+use crate::net::connection::Connection;
+use crate::observe::metrics::Counter;
+use crate::state::{Blocked, Message, Unserved};
+
+/// Failed attempts to serve after which the worker sleeps between two of them.
+const EAGER_ATTEMPTS: u32 = 16;
+/// Sleep between attempts for which slots must become free.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a client waits for.
+pub enum ClientWait {
+    /// Keys.
+    Keys(Box<Blocked>),
+    /// A point in time, at which it gets a reply that is known already.
+    Time {
+        /// When, ms since the epoch.
+        at_ms: u64,
+        /// The ticket that its connection is parked under.
+        ticket: u64,
+        /// The reply.
+        bytes: Vec<u8>,
+    },
+}
+
+impl ClientWait {
+    fn ticket(&self) -> u64 {
+        match self {
+            ClientWait::Keys(blocked) => blocked.waiter.ticket,
+            ClientWait::Time { ticket, .. } => *ticket,
+        }
+    }
+
+    fn end_ms(&self) -> Option<u64> {
+        match self {
+            ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
+            ClientWait::Time { at_ms, .. } => Some(*at_ms),
+        }
+    }
+}
+
+/// Waiters that a slot leased by somebody else kept from being served, and the reply that is withheld until they are.
+struct Withheld {
+    unserved: Unserved,
+    reply: Option<(u64, u64, Output)>,
+}
+
+/// A worker's waiting clients.
+#[derive(Default)]
+pub struct Waits {
+    by_client: HashMap<u64, ClientWait>,
+    timers: Timers<u64>,
+    /// Waiters whose wait is over and who still stand in queues.
+    over: Vec<Arc<Waiter>>,
+    unserved: Vec<Withheld>,
+}
+
+impl Waits {
+    /// When the first wait ends by itself, ms since the epoch.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.timers.next_due_ms()
+    }
+
+    /// How long the worker may sleep in view of what could not be done yet; `None`: nothing is left to be done.
+    pub fn pause(&self) -> Option<Duration> {
+        let eager = |withheld: &Withheld| withheld.unserved.failures < EAGER_ATTEMPTS;
+        if self.unserved.iter().any(eager) {
+            return Some(Duration::ZERO);
+        }
+        let undone = !self.unserved.is_empty() || !self.over.is_empty();
+        undone.then_some(ATTEMPT_PAUSE)
+    }
+
+    /// Whether a client waits for keys; its connection may move to another worker.
+    pub fn is_for_keys(&self, client: u64) -> bool {
+        matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
+    }
+}
+
+impl Worker {
+    /// A parked connection waits from now on.
+    pub(super) fn begin_wait(&mut self, token: usize, wait: ClientWait) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.client.flags.put(Flags::BLOCKED, true);
+        let client = connection.client.id;
+        if let Some(at_ms) = wait.end_ms() {
+            self.waits.timers.add(at_ms, wait.ticket(), client);
+            self.server().blocked.add_timeout();
+        }
+        let waiter = match &wait {
+            ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
+            ClientWait::Time { .. } => None,
+        };
+        self.waits.by_client.insert(client, wait);
+        // It may have been served before its connection was parked here.
+        if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
+            self.deliver(&waiter);
+        }
+    }
+
+    /// A client waits no longer, for whatever reason.
+    fn end_wait(&mut self, client: u64) -> Option<ClientWait> {
+        let wait = self.waits.by_client.remove(&client)?;
+        if let Some(at_ms) = wait.end_ms() {
+            self.waits.timers.remove(at_ms, wait.ticket());
+            self.server().blocked.remove_timeout();
+        }
+        Some(wait)
+    }
+
+    /// A waiter has its reply: its connection goes on, or the news follows it to where it moved.
+    pub(super) fn deliver(&mut self, waiter: &Arc<Waiter>) {
+        let Some(token) = self.parked(waiter.client, waiter.ticket) else {
+            let worker = waiter.worker();
+            if worker != self.id {
+                self.server().workers[worker].send(Message::Served(waiter.clone()));
+            }
+            return;
+        };
+        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.served(), self.end_wait(waiter.client))
+        else {
+            return;
+        };
+        self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed);
+        if waiter.keys.len() > 1 {
+            self.take_out(waiter.clone());
+        }
+        self.go_on(token, |output| output.bytes.extend_from_slice(&served.reply));
+    }
+
+    /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
+    /// or without. Whether it was waiting.
+    pub(super) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
+        match self.waits.by_client.get(&client) {
+            None => return false,
+            // Somebody is serving it at this moment; the reply comes by mail.
+            Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
+            Some(_) => {}
+        }
+        let Some(wait) = self.end_wait(client) else {
+            return false;
+        };
+        let ticket = wait.ticket();
+        let mut reply = match wait {
+            ClientWait::Keys(mut blocked) => {
+                let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
+                self.take_out(blocked.waiter.clone());
+                self.book(&mut blocked, (0, null.len()), with_error);
+                null
+            }
+            ClientWait::Time { bytes, .. } => bytes,
+        };
+        if with_error {
+            let server = self.server();
+            server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+            server.errors.count(b"UNBLOCKED");
+            reply = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec();
+        }
+        self.unpark(client, ticket, &reply);
+        true
+    }
+
+    /// A client is gone: nobody may serve it any more.
+    pub(super) fn abandon(&mut self, client: u64) {
+        if let Some(ClientWait::Keys(blocked)) = self.end_wait(client) {
+            self.abandon_waiter(blocked.waiter);
+        }
+    }
+
+    /// The same for one whose wait did not begin here.
+    pub(super) fn abandon_waiter(&mut self, waiter: Arc<Waiter>) {
+        // Who serves it at this moment does so in vain, as with any reply that its client does not wait for.
+        let _ = waiter.try_claim();
+        self.take_out(waiter);
+    }
+
+    /// Books the end of a command that has waited.
+    fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool) {
+        let thread = &self.thread;
+        record::waited(&thread.server, thread.seat, &thread.tunables, blocked, cost, failed);
+    }
+
+    /// Takes a waiter out of the queues of its keys, now if their slots are free.
+    fn take_out(&mut self, waiter: Arc<Waiter>) {
+        self.waits.over.push(waiter);
+        self.take_out_all();
+    }
+
+    fn take_out_all(&mut self) {
+        serve::forget(&mut self.seat, &self.thread.server, &mut self.waits.over);
+    }
+
+    /// Ends the waits whose time is over.
+    pub(super) fn end_due_waits(&mut self) {
+        if self.waits.timers.is_empty() {
+            return;
+        }
+        let now_ms = unix_ms();
+        while let Some(client) = self.waits.timers.pop_due(now_ms) {
+            self.give_up(client, false);
+        }
+    }
+
+    // ---- moving -----------------------------------------------------------------------------------
+
+    /// Mails a connection to another worker. If it waits, what is for it follows it.
+    pub(super) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
+        let wait = match self.end_wait(connection.client.id) {
+            Some(ClientWait::Keys(blocked)) => Some(blocked),
+            Some(ClientWait::Time { .. }) | None => None,
+        };
+        let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
+        let server = self.server();
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
+        server.workers[to].send(Message::Adopt(connection, wait));
+        // Only now: who reads the new worker mails behind the connection. Who read the old one finds it gone there,
+        // and the mail is sent on.
+        if let Some(waiter) = waiter {
+            waiter.move_to(to);
+        }
+    }
+
+    // ---- serving ----------------------------------------------------------------------------------
+
+    /// Withholds a reply until waiters have been served.
+    pub(super) fn withhold(&mut self, unserved: Unserved, reply: Option<(u64, u64, Output)>) {
+        self.waits.unserved.push(Withheld { unserved, reply });
+    }
+
+    /// Answers this worker's own clients that its commands served.
+    pub(super) fn deliver_here(&mut self) {
+        if self.thread.served_here.is_empty() {
+            return;
+        }
+        let mut served = std::mem::take(&mut self.thread.served_here);
+        for waiter in served.drain(..) {
+            self.deliver(&waiter);
+        }
+        self.thread.served_here = served;
+    }
+
+    /// Tries again what could not be done for want of slots.
+    pub(super) fn catch_up(&mut self) {
+        for unserved in std::mem::take(&mut self.thread.unserved) {
+            self.withhold(unserved, None);
+        }
+        if !self.waits.over.is_empty() {
+            self.take_out_all();
+        }
+        for Withheld { unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+            match serve::serve_again(&mut self.thread, &mut self.seat, unserved) {
+                Some(unserved) => self.withhold(unserved, reply),
+                None => {
+                    if let Some((client, ticket, mut output)) = reply
+                        && let Some(token) = self.parked(client, ticket)
+                    {
+                        self.go_on(token, |all| all.append(&mut output));
+                    }
+                }
+            }
+        }
+        self.deliver_here();
+    }
+}

@@ -1,0 +1,489 @@
+//! Clients that wait for keys, seen from outside, on many more workers than there are cores.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server; killed at the end of the test.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Server {
+        let start = Instant::now();
+        loop {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let port = listener.local_addr().expect("is bound").port();
+            drop(listener);
+            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+                .args(["--io-threads", "8"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("starts");
+            let mut server = Server { child, port };
+            if server.listens() {
+                return server;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not listen");
+        }
+    }
+
+    /// Waits until the server listens; false if somebody else got the port first.
+    fn listens(&mut self) -> bool {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                let info = self.connect().call(&["INFO", "server"]);
+                return info.contains(&format!("process_id:{}\r\n", self.child.id()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    fn connect(&self) -> Client {
+        connect(self.port)
+    }
+
+    /// A client that has been seen waiting after it sent these words; `before` others wait already.
+    fn waiting(&self, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
+        let mut client = self.connect();
+        client.send(words);
+        watcher.await_info("blocked_clients", before + 1);
+        client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connect(port: u16) -> Client {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    stream.set_nodelay(true).expect("sets an option");
+    Client(BufReader::new(stream))
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, words: &[&str]) {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
+    }
+
+    /// The next reply, in one line: `(a b c)` for an array, `-` for null.
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("receives");
+        let (kind, rest) = line.trim_end().split_at(1);
+        match kind {
+            "*" | "$" if rest == "-1" => "-".to_owned(),
+            "*" => {
+                let elements: Vec<String> = (0..rest.parse().expect("a length")).map(|_| self.answer()).collect();
+                format!("({})", elements.join(" "))
+            }
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("receives");
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8(bytes).expect("text")
+            }
+            _ => rest.to_owned(),
+        }
+    }
+
+    fn call(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.answer()
+    }
+
+    /// Whether nothing arrives for a little while.
+    fn hears_nothing(&mut self) -> bool {
+        let stream = self.0.get_ref();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(30)))
+            .expect("sets a timeout");
+        let nothing = self.0.fill_buf().is_err();
+        self.0
+            .get_ref()
+            .set_read_timeout(Some(PATIENCE))
+            .expect("sets a timeout");
+        nothing
+    }
+
+    fn info(&mut self, field: &str) -> u64 {
+        let text = self.call(&["INFO", "clients"]);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|number| number.trim().parse().ok()).expect("a number")
+    }
+
+    fn await_info(&mut self, field: &str, expected: u64) {
+        let start = Instant::now();
+        loop {
+            let found = self.info(field);
+            if found == expected {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{field} is {found}, not {expected}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Nobody waits, and nothing is left of those who did.
+    fn expect_nobody_waits(&mut self) {
+        self.await_info("blocked_clients", 0);
+        for field in [
+            "clients_in_timeout_table",
+            "total_blocking_keys",
+            "total_blocking_keys_on_nokey",
+        ] {
+            self.await_info(field, 0);
+        }
+    }
+}
+
+#[test]
+fn one_push_serves_waiters_in_the_order_of_their_arrival() {
+    let server = Server::start();
+    let mut pusher = server.connect();
+    let commands = [
+        ["BLPOP", "k", "0"].as_slice(),
+        &["BLPOP", "other", "k", "0"],
+        &["BLMPOP", "0", "1", "k", "LEFT"],
+        &["BLMOVE", "k", "to", "LEFT", "RIGHT", "0"],
+        &["BLPOP", "k", "k", "100"],
+    ];
+    let mut waiters: Vec<Client> = (0..40)
+        .map(|index| server.waiting(&mut pusher, index as u64, commands[index % commands.len()]))
+        .collect();
+    assert_eq!(pusher.info("total_blocking_keys"), 2);
+    assert_eq!(pusher.info("clients_in_timeout_table"), 8);
+    let elements: Vec<String> = (0..41).map(|number| format!("e{number}")).collect();
+    let mut words = vec!["RPUSH", "k"];
+    words.extend(elements.iter().map(String::as_str));
+    assert_eq!(pusher.call(&words), "41");
+    for (index, waiter) in waiters.iter_mut().enumerate() {
+        let expected = match index % commands.len() {
+            2 => format!("(k (e{index}))"),
+            3 => format!("e{index}"),
+            _ => format!("(k e{index})"),
+        };
+        assert_eq!(waiter.answer(), expected);
+    }
+    assert_eq!(pusher.call(&["LRANGE", "k", "0", "-1"]), "(e40)");
+    assert_eq!(
+        pusher.call(&["LRANGE", "to", "0", "-1"]),
+        "(e3 e8 e13 e18 e23 e28 e33 e38)"
+    );
+    pusher.expect_nobody_waits();
+}
+
+#[test]
+fn each_push_serves_the_one_who_waits_longest() {
+    let server = Server::start();
+    let mut pusher = server.connect();
+    let mut waiters: Vec<Client> = (0..30)
+        .map(|before| server.waiting(&mut pusher, before, &["BLPOP", "k", "0"]))
+        .collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        pusher.call(&["LPUSH", "k", &number.to_string()]);
+        assert_eq!(waiter.answer(), format!("(k {number})"));
+    }
+    pusher.expect_nobody_waits();
+}
+
+#[test]
+fn a_wait_is_never_shorter_than_its_timeout() {
+    let server = Server::start();
+    let mut watcher = server.connect();
+    let mut waiters: Vec<(Client, Instant, u64)> = [0, 1, 5, 20, 20, 50, 100, 150, 300]
+        .into_iter()
+        .map(|timeout_ms| {
+            let mut client = server.connect();
+            assert_eq!(client.call(&["PING"]), "PONG");
+            let start = Instant::now();
+            client.send(&["BLPOP", "a", "b", &format!("0.{timeout_ms:03}")]);
+            (client, start, timeout_ms)
+        })
+        .collect();
+    for (client, start, timeout_ms) in waiters.iter_mut().skip(1) {
+        assert_eq!(client.answer(), "-");
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed >= Duration::from_millis(*timeout_ms),
+            "{elapsed:?} for {timeout_ms} ms"
+        );
+        assert!(elapsed < Duration::from_millis(*timeout_ms + 2000), "{elapsed:?}");
+    }
+    // 0 is for ever.
+    assert!(waiters[0].0.hears_nothing());
+    assert_eq!(watcher.info("blocked_clients"), 1);
+    drop(waiters);
+    watcher.expect_nobody_waits();
+}
+
+#[test]
+fn whoever_goes_away_takes_nothing_with_it() {
+    let server = Server::start();
+    let mut watcher = server.connect();
+    for round in 0..20 {
+        let mut first = server.waiting(&mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
+        if round % 2 == 0 {
+            // Bytes behind the command do not hide the end of the connection.
+            first.send(&["PING"]);
+        }
+        let mut second = server.waiting(&mut watcher, 1, &["BLPOP", "k", "0"]);
+        drop(first);
+        watcher.await_info("blocked_clients", 1);
+        watcher.await_info("total_blocking_keys", 1);
+        assert_eq!(watcher.call(&["RPUSH", "k", "x", "y"]), "2");
+        assert_eq!(second.answer(), "(k x)");
+        assert_eq!(watcher.call(&["LPOP", "k"]), "y");
+        watcher.expect_nobody_waits();
+    }
+}
+
+#[test]
+fn a_wait_may_be_ended_by_others() {
+    let server = Server::start();
+    let mut watcher = server.connect();
+    let id_of = |client: &mut Client| client.call(&["CLIENT", "ID"]);
+    let mut waiter = server.connect();
+    let id = id_of(&mut waiter);
+    assert_eq!(watcher.call(&["CLIENT", "UNBLOCK", &id]), "0");
+    for (how, answer) in [
+        (&["CLIENT", "UNBLOCK", &id][..], "-"),
+        (&["CLIENT", "UNBLOCK", &id, "TIMEOUT"], "-"),
+        (
+            &["CLIENT", "UNBLOCK", &id, "ERROR"],
+            "UNBLOCKED client unblocked via CLIENT UNBLOCK",
+        ),
+    ] {
+        waiter.send(&["BLMOVE", "k", "l", "LEFT", "LEFT", "0"]);
+        watcher.await_info("blocked_clients", 1);
+        let line = watcher.call(&["CLIENT", "LIST", "ID", &id]);
+        assert!(line.contains(" flags=b ") && line.contains(" cmd=blmove "), "{line}");
+        assert_eq!(watcher.call(how), "1");
+        assert_eq!(watcher.call(how), "0");
+        assert_eq!(waiter.answer(), answer);
+        watcher.expect_nobody_waits();
+    }
+    waiter.send(&["BLPOP", "k", "0"]);
+    watcher.await_info("blocked_clients", 1);
+    assert_eq!(watcher.call(&["CLIENT", "KILL", "ID", &id]), "1");
+    watcher.expect_nobody_waits();
+    assert_eq!(watcher.call(&["LPUSH", "k", "x"]), "1");
+    assert_eq!(watcher.call(&["LLEN", "k"]), "1");
+}
+
+#[test]
+fn commands_behind_a_waiting_one_wait_with_it() {
+    let server = Server::start();
+    let mut other = server.connect();
+    let mut client = server.connect();
+    client.send(&["SET", "s", "1"]);
+    client.send(&["BLPOP", "k", "0"]);
+    client.send(&["INCR", "s"]);
+    client.send(&["BLPOP", "k", "0.05"]);
+    client.send(&["GET", "s"]);
+    assert_eq!(client.answer(), "OK");
+    other.await_info("blocked_clients", 1);
+    assert!(client.hears_nothing());
+    assert_eq!(other.call(&["GET", "s"]), "1");
+    other.call(&["LPUSH", "k", "x"]);
+    assert_eq!(client.answer(), "(k x)");
+    assert_eq!(client.answer(), "2");
+    assert_eq!(client.answer(), "-");
+    assert_eq!(client.answer(), "2");
+}
+
+#[test]
+fn chains_of_moves_are_served_to_their_end() {
+    const LENGTH: usize = 200;
+    let server = Server::start();
+    let mut pusher = server.connect();
+    let mut waiters: Vec<Client> = (0..LENGTH)
+        .map(|from| {
+            let names = [format!("k{from}"), format!("k{}", from + 1)];
+            let words = ["BLMOVE", &names[0], &names[1], "LEFT", "RIGHT", "0"];
+            server.waiting(&mut pusher, from as u64, &words)
+        })
+        .collect();
+    // Its reply comes when all is done.
+    assert_eq!(pusher.call(&["RPUSH", "k0", "x", "y"]), "2");
+    assert_eq!(pusher.call(&["LRANGE", &format!("k{LENGTH}"), "0", "-1"]), "(x)");
+    assert_eq!(pusher.call(&["LRANGE", "k0", "0", "-1"]), "(y)");
+    for waiter in &mut waiters {
+        assert_eq!(waiter.answer(), "x");
+    }
+    pusher.expect_nobody_waits();
+}
+
+#[test]
+fn moves_in_circles_and_in_place_end() {
+    let server = Server::start();
+    let mut pusher = server.connect();
+    let mut circle = [
+        server.waiting(&mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
+        server.waiting(&mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
+    ];
+    pusher.call(&["RPUSH", "a", "x"]);
+    for waiter in &mut circle {
+        assert_eq!(waiter.answer(), "x");
+    }
+    assert_eq!(pusher.call(&["LRANGE", "a", "0", "-1"]), "(x)");
+    assert_eq!(pusher.call(&["EXISTS", "b"]), "0");
+    let mut in_place = [
+        server.waiting(&mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        server.waiting(&mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+    ];
+    pusher.call(&["RPUSH", "s", "x", "y"]);
+    assert_eq!(in_place[0].answer(), "x");
+    assert_eq!(in_place[1].answer(), "y");
+    assert_eq!(pusher.call(&["LRANGE", "s", "0", "-1"]), "(x y)");
+    pusher.expect_nobody_waits();
+}
+
+#[test]
+fn a_move_to_what_is_no_list_fails_and_leaves_its_element_to_the_next() {
+    let server = Server::start();
+    let mut pusher = server.connect();
+    pusher.call(&["SET", "string", "x"]);
+    let mut first = server.waiting(&mut pusher, 0, &["BLMOVE", "k", "string", "LEFT", "RIGHT", "0"]);
+    let mut second = server.waiting(&mut pusher, 1, &["BLPOP", "k", "0"]);
+    pusher.call(&["RPUSH", "k", "e"]);
+    assert!(first.answer().starts_with("WRONGTYPE"));
+    assert_eq!(second.answer(), "(k e)");
+    assert_eq!(pusher.call(&["GET", "string"]), "x");
+    pusher.expect_nobody_waits();
+}
+
+#[test]
+fn whatever_leaves_a_list_there_serves_its_waiters() {
+    let server = Server::start();
+    let mut pusher = server.connect();
+    pusher.call(&["RPUSH", "source", "x"]);
+    let dump: Vec<&[&str]> = vec![
+        &["RPUSH", "k", "x"],
+        &["RENAME", "source", "k"],
+        &["COPY", "source", "k"],
+        &["LMOVE", "source", "k", "LEFT", "LEFT"],
+        &["RPOPLPUSH", "source", "k"],
+    ];
+    for words in dump {
+        pusher.call(&["DEL", "source", "k"]);
+        pusher.call(&["RPUSH", "source", "x"]);
+        let mut waiter = server.waiting(&mut pusher, 0, &["BLPOP", "k", "0"]);
+        pusher.call(&["SET", "k", "another type"]);
+        assert!(waiter.hears_nothing());
+        pusher.call(&["DEL", "k"]);
+        pusher.call(words);
+        assert_eq!(waiter.answer(), "(k x)", "{words:?}");
+        assert_eq!(pusher.call(&["EXISTS", "k"]), "0", "{words:?}");
+    }
+    for words in [&["SWAPDB", "0", "1"][..], &["MOVE", "k", "0"]] {
+        let mut waiter = server.waiting(&mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut elsewhere = server.connect();
+        elsewhere.call(&["SELECT", "1"]);
+        elsewhere.call(&["RPUSH", "k", "x"]);
+        assert!(waiter.hears_nothing());
+        elsewhere.call(words);
+        assert_eq!(waiter.answer(), "(k x)", "{words:?}");
+    }
+    pusher.expect_nobody_waits();
+}
+
+/// Producers push numbers to some keys; consumers take them in every way there is. Nothing is lost, nothing comes twice.
+#[test]
+fn every_element_reaches_exactly_one_of_many_consumers() {
+    const PRODUCERS: usize = 6;
+    const CONSUMERS: usize = 24;
+    const EACH: usize = 1500;
+    let server = Arc::new(Server::start());
+    let port = server.port;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let produce = |number: usize| {
+        let mut client = connect(port);
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let mut element = number * EACH;
+        while element < (number + 1) * EACH {
+            let count = random.usize(1..4).min((number + 1) * EACH - element);
+            let mut words = vec!["RPUSH".to_owned(), format!("q{}", random.usize(0..5))];
+            words.extend((element..element + count).map(|element| element.to_string()));
+            client.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            element += count;
+        }
+    };
+    let consume = |number: usize, taken: &AtomicUsize| {
+        let mut client = connect(port);
+        let mut random = fastrand::Rng::with_seed(1000 + number as u64);
+        let mut elements: Vec<usize> = Vec::new();
+        while taken.load(Ordering::Relaxed) < PRODUCERS * EACH {
+            let (one, other) = (format!("q{}", random.usize(0..5)), format!("q{}", random.usize(0..5)));
+            let timeout = if random.bool() { "0.02" } else { "0.5" };
+            let reply = match random.usize(0..4) {
+                0 => client.call(&["BLPOP", &one, &other, timeout]),
+                1 => client.call(&["BRPOP", &one, timeout]),
+                2 => client.call(&["BLMPOP", timeout, "2", &one, &other, "LEFT", "COUNT", "3"]),
+                _ => {
+                    // Not taken yet, only moved.
+                    client.call(&["BLMOVE", &one, &other, "LEFT", "RIGHT", timeout]);
+                    continue;
+                }
+            };
+            let words = reply.replace(['(', ')'], "");
+            let before = elements.len();
+            elements.extend(words.split(' ').filter_map(|word| word.parse::<usize>().ok()));
+            taken.fetch_add(elements.len() - before, Ordering::Relaxed);
+        }
+        elements
+    };
+    let start = Instant::now();
+    let all = thread::scope(|scope| {
+        let consumers: Vec<_> = (0..CONSUMERS)
+            .map(|number| {
+                scope.spawn({
+                    let taken = taken.clone();
+                    move || consume(number, &taken)
+                })
+            })
+            .collect();
+        for number in 0..PRODUCERS {
+            scope.spawn(move || produce(number));
+        }
+        let mut all: HashMap<usize, usize> = HashMap::new();
+        for consumer in consumers {
+            for element in consumer.join().expect("ends well") {
+                *all.entry(element).or_default() += 1;
+            }
+        }
+        all
+    });
+    assert!(start.elapsed() < PATIENCE);
+    for element in 0..PRODUCERS * EACH {
+        assert_eq!(all.get(&element), Some(&1), "element {element}");
+    }
+    let mut client = server.connect();
+    client.expect_nobody_waits();
+    assert_eq!(client.call(&["DBSIZE"]), "0");
+}

@@ -1,0 +1,361 @@
+//! Changes of lists: where an element goes, and when nodes split and merge.
+
+use std::ops::ControlFlow;
+
+use super::node::{Container, Node};
+use super::packed::Picked;
+use super::{Direction, End, List};
+use crate::listpack::Element;
+
+impl List {
+    /// Puts a node before node `at`.
+    pub(super) fn put(&mut self, at: usize, node: Node) {
+        self.count += node.len();
+        self.node_bytes += node.allocated_bytes();
+        if self.nodes.is_empty() {
+            self.nodes.reserve_exact(1);
+        }
+        self.nodes.insert(at, node);
+    }
+
+    /// Takes node `at` out.
+    fn take(&mut self, at: usize) -> Option<Node> {
+        let node = self.nodes.remove(at)?;
+        self.count -= node.len();
+        self.node_bytes -= node.allocated_bytes();
+        Some(node)
+    }
+
+    /// Changes node `at`; it may lose all its elements, and then has to be taken out.
+    #[inline]
+    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+        let node = &mut self.nodes[at];
+        self.count -= node.len();
+        self.node_bytes -= node.allocated_bytes();
+        let result = change(node);
+        self.count += node.len();
+        self.node_bytes += node.allocated_bytes();
+        result
+    }
+
+    /// Changes node `at`, out of compression.
+    fn open<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+        self.edit(at, |node| {
+            node.decompress();
+            change(node)
+        })
+    }
+
+    /// Restores the rule of compression after node `at` changed or nodes came or went.
+    fn settle(&mut self, at: usize) {
+        let depth = usize::from(self.depth);
+        if depth == 0 {
+            return;
+        }
+        let count = self.nodes.len();
+        for end in 0..depth.min(count) {
+            self.edit(end, Node::decompress);
+            self.edit(count - 1 - end, Node::decompress);
+        }
+        if count <= 2 * depth {
+            return;
+        }
+        let inner = depth..count - depth;
+        for node in [at, inner.start, inner.end - 1] {
+            if inner.contains(&node) {
+                self.edit(node, Node::compress);
+            }
+        }
+    }
+
+    /// Whether an element of so many bytes may go into the run of node `at`.
+    fn admits(&self, at: Option<usize>, element_bytes: usize) -> bool {
+        let Some(node) = at.and_then(|at| self.nodes.get(at)) else {
+            return false;
+        };
+        let limits = self.limits();
+        node.container() == Container::Packed
+            && !limits.stands_alone(element_bytes)
+            && !limits.exceeded_by(node.limit_bytes(), node.len(), element_bytes)
+    }
+
+    /// Adds an element at one end.
+    #[inline]
+    pub fn push(&mut self, end: End, element: &[u8]) {
+        let last = self.nodes.len().checked_sub(1);
+        let at = match end {
+            End::Head => last.and(Some(0)),
+            End::Tail => last,
+        };
+        if let Some(at) = at
+            && (!self.quicklist || self.admits(Some(at), element.len()))
+        {
+            self.edit(at, |node| node.push(end, Element::of(element)));
+            return;
+        }
+        let node = if self.quicklist && self.limits().stands_alone(element.len()) {
+            Node::plain(element)
+        } else {
+            Node::of_element(element)
+        };
+        let place = match end {
+            End::Head => 0,
+            End::Tail => self.nodes.len(),
+        };
+        self.put(place, node);
+        // The former end is one node deeper now.
+        let former = match end {
+            End::Head => 1,
+            End::Tail => place.saturating_sub(1),
+        };
+        if self.nodes.len() > 2 {
+            self.edit(former, Node::trim);
+        }
+        self.settle(former);
+    }
+
+    /// Adds a node of elements that are a run already, at the end.
+    pub fn append_run(&mut self, run: &[u8], count: usize) {
+        let at = self.nodes.len();
+        self.put(at, Node::of_run(run, count));
+        self.settle(at.saturating_sub(1));
+    }
+
+    /// Adds a node of one element that stands alone, at the end.
+    pub fn append_plain(&mut self, element: &[u8]) {
+        let at = self.nodes.len();
+        self.put(at, Node::plain(element));
+        self.settle(at.saturating_sub(1));
+    }
+
+    /// Puts an element in the place of element `index`; false if there is none.
+    pub fn replace(&mut self, index: usize, element: &[u8]) -> bool {
+        let Some((at, offset)) = self.locate(index) else {
+            return false;
+        };
+        let alone = self.quicklist && self.limits().stands_alone(element.len());
+        match (self.nodes[at].container(), alone) {
+            (Container::Packed, false) => {
+                self.open(at, |node| {
+                    let start = node.run().offset_of(offset, node.len()).unwrap_or_default();
+                    let end = node.run().end_of(start);
+                    node.splice(start..end, 1, Some(Element::of(element)));
+                });
+                self.settle(at);
+            }
+            (Container::Plain, true) => {
+                self.open(at, |node| node.replace_plain(element));
+                self.settle(at);
+            }
+            (Container::Plain, false) => {
+                self.insert_beside(at, 0, true, element);
+                self.take(at);
+                self.settle(at);
+            }
+            (Container::Packed, true) => self.replace_by_large(at, offset, element),
+        }
+        true
+    }
+
+    /// Puts an element that stands alone in the place of one inside a run.
+    fn replace_by_large(&mut self, at: usize, offset: usize, element: &[u8]) {
+        if offset + 1 < self.nodes[at].len() {
+            let rest = self.open(at, |node| node.split_off(offset + 1));
+            self.put(at + 1, rest);
+        }
+        self.put(at + 1, Node::plain(element));
+        if self.nodes[at].len() == 1 {
+            self.take(at);
+            self.settle_around(at);
+        } else {
+            self.open(at, |node| node.remove_range(node.len() - 1, 1));
+            self.merge_around(at + 1);
+        }
+    }
+
+    /// Puts an element before or after element `index`; false if there is none.
+    pub fn insert(&mut self, index: usize, after: bool, element: &[u8]) -> bool {
+        let Some((at, offset)) = self.locate(index) else {
+            return false;
+        };
+        if self.quicklist {
+            self.insert_beside(at, offset, after, element);
+        } else {
+            self.insert_into(at, offset + usize::from(after), element);
+        }
+        true
+    }
+
+    /// Puts an element before element `offset` of a run.
+    fn insert_into(&mut self, at: usize, offset: usize, element: &[u8]) {
+        self.open(at, |node| {
+            let end = node.run().bytes().len();
+            let place = node.run().offset_of(offset, node.len()).unwrap_or(end);
+            node.splice(place..place, 0, Some(Element::of(element)));
+        });
+        self.settle(at);
+    }
+
+    /// Puts an element before or after element `offset` of node `at`, where Valkey would.
+    fn insert_beside(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
+        let length = self.nodes[at].len();
+        let at_border = if after { offset + 1 == length } else { offset == 0 };
+        let neighbour = if after { Some(at + 1) } else { at.checked_sub(1) };
+        // Where a new node goes that is to stand on the wanted side.
+        let place = at + usize::from(after);
+        if self.limits().stands_alone(element.len()) {
+            if self.nodes[at].container() == Container::Packed && !at_border {
+                let rest = self.open(at, |node| node.split_off(offset + usize::from(after)));
+                self.put(at + 1, rest);
+                self.put(at + 1, Node::plain(element));
+            } else {
+                self.put(place, Node::plain(element));
+            }
+            self.settle_around(at + 1);
+        } else if self.admits(Some(at), element.len()) {
+            self.insert_into(at, offset + usize::from(after), element);
+        } else if at_border && self.admits(neighbour, element.len()) {
+            let (beside, end) = if after {
+                (at + 1, End::Head)
+            } else {
+                (at - 1, End::Tail)
+            };
+            self.open(beside, |node| node.push(end, Element::of(element)));
+            self.settle(beside);
+        } else if at_border {
+            self.put(place, Node::of_element(element));
+            self.settle_around(place);
+        } else {
+            self.split_and_insert(at, offset + usize::from(after), after, element);
+        }
+    }
+
+    /// Splits a full node before element `offset` and puts an element into the half that Valkey makes anew.
+    fn split_and_insert(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
+        let rest = self.open(at, |node| node.split_off(offset));
+        self.put(at + 1, rest);
+        let (half, end) = if after { (at + 1, End::Head) } else { (at, End::Tail) };
+        self.edit(half, |node| node.push(end, Element::of(element)));
+        // The half that keeps its name is the centre of merging.
+        self.merge_around(if after { at } else { at + 1 });
+    }
+
+    fn settle_around(&mut self, at: usize) {
+        self.settle(at);
+        self.settle(at + 1);
+        self.settle(at.wrapping_sub(1));
+    }
+
+    /// Merges what may be merged of node `center` and the two on either side of it.
+    fn merge_around(&mut self, center: usize) {
+        let mut center = center;
+        if center >= 2 && self.merge(center - 2) {
+            center -= 1;
+        }
+        self.merge(center + 1);
+        if center >= 1 && self.merge(center - 1) {
+            center -= 1;
+        }
+        self.merge(center);
+        self.settle_around(center);
+    }
+
+    /// Merges node `at` and the next one, if the limits allow it.
+    fn merge(&mut self, at: usize) -> bool {
+        let (Some(node), Some(next)) = (self.nodes.get(at), self.nodes.get(at + 1)) else {
+            return false;
+        };
+        let runs = node.container() == Container::Packed && next.container() == Container::Packed;
+        let bytes = node.limit_bytes() + next.limit_bytes() - crate::listpack::whole_bytes(0);
+        if !runs || self.limits().exceeded(bytes, node.len() + next.len()) {
+            return false;
+        }
+        if let Some(mut next) = self.take(at + 1) {
+            next.decompress();
+            self.open(at, |node| node.append(&next));
+        }
+        true
+    }
+
+    /// Removes up to `count` elements from element `start` on.
+    pub fn remove_range(&mut self, start: usize, count: usize) {
+        let Some((first, offset)) = self.locate(start) else {
+            return;
+        };
+        let mut left = count.min(self.count - start);
+        let mut whole = first;
+        if offset > 0 {
+            let part = left.min(self.nodes[first].len() - offset);
+            self.open(first, |node| node.remove_range(offset, part));
+            left -= part;
+            whole += 1;
+        }
+        let mut end = whole;
+        while let Some(node) = self.nodes.get(end).filter(|node| left > 0 && node.len() <= left) {
+            left -= node.len();
+            self.count -= node.len();
+            self.node_bytes -= node.allocated_bytes();
+            end += 1;
+        }
+        self.nodes.drain(whole..end);
+        if left > 0 {
+            self.open(whole, |node| node.remove_range(0, left));
+        }
+        self.give_room_back();
+        self.settle_around(whole);
+    }
+
+    /// Removes elements that `remove` picks, in one direction; returns how many.
+    pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> Picked) -> usize {
+        let mut removed = 0;
+        let nodes = self.nodes.len();
+        let mut emptied = false;
+        for step in 0..nodes {
+            let at = match direction {
+                Direction::Forward => step,
+                Direction::Backward => nodes - 1 - step,
+            };
+            let mut flow = ControlFlow::Continue(());
+            let compressed = self.nodes[at].is_compressed();
+            removed += self.open(at, |node| {
+                node.remove_if(direction, &mut |element| {
+                    let picked = remove(element);
+                    if picked == Picked::Last {
+                        flow = ControlFlow::Break(());
+                    }
+                    picked
+                })
+            });
+            emptied |= self.nodes[at].len() == 0;
+            if compressed {
+                self.edit(at, Node::compress);
+            }
+            if flow.is_break() {
+                break;
+            }
+        }
+        if emptied {
+            self.drop_empty_nodes();
+        }
+        removed
+    }
+
+    fn drop_empty_nodes(&mut self) {
+        let mut bytes = 0;
+        self.nodes.retain(|node| {
+            let keep = node.len() > 0;
+            bytes += if keep { 0 } else { node.allocated_bytes() };
+            keep
+        });
+        self.node_bytes -= bytes;
+        self.give_room_back();
+        self.settle(0);
+    }
+
+    /// Shrinks the ring of nodes after many of them went.
+    fn give_room_back(&mut self) {
+        if self.nodes.capacity() > 4 * self.nodes.len() + 4 {
+            self.nodes.shrink_to(2 * self.nodes.len());
+        }
+    }
+}

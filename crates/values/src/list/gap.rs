@@ -1,0 +1,155 @@
+//! A run inside a larger buffer, with free room on both sides, so that both ends grow and shrink without moving the rest.
+//!
+//! ```text
+//!   floor     start                    end          length
+//!   +---------+------------------------+------------+
+//!   | free    | run                    | free       |
+//!   +---------+------------------------+------------+
+//! ```
+
+use std::ops::Range;
+
+use super::Direction;
+use super::packed::Picked;
+use crate::listpack::{self, Element, Run};
+
+/// Where the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Span {
+    pub(super) fn bytes(self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// One end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The left end: its first element.
+    Head,
+    /// The right end: its last element.
+    Tail,
+}
+
+/// Puts `element`, if there is one, in the place of `range` of the run. The shorter side moves, if there is room beside
+/// it. There must be enough free bytes in all.
+pub(super) fn splice(
+    buffer: &mut [u8],
+    floor: usize,
+    span: Span,
+    range: Range<usize>,
+    element: Option<Element<'_>>,
+) -> Span {
+    let bytes = element.map_or(0, Element::run_bytes);
+    let (span, at) = make_hole(buffer, floor, span, range, bytes);
+    if let Some(element) = element {
+        listpack::fill(&mut buffer[at..at + bytes], element);
+    }
+    span
+}
+
+/// Makes `range` of the run a hole of `bytes` bytes; returns where run and hole are.
+fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, bytes: usize) -> (Span, usize) {
+    if range.len() == bytes {
+        return (span, span.start + range.start);
+    }
+    let (head, tail) = (range.start, span.bytes() - range.end);
+    let (before, after) = (span.start - floor, buffer.len() - span.end);
+    let room = range.len();
+    assert!(
+        before + room + after >= bytes,
+        "the run has room for what is put into it"
+    );
+    let side = if head < tail { End::Head } else { End::Tail };
+    let fits = |side| match side {
+        End::Head => before + room >= bytes,
+        End::Tail => after + room >= bytes,
+    };
+    let other = if side == End::Head { End::Tail } else { End::Head };
+    // In the middle either side may move; at an end, all free room goes to where the run grows.
+    let moved = if fits(side) {
+        shifted(span, side, room, bytes)
+    } else if head.min(tail) > 0 && fits(other) {
+        shifted(span, other, room, bytes)
+    } else {
+        let total = span.bytes() - room + bytes;
+        match side {
+            End::Head => Span {
+                start: buffer.len() - total,
+                end: buffer.len(),
+            },
+            End::Tail => Span {
+                start: floor,
+                end: floor + total,
+            },
+        }
+    };
+    let (old_head, old_tail) = (span.start..span.start + head, span.end - tail..span.end);
+    // The part that moves towards the other goes last, so that it does not overwrite it.
+    if moved.start < span.start {
+        buffer.copy_within(old_head, moved.start);
+        buffer.copy_within(old_tail, moved.end - tail);
+    } else {
+        buffer.copy_within(old_tail, moved.end - tail);
+        buffer.copy_within(old_head, moved.start);
+    }
+    (moved, moved.start + head)
+}
+
+/// The span after the part on one side of a hole moved, so that the hole has `bytes` instead of `room` bytes.
+fn shifted(span: Span, side: End, room: usize, bytes: usize) -> Span {
+    match side {
+        End::Head => Span {
+            start: span.start + room - bytes,
+            ..span
+        },
+        End::Tail => Span {
+            end: span.end - room + bytes,
+            ..span
+        },
+    }
+}
+
+/// Removes the elements of a run that `remove` picks and closes the gaps towards the run's start; returns the run's new
+/// length and how many elements went.
+pub(super) fn remove_if(
+    run: &mut [u8],
+    direction: Direction,
+    remove: &mut impl FnMut(Element<'_>) -> Picked,
+) -> (usize, usize) {
+    // Where the picked elements are, in the order of the walk.
+    let mut gone: Vec<Range<usize>> = Vec::new();
+    let all = Run::new(run);
+    let mut walk = all.iter();
+    loop {
+        let next = match direction {
+            Direction::Forward => walk.next(),
+            Direction::Backward => walk.next_back(),
+        };
+        let Some((offset, element)) = next else { break };
+        let picked = remove(element);
+        if picked != Picked::No {
+            gone.push(offset..all.end_of(offset));
+        }
+        if picked == Picked::Last {
+            break;
+        }
+    }
+    if direction == Direction::Backward {
+        gone.reverse();
+    }
+    let Some(mut write) = gone.first().map(|first| first.start) else {
+        return (run.len(), 0);
+    };
+    for (index, range) in gone.iter().enumerate() {
+        let kept = range.end..gone.get(index + 1).map_or(run.len(), |next| next.start);
+        let length = kept.len();
+        run.copy_within(kept, write);
+        write += length;
+    }
+    (write, gone.len())
+}

@@ -1,0 +1,269 @@
+//! Lists against a naive model, in every size and depth, and Valkey's rules of splitting and merging.
+
+use super::packed::{PackedListMut, Picked, build};
+use super::*;
+use crate::listpack::{self, Needle};
+
+fn texts(list: ListRef<'_>, start: usize, direction: Direction) -> Vec<Vec<u8>> {
+    let mut texts = Vec::new();
+    list.visit(start, direction, |element| {
+        texts.push(element.to_vec());
+        ControlFlow::Continue(())
+    });
+    texts
+}
+
+fn random_element(random: &mut fastrand::Rng) -> Vec<u8> {
+    match random.usize(0..12) {
+        0 => random.i64(..).to_string().into_bytes(),
+        1 => vec![random.u8(b'a'..=b'c'); random.usize(1000..9000)],
+        2 => vec![b'x'; random.usize(60..70)],
+        3..6 => random.u8(0..5).to_string().into_bytes(),
+        _ => vec![random.u8(b'a'..=b'c'); random.usize(0..200)],
+    }
+}
+
+fn check(list: &List) {
+    let nodes: Vec<&Node> = list.nodes.iter().collect();
+    assert_eq!(list.count, nodes.iter().map(|node| node.len()).sum::<usize>());
+    assert_eq!(
+        list.node_bytes,
+        nodes.iter().map(|node| node.allocated_bytes()).sum::<usize>()
+    );
+    let depth = usize::from(list.depth);
+    for (at, node) in nodes.iter().enumerate() {
+        assert!(node.len() > 0, "node {at} is empty");
+        let inner = depth > 0 && at >= depth && at + depth < nodes.len();
+        if !inner {
+            assert!(!node.is_compressed(), "node {at} of {} is compressed", nodes.len());
+        } else if !node.is_compressed() {
+            let mut tried = (*node).clone();
+            tried.compress();
+            assert!(!tried.is_compressed(), "node {at} of {} is not compressed", nodes.len());
+        }
+    }
+}
+
+/// One random change of list and model.
+fn change(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec<u8>>) {
+    let element = random_element(random);
+    let index = random.usize(0..=model.len());
+    match random.usize(0..10) {
+        0..2 => {
+            list.push(End::Head, &element);
+            model.insert(0, element);
+        }
+        2..4 => {
+            list.push(End::Tail, &element);
+            model.push(element);
+        }
+        4 => {
+            assert_eq!(list.replace(index, &element), index < model.len());
+            if let Some(place) = model.get_mut(index) {
+                *place = element;
+            }
+        }
+        5..7 => {
+            let after = random.bool();
+            assert_eq!(list.insert(index, after, &element), index < model.len());
+            if index < model.len() {
+                model.insert(index + usize::from(after), element);
+            }
+        }
+        7 if random.usize(0..4) > 0 => {
+            let count = random.usize(0..4).min(model.len() - index);
+            list.remove_range(index, count);
+            model.drain(index..index + count);
+        }
+        7 => {
+            let count = random.usize(0..=model.len() - index);
+            list.remove_range(index, count);
+            model.drain(index..index + count);
+        }
+        _ => remove_equal(random, list, model, &element),
+    }
+}
+
+fn remove_equal(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec<u8>>, element: &[u8]) {
+    let most = random.usize(1..4);
+    let direction = if random.bool() {
+        Direction::Forward
+    } else {
+        Direction::Backward
+    };
+    let needle = Needle::new(element);
+    let mut left = most;
+    let removed = list.remove_if(direction, |found| {
+        if !needle.is(found) {
+            return Picked::No;
+        }
+        left -= 1;
+        if left == 0 { Picked::Last } else { Picked::Yes }
+    });
+    let mut places: Vec<usize> = (0..model.len()).filter(|&at| model[at] == element).collect();
+    if direction == Direction::Forward {
+        places.truncate(most);
+    } else {
+        places.drain(..places.len().saturating_sub(most));
+    }
+    assert_eq!(removed, places.len());
+    for place in places.into_iter().rev() {
+        model.remove(place);
+    }
+}
+
+#[test]
+fn changes_agree_with_the_model() {
+    for (fill, depth) in [(-1, 0), (-2, 0), (-2, 1), (-5, 2), (1, 1), (3, 0), (4, 2), (100, 1)] {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}, fill {fill}, depth {depth}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut list = List::quicklist(fill, depth);
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for round in 0..1500 {
+            change(&mut random, &mut list, &mut model);
+            check(&list);
+            assert_eq!(list.len(), model.len());
+            let index = random.usize(0..model.len() + 2);
+            assert_eq!(list.with(index, |element| element.to_vec()).as_ref(), model.get(index));
+            if round % 20 == 0 {
+                assert_eq!(texts(ListRef::Large(&list), 0, Direction::Forward), model);
+                let from = index.min(model.len().saturating_sub(1));
+                let mut backward: Vec<_> = model.iter().take(from + 1).cloned().collect();
+                backward.reverse();
+                assert_eq!(texts(ListRef::Large(&list), from, Direction::Backward), backward);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listpack_stays_one_node_whatever_its_size() {
+    let mut list = List::listpack(&[], 0);
+    for number in 0..5000 {
+        list.push(End::Tail, format!("element {number}").as_bytes());
+    }
+    list.insert(17, false, &[b'x'; 100_000]);
+    list.replace(17, &[b'y'; 50_000]);
+    assert_eq!((list.nodes.len(), list.encoding_name()), (1, "listpack"));
+    check(&list);
+}
+
+#[test]
+fn packed_lists_agree_with_the_model() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bytes = Vec::new();
+    build(&mut bytes, &[], 0, 4096, End::Tail);
+    let mut model: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..20_000 {
+        let element: Vec<u8> = vec![random.u8(b'a'..=b'c'); random.usize(0..100)];
+        let list = PackedList::new(&bytes);
+        let fits = list.free_bytes() >= Element::of(&element).run_bytes();
+        let run_bytes: usize = model.iter().map(|element| Element::of(element).run_bytes()).sum();
+        assert_eq!(list.free_bytes() + run_bytes + packed::HEADER_BYTES, bytes.len());
+        let (run, index) = (list.run(), random.usize(0..=model.len()));
+        let offset = run.offset_of(index, model.len()).unwrap_or(run.bytes().len());
+        let mut change = PackedListMut::new(&mut bytes);
+        match random.usize(0..6) {
+            0 if fits => {
+                change.push(End::Head, Element::of(&element));
+                model.insert(0, element);
+            }
+            1 if fits => {
+                change.push(End::Tail, Element::of(&element));
+                model.push(element);
+            }
+            2 if fits => {
+                change.splice(offset..offset, 0, Some(Element::of(&element)));
+                model.insert(index, element);
+            }
+            3 => {
+                let count = random.usize(0..3).min(model.len() - index);
+                change.remove_range(index, count);
+                model.drain(index..index + count);
+            }
+            4 if random.usize(0..10) == 0 => {
+                let needle = Needle::new(&element);
+                let pick = |found: Element<'_>| if needle.is(found) { Picked::Yes } else { Picked::No };
+                let removed = change.remove_if(Direction::Forward, pick);
+                let before = model.len();
+                model.retain(|other| *other != element);
+                assert_eq!(removed, before - model.len());
+            }
+            _ => {}
+        }
+        let list = PackedList::new(&bytes);
+        assert_eq!(list.len(), model.len());
+        assert_eq!(texts(ListRef::Packed(list), 0, Direction::Forward), model);
+    }
+}
+
+#[test]
+fn nodes_are_filled_up_to_the_limit_and_split_in_the_middle() {
+    let mut list = List::quicklist(4, 0);
+    for number in 0..8 {
+        list.push(End::Tail, &[b'a' + number]);
+    }
+    let counts = |list: &List| list.nodes.iter().map(Node::len).collect::<Vec<_>>();
+    assert_eq!(counts(&list), [4, 4]);
+    // Full and in the middle: the node splits before b, and nothing fits together again.
+    list.insert(1, false, b"x");
+    assert_eq!(counts(&list), [2, 3, 4]);
+    // At a border with room beside it, the neighbour takes the element.
+    list.insert(5, false, b"y");
+    assert_eq!(counts(&list), [2, 4, 4]);
+}
+
+#[test]
+fn only_one_small_run_is_called_a_listpack() {
+    let limits = Limits::new(-2);
+    let mut list = List::quicklist(-2, 0);
+    list.push(End::Tail, &[b'a'; 4000]);
+    assert!(list.fits_listpack(limits, true));
+    list.push(End::Tail, &[b'b'; 4000]);
+    assert!(!list.fits_listpack(limits, true) && list.fits_listpack(limits, false));
+    list.push(End::Tail, &[b'c'; 4000]);
+    assert_eq!(list.nodes.len(), 2);
+    list.remove_range(0, 1);
+    assert!(!list.fits_listpack(limits, false));
+    list.remove_range(1, 1);
+    assert!(list.fits_listpack(limits, true));
+    list.push(End::Tail, &[b'd'; 9000]);
+    list.remove_range(0, 1);
+    assert!(!list.fits_listpack(limits, true), "a plain node is no listpack");
+}
+
+#[test]
+fn a_large_element_stands_alone_and_splits_a_run() {
+    let mut list = List::quicklist(-2, 0);
+    for element in [b"a", b"b", b"c"] {
+        list.push(End::Tail, element);
+    }
+    list.replace(1, &[b'x'; 10_000]);
+    let containers: Vec<_> = list.nodes.iter().map(Node::container).collect();
+    assert_eq!(containers, [Container::Packed, Container::Plain, Container::Packed]);
+    list.replace(1, b"small");
+    let expected: Vec<Vec<u8>> = vec![b"a".to_vec(), b"small".to_vec(), b"c".to_vec()];
+    assert_eq!(texts(ListRef::Large(&list), 0, Direction::Forward), expected);
+    check(&list);
+}
+
+#[test]
+fn stored_nodes_hold_whole_listpacks() {
+    let mut list = List::quicklist(2, 1);
+    for number in 0..8u8 {
+        list.push(End::Tail, &[b'a' + number; 60]);
+    }
+    let nodes: Vec<_> = list.stored_nodes().collect();
+    assert_eq!(nodes.len(), 4);
+    for (at, node) in nodes.iter().enumerate() {
+        let whole = match node.compressed {
+            None => node.whole.to_vec(),
+            Some((packed, length)) => crate::lzf::decompress(packed, length).unwrap(),
+        };
+        assert_eq!(node.compressed.is_some(), at == 1 || at == 2);
+        assert_eq!(listpack::validate(&whole).unwrap().1, 2);
+    }
+}

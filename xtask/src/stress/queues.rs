@@ -1,0 +1,212 @@
+//! Scenarios on lists that clients wait for.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::{Client, Reply};
+use super::scenarios::Lasting;
+
+/// Lists between which elements are moved.
+const PLACES: usize = 24;
+/// Elements that are moved.
+const MOVED: usize = 60;
+/// Lists that producers fill and consumers empty.
+const QUEUES: usize = 12;
+/// Producers among the threads of `queues`.
+const PRODUCERS: usize = 8;
+/// Bitmaps that remember which elements were taken.
+const TAKEN: u64 = 32;
+/// Elements that a producer leaves untaken before it waits, so that lists are empty most of the time.
+const BACKLOG: i64 = 50;
+
+pub fn prepare_moves(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    for element in 0..MOVED {
+        client.call(&format!("RPUSH moved:{} element-{element}", element % PLACES))?;
+    }
+    Ok(())
+}
+
+/// Moves elements in every way there is. A connection may be cut in the middle: the move happens as a whole or not.
+pub fn moves(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let (from, to) = (rng.usize(..PLACES), rng.usize(..PLACES));
+        let side = |rng: &mut Rng| if rng.bool() { "LEFT" } else { "RIGHT" };
+        let (take, put) = (side(&mut rng), side(&mut rng));
+        let timeout = ["0.001", "0.02", "0.3"][rng.usize(..3)];
+        let command = match rng.u8(..8) {
+            0 => format!("RPOPLPUSH moved:{from} moved:{to}"),
+            1 => format!("LMOVE moved:{from} moved:{to} {take} {put}"),
+            2 => format!("RENAMENX moved:{from} moved:{to}"),
+            3 => format!("BRPOPLPUSH moved:{from} moved:{to} {timeout}"),
+            _ => format!("BLMOVE moved:{from} moved:{to} {take} {put} {timeout}"),
+        };
+        if let Some(Reply::Error(error)) = client.call(&command)?
+            && !error.starts_with("ERR no such key")
+        {
+            return Err(format!("{command} was answered by {error}"));
+        }
+    }
+    Ok(())
+}
+
+pub fn check_moves(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let mut seen = HashSet::new();
+    for place in 0..PLACES {
+        for element in client.call(&format!("LRANGE moved:{place} 0 -1"))?.items() {
+            if !seen.insert(element.text()) {
+                return Err(format!("{} is in two places", element.text()));
+            }
+        }
+    }
+    match seen.len() {
+        MOVED => Ok(()),
+        left => Err(format!("{left} of {MOVED} elements are left")),
+    }
+}
+
+/// Some threads produce, the others consume, on connections that nobody kills: who takes an element owns up to it.
+pub fn queues(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
+    let mut client = run.connect()?;
+    client.call(&format!("CLIENT SETNAME lasting-queue-{thread}"))?;
+    if thread < PRODUCERS {
+        produce(run, thread as u64, &mut client, rng)
+    } else {
+        consume(run, &mut client, rng)
+    }
+}
+
+fn produce(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+    let mut element = thread;
+    while run.goes_on() {
+        let queue = rng.usize(..QUEUES);
+        let elements: Vec<String> = (0..rng.u64(1..4))
+            .map(|_| {
+                element += PRODUCERS as u64;
+                element.to_string()
+            })
+            .collect();
+        let (way, count) = (["LPUSH", "RPUSH"][rng.usize(..2)], elements.len());
+        // Counted first: a consumer may be faster than this connection's next command.
+        client.call(&format!("INCRBY queue:pushed {count}"))?;
+        let length = client.call(&format!("{way} queue:{queue} {}", elements.join(" ")))?;
+        run.count(2);
+        let Reply::Integer(length) = length else {
+            return Err(format!("{way} was answered by {length:?}"));
+        };
+        if length > BACKLOG {
+            std::thread::sleep(Duration::from_millis(rng.u64(1..5)));
+        }
+    }
+    Ok(())
+}
+
+fn consume(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+    while run.goes_on() {
+        let (one, other) = (rng.usize(..QUEUES), rng.usize(..QUEUES));
+        let timeout = ["0.001", "0.02", "0.3"][rng.usize(..3)];
+        let side = ["LEFT", "RIGHT"][rng.usize(..2)];
+        let command = match rng.u8(..6) {
+            0 => format!("LPOP queue:{one}"),
+            1 => format!("BRPOP queue:{one} {timeout}"),
+            2 => format!("BLMPOP {timeout} 2 queue:{one} queue:{other} {side} COUNT 3"),
+            3 => format!("BLMOVE queue:{one} queue:{other} {side} RIGHT {timeout}"),
+            _ => format!("BLPOP queue:{one} queue:{other} {timeout}"),
+        };
+        let reply = client.call(&command)?;
+        run.count(1);
+        if command.starts_with("BLMOVE") {
+            continue;
+        }
+        for element in numbers(&reply) {
+            let bit = client.call(&format!("SETBIT taken:{} {} 1", element % TAKEN, element / TAKEN))?;
+            if bit != Reply::Integer(0) {
+                return Err(format!("element {element} was taken twice ({command}: {bit:?})"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The numbers in a reply, at any depth.
+fn numbers(reply: &Reply) -> Vec<u64> {
+    match reply {
+        Reply::Array(items) => items.iter().flat_map(numbers).collect(),
+        other => other.text().parse().into_iter().collect(),
+    }
+}
+
+pub fn check_queues(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let mut number = |command: String| -> Result<u64, String> {
+        let reply = client.call(&command)?.text();
+        reply
+            .parse()
+            .map_err(|_| format!("{command} was answered by {reply:?}"))
+    };
+    let pushed = number("GET queue:pushed".to_owned())?;
+    let mut found = 0;
+    for bitmap in 0..TAKEN {
+        found += number(format!("BITCOUNT taken:{bitmap}"))?;
+    }
+    let taken = found;
+    for queue in 0..QUEUES {
+        found += number(format!("LLEN queue:{queue}"))?;
+    }
+    if found == pushed {
+        Ok(())
+    } else {
+        Err(format!(
+            "of {pushed} elements {taken} were taken and {} are left",
+            found - taken
+        ))
+    }
+}
+
+/// Waits that end in every way but one are ended by others all the time.
+pub fn waiters(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let (one, other) = (rng.usize(..QUEUES), rng.usize(..QUEUES));
+        let command = match rng.u8(..8) {
+            0 => format!("LPUSH awaited:{one} x"),
+            1 => {
+                let id = client.call("CLIENT ID")?.map_or(0, |id| id.text().parse().unwrap_or(0));
+                let error = if rng.bool() { " ERROR" } else { "" };
+                format!("CLIENT UNBLOCK {}{error}", id + rng.u64(..40).saturating_sub(20))
+            }
+            _ => format!(
+                "BLPOP awaited:{one} awaited:{other} {}",
+                ["0.001", "0.05", "1"][rng.usize(..3)]
+            ),
+        };
+        client.call(&command)?;
+    }
+    Ok(())
+}
+
+/// All who waited have gone.
+pub fn check_waiters(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let patience = Instant::now() + Duration::from_secs(5);
+    loop {
+        let info = client.call("INFO clients")?.text();
+        let left: Vec<&str> = info
+            .lines()
+            .filter(|line| line.contains("block") || line.contains("timeout_table"))
+            .filter(|line| !line.ends_with(":0"))
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > patience {
+            return Err(format!("of those who waited is left: {left:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
