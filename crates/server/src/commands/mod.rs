@@ -26,6 +26,7 @@ pub mod object;
 pub mod randomkey;
 pub mod registry;
 pub mod scan;
+pub mod scan_options;
 pub mod server;
 pub mod set;
 pub mod set_algebra;

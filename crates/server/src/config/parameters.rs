@@ -387,7 +387,10 @@ pub static PARAMETERS: [Parameter; COUNT] = joined();
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
 pub mod id {
     pub use super::cluster::id::*;
-    pub use super::encodings::id::{LIST_COMPRESS_DEPTH, LIST_MAX_LISTPACK_SIZE};
+    pub use super::encodings::id::{
+        LIST_COMPRESS_DEPTH, LIST_MAX_LISTPACK_SIZE, SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES,
+        SET_MAX_LISTPACK_VALUE, ZSET_MAX_LISTPACK_ENTRIES, ZSET_MAX_LISTPACK_VALUE,
+    };
     pub use super::logging::id::*;
     pub use super::memory::id::*;
     pub use super::network::id::*;

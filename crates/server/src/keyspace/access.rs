@@ -282,6 +282,16 @@ impl<'a> Keys<'a, '_> {
         Some(entry)
     }
 
+    /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
+    #[inline]
+    pub fn peek(&self, index: usize) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        let table = self.held.slot(key)?.table(self.db)?;
+        let entry = table.find(key.hash, self.name(index))?;
+        let visible = self.access.sees_expired || !is_expired(entry.expire_at_ms(), self.access.now_ms);
+        visible.then_some(entry)
+    }
+
     /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
     #[inline]
     pub fn prefetch_ahead(&self, index: usize) {

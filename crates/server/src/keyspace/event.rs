@@ -9,6 +9,10 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `s`: set commands.
+    Set,
+    /// `z`: sorted set commands.
+    SortedSet,
     /// `l`: list commands.
     List,
     /// `x`: a key expired.
@@ -42,6 +46,22 @@ impl Event {
     pub const fn string(name: &'static str) -> Self {
         Event {
             class: Class::String,
+            name,
+        }
+    }
+
+    /// An event of class `s`.
+    pub const fn set(name: &'static str) -> Self {
+        Event {
+            class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `z`.
+    pub const fn sorted_set(name: &'static str) -> Self {
+        Event {
+            class: Class::SortedSet,
             name,
         }
     }

@@ -12,8 +12,13 @@ use weft_values::Value;
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
+use weft_values::set::{Limits, SetView};
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, View};
 
 use super::lists;
+use super::sets;
+use super::sorted_sets;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -47,14 +52,14 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
+            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
-            Value::SortedSet(set) => match *set {},
+            Value::Set(set) => sets::write(&mut out, set.view(), compress),
+            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
             Value::Stream(stream) => match *stream {},
         },
     }
@@ -85,7 +90,29 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
             lists::read(kind, &mut reader, config)
         }
-        _ => None,
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => {
+            read_set(kind, &mut reader, config.set_limits())
+        }
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
+    }
+}
+
+fn read_set<'p>(kind: u8, reader: &mut Reader<'p>, limits: Limits) -> Option<Restored<'p>> {
+    let set = match kind {
+        sets::TYPE_SET => sets::read_set(reader, limits)?,
+        sets::TYPE_INTSET => sets::read_intset(&reader.string()?.into_bytes()?, limits)?,
+        _ => sets::read_listpack(&reader.string()?.into_bytes()?, limits)?,
+    };
+    Some(match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
+    })
+}
+
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+    match draft {
+        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
     }
 }
 

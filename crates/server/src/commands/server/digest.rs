@@ -6,12 +6,16 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
+use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::list::packed::PackedList;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::sorted_set::packed::Packed;
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -22,6 +26,10 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Valkey's number of the type set.
+const TYPE_SET: u32 = 2;
+/// Valkey's number of the type sorted set.
+const TYPE_SORTED_SET: u32 = 3;
 /// Its number of the type list.
 const TYPE_LIST: u32 = 1;
 
@@ -57,8 +65,8 @@ impl Fingerprint {
         match PackedKind::of(packed) {
             PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
             PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
+            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
         }
     }
 
@@ -66,9 +74,29 @@ impl Fingerprint {
         match object {
             Value::List(list) => self.add_list(ListRef::Large(list)),
             Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
-            Value::SortedSet(set) => match *set {},
+            Value::Set(set) => self.add_set(set.view()),
+            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
             Value::Stream(stream) => match *stream {},
+        }
+    }
+
+    fn add_set(&mut self, set: SetView<'_>) {
+        self.chain(&TYPE_SET.to_be_bytes());
+        for member in set.iter() {
+            self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+        }
+    }
+
+    fn add_sorted_set(&mut self, set: View<'_>) {
+        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        let mut text = Vec::new();
+        for (member, score) in set.iter() {
+            let mut pair = Fingerprint::default();
+            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            text.clear();
+            format_f64_shortest(score, &mut text);
+            pair.chain(&text);
+            self.add(&pair.0);
         }
     }
 

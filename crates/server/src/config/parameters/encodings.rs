@@ -12,15 +12,15 @@ super::table! {
     LIST_COMPRESS_DEPTH "list-compress-depth" = integer(0, 0, I32_MAX).debug(),
         Live, "Nodes at both ends of a list that stay uncompressed; 0 compresses none.";
     SET_MAX_INTSET_ENTRIES "set-max-intset-entries" = integer(512, 0, i64::MAX).unsigned(),
-        NotYet, "Members up to which a set of integers is stored compactly.";
+        Live, "Members up to which a set of integers is stored compactly.";
     SET_MAX_LISTPACK_ENTRIES "set-max-listpack-entries" = integer(128, 0, i64::MAX).unsigned(),
-        NotYet, "Members up to which any other set is stored compactly.";
+        Live, "Members up to which any other set is stored compactly.";
     SET_MAX_LISTPACK_VALUE "set-max-listpack-value" = integer(64, 0, i64::MAX).unsigned(),
-        NotYet, "Bytes a member may have in a compact set.";
+        Live, "Bytes a member may have in a compact set.";
     ZSET_MAX_LISTPACK_ENTRIES "zset-max-listpack-entries" = integer(128, 0, i64::MAX).unsigned().alias("zset-max-ziplist-entries"),
-        NotYet, "Members up to which a sorted set is stored compactly.";
+        Live, "Members up to which a sorted set is stored compactly.";
     ZSET_MAX_LISTPACK_VALUE "zset-max-listpack-value" = memory(64, 0, i64::MAX).unsigned().alias("zset-max-ziplist-value"),
-        NotYet, "Bytes a member may have in a compact sorted set.";
+        Live, "Bytes a member may have in a compact sorted set.";
     HLL_SPARSE_MAX_BYTES "hll-sparse-max-bytes" = memory(3000, 0, i64::MAX).unsigned(),
         NotYet, "Bytes up to which a HyperLogLog stays sparse.";
     STREAM_NODE_MAX_BYTES "stream-node-max-bytes" = memory(4 * KIB, 0, i64::MAX).unsigned(),
