@@ -35,7 +35,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
             super::list_blocking::perform(waiter, key, reach, reply)
         }
         Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
-            unreachable!("no command waits for a sorted set yet")
+            super::sorted_set_blocking::perform(waiter, key, reach, reply)
         }
     }
 }
