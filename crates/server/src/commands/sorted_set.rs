@@ -165,7 +165,7 @@ pub fn edit<R>(
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
-    } else if changed {
+    } else if changed || matches!(draft, Draft::Large(_)) {
         store(key, draft, Expiry::Keep);
     }
     Ok(Some(Edited { result, emptied }))

@@ -272,7 +272,7 @@ impl Parser<'_, '_, '_> {
         } else if self.is(b"bybox", 3) && !self.has_circle() && !polygon {
             self.query.given = Some(parse_box(self.word(1), self.word(2), self.word(3))?);
             Ok(3)
-        } else if self.is(b"bypolygon", 1) && !self.has_box() && !self.has_circle() && !self.query.has_centre {
+        } else if self.is(b"bypolygon", 2) && !self.has_box() && !self.has_circle() && !self.query.has_centre {
             self.parse_polygon()
         } else {
             Err(CommandError::SYNTAX)
