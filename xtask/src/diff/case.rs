@@ -35,6 +35,7 @@
 //! @ignore         compare only the type        @shape        only types and counts, at every depth
 //! @both-error     any error will do            @error-code   only an error's first word
 //! @approx 5       numbers differ by up to 5    @unordered    elements in any order
+//! @unordered-pairs               pairs in any order, in a map or where names and values alternate
 //! @lines          lines in any order           @fields       only the names in name:value lines
 //! @keys           only the names in a map      @mask a,b     not the values of these names
 //! @unordered-tables              maps, sets and arrays of aggregates in any order, at every depth
@@ -288,6 +289,7 @@ impl Parser {
             "error-code" => Rule::ErrorCode,
             "approx" => Rule::Approx(number(rest)?),
             "unordered" => Rule::Unordered,
+            "unordered-pairs" => Rule::UnorderedPairs,
             "unordered-tables" => Rule::UnorderedTables,
             "lines" => Rule::UnorderedLines,
             "fields" => Rule::Fields,

@@ -156,6 +156,11 @@ impl Servers {
         Ok(lacking)
     }
 
+    /// Asks both servers over the connection that cases do not see.
+    pub fn ask(&mut self, command: &[Vec<u8>]) -> Both<Answer> {
+        self.control.map(|connection| connection.call(command))
+    }
+
     /// Opens a connection to both and switches it to `protocol`.
     pub fn connect(&self, protocol: u8) -> Result<Client, String> {
         let open = |address: SocketAddr| -> Result<Connection, String> {

@@ -79,7 +79,7 @@ mod queues;
 mod timers;
 mod waiter;
 
-pub use operation::{Kind, Line, Operation, ScoreEnd};
+pub use operation::{GroupRead, Kind, Line, Operation, ScoreEnd};
 pub use queues::{Counts, Waiting};
 pub use timers::Timers;
 pub use waiter::{Served, Wait, WaitKey, Waiter};

@@ -109,8 +109,11 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
             };
             move_element(&mut keys, *from, *to, rules, reply)?;
         }
-        Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
-            unreachable!("who waits for a sorted set is not served from a list")
+        Operation::SortedSetPop(_)
+        | Operation::SortedSetPopMany(..)
+        | Operation::StreamRead(..)
+        | Operation::StreamReadGroup(_) => {
+            unreachable!("who waits for something else is not served from a list")
         }
     }
     Ok(())

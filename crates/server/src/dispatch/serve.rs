@@ -270,6 +270,14 @@ impl Reach for Serving<'_, '_, '_, '_> {
         KeyWrite::new(parts, named, db, *access, effects)
     }
 
+    fn holds(&mut self, key: &WaitKey) -> bool {
+        Serving::holds(self, key.slot)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.service.access.now_ms
+    }
+
     fn config(&self) -> &Config {
         &self.service.server.config
     }
