@@ -71,9 +71,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
     let (end, count, shape) = match &waiter.operation {
         Operation::SortedSetPop(end) => (*end, 1, PopShape::KeyFlat(&key.name)),
         Operation::SortedSetPopMany(end, count) => (*end, *count, PopShape::KeyPairs(&key.name)),
-        Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
-            unreachable!("who waits for a list is not served from a sorted set")
-        }
+        _ => unreachable!("only who waits for a sorted set is served from one"),
     };
     pop(reach.write(waiter.db, key), reply, End::from(end), count, shape)?;
     Ok(())
