@@ -61,7 +61,7 @@ fn sorted_sets_are_read_as_they_were_written() {
 #[test]
 fn small_sets_are_written_as_valkey_writes_them() {
     let set = draft(&[("a", 1.0), ("b", 2.5)]);
-    let expected = b"\x11\x15\x15\0\0\0\x04\0\x81a\x02\x01\x01\x81b\x02\x832.5\x04\xff";
+    let expected = b"\x11\x14\x14\0\0\0\x04\0\x81a\x02\x01\x01\x81b\x02\x832.5\x04\xff";
     assert_eq!(written(&set), expected);
 }
 
