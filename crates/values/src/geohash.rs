@@ -320,7 +320,12 @@ impl Shape {
 
     /// Ranges of scores, from the first up to the second, that hold all positions inside; in the order in which they are
     /// to be searched. They do not overlap.
+    ///
+    /// A polygon whose centre lies beyond the map, near a pole, is found empty.
     pub fn score_ranges(&self) -> Vec<(f64, f64)> {
+        if !self.centre.is_on_map() {
+            return Vec::new();
+        }
         let bounds = self.bounds();
         let mut steps = steps_for(self.reach_m(&bounds), self.centre.latitude);
         if steps > 1 && !self.reaches_over(&bounds, steps) {
