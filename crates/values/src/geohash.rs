@@ -243,8 +243,7 @@ impl Shape {
             y += latitude.cos() * longitude.sin();
             z += latitude.sin();
         }
-        let count = corners.len() as f64;
-        let (x, y, z) = (x / count, y / count, z / count);
+        // The sum points where the mean does.
         let centre = Position {
             longitude: degrees(f64::atan2(y, x)),
             latitude: degrees(f64::atan2(z, (x * x + y * y).sqrt())),
