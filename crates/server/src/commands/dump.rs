@@ -17,16 +17,23 @@ pub const BINDINGS: &[(&str, Binding)] = &[("dump", leased(dump)), ("restore", l
 
 /// Longer strings are compressed in the background.
 const IN_PLACE_BYTES: usize = 64 * 1024;
+/// What it takes to encode and compress a byte of a collection, ns.
+const NS_PER_BYTE: u64 = 3;
 
 fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
     let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
     let protocol = ctx.client.protocol;
+    let in_place_ns = ctx.in_place_ns();
     let large = match ctx.keys.read(0).map(|entry| entry.value()) {
         None => {
             ctx.reply.null();
             return Ok(());
         }
         Some(ValueRef::Blob(blob)) if blob.len() > IN_PLACE_BYTES => blob.clone(),
+        Some(ValueRef::Object(object)) if object.allocated_bytes() as u64 * NS_PER_BYTE > in_place_ns => {
+            ctx.leave();
+            return Ok(());
+        }
         Some(value) => {
             ctx.reply.bulk(&payload::dump(value, compress));
             return Ok(());
