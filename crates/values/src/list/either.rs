@@ -30,6 +30,15 @@ impl ListRef<'_> {
         self.len() == 0
     }
 
+    /// About how many bytes the elements have; less if they are compressed.
+    #[inline]
+    pub fn approximate_bytes(self) -> usize {
+        match self {
+            ListRef::Packed(list) => list.run().bytes().len(),
+            ListRef::Large(list) => list.allocated_bytes(),
+        }
+    }
+
     /// Runs `view` on element `index`.
     #[inline]
     pub fn with<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
