@@ -283,10 +283,11 @@ fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.now_ms;
     ctx.reply.array(ctx.argc() - 2);
     for argument in 2..ctx.argc() {
         let shown = with_entry(ctx, argument, |ctx, entry| {
-            ctx.reply.simple(&digest::of_value(entry).text());
+            ctx.reply.simple(&digest::of_value(entry, now_ms).text());
             Ok(())
         });
         if matches!(ctx.after, After::Defer) {
