@@ -120,7 +120,7 @@ fn changes_agree_with_the_model() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut list = List::quicklist(fill, depth);
         let mut model: Vec<Vec<u8>> = Vec::new();
-        for round in 0..1500 {
+        for round in 0..700 {
             change(&mut random, &mut list, &mut model);
             check(&list);
             assert_eq!(list.len(), model.len());
@@ -163,7 +163,7 @@ fn packed_lists_agree_with_the_model() {
     free.build(&mut bytes, 4096);
     let mut room = PackedList::new(&bytes).free_bytes();
     let mut model: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..6_000 {
+    for round in 0..6_000 {
         let longest = random.usize(1..100);
         let element: Vec<u8> = vec![random.u8(b'a'..=b'c'); random.usize(0..longest)];
         let list = PackedList::new(&bytes);
@@ -208,13 +208,16 @@ fn packed_lists_agree_with_the_model() {
         }
         let list = PackedList::new(&bytes);
         assert_eq!(list.len(), model.len());
+        if round % 10 > 0 {
+            continue;
+        }
         assert_eq!(texts(ListRef::Packed(list), 0, Direction::Forward), model);
         for (index, element) in model.iter().enumerate() {
             let found = ListRef::Packed(list).with(index, |found| found.to_vec());
             assert_eq!(found.as_ref(), Some(element), "element {index}");
         }
         assert_eq!(list.offset_of(model.len()), None);
-        if random.usize(0..200) == 0 {
+        if random.usize(0..20) == 0 {
             let (run, count) = (list.run().bytes().to_vec(), list.len());
             let plan = Plan {
                 run: Run::new(&run),
