@@ -5,6 +5,10 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
+mod undeclared;
+
+pub use undeclared::{Contended, FurtherLeases};
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_resp::Args;
@@ -16,7 +20,7 @@ use weft_values::hash::Hash;
 use crate::blocking::Waiting;
 
 use super::clock::AccessClock;
-use super::effects::{Change, Effects};
+use super::effects::{Cause, Change, Effects};
 use super::event::Event;
 use super::ready::{self, ReadyKey};
 use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
@@ -295,25 +299,9 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        let Some(entry) = found else {
-            self.effects.misses += 1;
-            return None;
-        };
-        if is_expired(entry.expire_at_ms(), self.access.now_ms) && !self.access.sees_expired {
-            self.effects.misses += 1;
-            self.effects.queue_expired(db, key, name);
-            return None;
-        }
-        self.effects.hits += 1;
-        let advance = match touch {
-            Touch::Yes => self.access.touch,
-            Touch::No => false,
-            Touch::Always => true,
-        };
-        if advance {
-            self.access.clock.touch(entry);
-        }
-        Some(entry)
+        visible(found, &self.access, self.effects, touch, |effects| {
+            effects.queue_expired(db, key, name);
+        })
     }
 
     /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
@@ -403,6 +391,36 @@ pub struct NamedKey<'k> {
     pub slot: u16,
     /// Its index in the plan, or [`Change::UNPLANNED`].
     pub index: u32,
+}
+
+/// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
+#[inline]
+fn visible<'e>(
+    found: Option<EntryRef<'e, Value>>,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+    touch: Touch,
+    queue_expired: impl FnOnce(&mut Effects),
+) -> Option<EntryRef<'e, Value>> {
+    let Some(entry) = found else {
+        effects.misses += 1;
+        return None;
+    };
+    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+        effects.misses += 1;
+        queue_expired(effects);
+        return None;
+    }
+    effects.hits += 1;
+    let advance = match touch {
+        Touch::Yes => access.touch,
+        Touch::No => false,
+        Touch::Always => true,
+    };
+    if advance {
+        access.clock.touch(entry);
+    }
+    Some(entry)
 }
 
 /// What becomes of the expiry when a value is set.
@@ -608,9 +626,14 @@ impl KeyWrite<'_> {
 
     /// Deletes the entry; the memory is freed after the lease. Whether there was one.
     pub fn delete(&mut self) -> bool {
+        self.delete_for(Cause::Command)
+    }
+
+    /// The same, for a cause of its own.
+    pub fn delete_for(&mut self, cause: Cause) -> bool {
         match self.remove() {
             Some(removed) => {
-                self.effects.discard_removed(removed);
+                self.effects.discard_removed(removed, cause);
                 true
             }
             None => false,
@@ -649,6 +672,13 @@ impl KeyWrite<'_> {
         self.effects.dirty += times;
         self.note(event);
         self.note_ready();
+        self.finish();
+    }
+
+    /// Closes the write: what changed `times` times is for the log alone. Nobody is told, and no client that watches the
+    /// key minds.
+    pub fn changed_quietly(mut self, times: u64) {
+        self.effects.dirty += times;
         self.finish();
     }
 
@@ -691,7 +721,7 @@ impl KeyWrite<'_> {
         let expired = self
             .entry()
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), self.access.now_ms));
-        if expired && self.delete() {
+        if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
             self.note_ready();

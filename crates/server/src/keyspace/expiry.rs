@@ -11,7 +11,7 @@ use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
 use super::access::{KeyCounts, is_expired, value_due_ms};
-use super::effects::{Effects, ExpiredKey};
+use super::effects::{Cause, Effects, ExpiredKey};
 use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
 use crate::observe::lock;
 
@@ -107,6 +107,9 @@ fn expire_slot(
     drop(pass);
     effects.expired_keys += removed.len() as u64 - fields.emptied;
     effects.expired_fields += fields.removed as u64;
+    for removed in removed {
+        effects.discard_removed(removed, Cause::Expiry);
+    }
     more || fields.more
 }
 
@@ -191,7 +194,7 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
-            effects.discard_removed(removed);
+            effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;
         }
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));

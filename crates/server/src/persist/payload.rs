@@ -13,11 +13,15 @@ use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
-use weft_values::set::{Set, SetView};
+use weft_values::set::SetView;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, View};
 
 use super::hashes;
 use super::lists;
 use super::sets;
+use super::sorted_sets;
+use super::streams;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -52,20 +56,28 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
             Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(&mut out, set.view(), compress),
-            Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
+            Value::Stream(stream) => {
+                out.push(streams::TYPE_THIRD);
+                streams::write(&mut out, stream, compress);
+            }
         },
     }
-    out.extend(VERSION.to_le_bytes());
-    let checksum = CRC.checksum(&out);
-    out.extend(checksum.to_le_bytes());
+    seal(&mut out, VERSION);
     out
+}
+
+/// Makes a payload of a value: appends the version and the checksum.
+pub fn seal(body: &mut Vec<u8>, version: u16) {
+    body.extend(version.to_le_bytes());
+    let checksum = CRC.checksum(body);
+    body.extend(checksum.to_le_bytes());
 }
 
 /// Whether a payload is whole, and of a version that can be read; unknown versions pass if `relaxed` is set
@@ -78,6 +90,11 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     let version = u16::from_le_bytes([body[at], body[at + 1]]);
     let known = (1..=VERSION).contains(&version) && !FOREIGN_VERSIONS.contains(&version);
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
+}
+
+/// Whether a payload holds a collection, and not a string.
+pub fn is_collection(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|kind| *kind != TYPE_STRING)
 }
 
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
@@ -95,23 +112,19 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
                 hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
             })
         }
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits()).map(restored_set),
-        sets::TYPE_INTSET => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_intset(&whole, config.set_limits()).map(restored_set)
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
+        version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
+            let stream = streams::read(&mut reader, version)?;
+            Some(Restored::Object(Value::Stream(stream)))
         }
-        sets::TYPE_LISTPACK => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_listpack(&whole, config.set_limits()).map(restored_set)
-        }
-        _ => None,
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
     }
 }
 
-fn restored_set<'p>(set: Set) -> Restored<'p> {
-    match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+    match draft {
+        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
+use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::hash::{self, HashRef};
@@ -14,6 +15,9 @@ use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -24,12 +28,16 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
+/// Valkey's number of the type list.
+const TYPE_LIST: u32 = 1;
 /// Valkey's number of the type set.
 const TYPE_SET: u32 = 2;
+/// Valkey's number of the type sorted set.
+const TYPE_SORTED_SET: u32 = 3;
 /// Valkey's number of the type hash.
 const TYPE_HASH: u32 = 4;
-/// Its number of the type list.
-const TYPE_LIST: u32 = 1;
+/// Valkey's number of the type stream.
+const TYPE_STREAM: u32 = 6;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -64,7 +72,7 @@ impl Fingerprint {
             PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
             PackedKind::Hash => self.add_hash(HashRef::Packed(hash::run_of(packed)), 0),
             PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
         }
     }
 
@@ -73,8 +81,19 @@ impl Fingerprint {
             Value::List(list) => self.add_list(ListRef::Large(list)),
             Value::Hash(hash) => self.add_hash(HashRef::Large(hash), now_ms),
             Value::Set(set) => self.add_set(set.view()),
-            Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
+            Value::Stream(stream) => self.add_stream(stream),
+        }
+    }
+
+    fn add_stream(&mut self, stream: &Stream) {
+        self.chain(&TYPE_STREAM.to_be_bytes());
+        for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+            self.chain(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (name, value) in entry.pairs() {
+                self.chain(name.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.chain(value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            }
         }
     }
 
@@ -93,6 +112,19 @@ impl Fingerprint {
         self.chain(&TYPE_SET.to_be_bytes());
         for member in set.iter() {
             self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+        }
+    }
+
+    fn add_sorted_set(&mut self, set: View<'_>) {
+        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        let mut text = Vec::new();
+        for (member, score) in set.iter() {
+            let mut pair = Fingerprint::default();
+            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            text.clear();
+            format_f64_shortest(score, &mut text);
+            pair.chain(&text);
+            self.add(&pair.0);
         }
     }
 
