@@ -151,8 +151,9 @@ fn few_records_take_little_more_than_their_bytes() {
         let records = members(50, length);
         let own = 50 * (length + 1) + 50 * 3;
         let taken = records.allocated_bytes();
+        // Ends of chunks, and what the tail leaves unused of its size class.
         assert!(
-            taken < own + own / 10 + 64,
+            taken < own + own / 20 + 300,
             "{taken} for {own} bytes, records of {length}"
         );
     }
