@@ -157,7 +157,7 @@ fn few_records_take_little_more_than_their_bytes() {
             "{taken} for {own} bytes, records of {length}"
         );
     }
-    assert!(members(50, 70).allocated_bytes() < 50 * 71 + 50 * 3 + 128);
+    assert!(members(50, 70).allocated_bytes() < 50 * 71 + 50 * 3 + 256);
 }
 
 #[test]
