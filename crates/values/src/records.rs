@@ -6,7 +6,7 @@
 //! ```text
 //!   up to 128 records in 32 KiB (`small.rs`)             more (`large.rs`)
 //!
-//!   chunks of 2 KiB: | record | record | record |        chunks of 32 KiB (`chunks.rs`):
+//!   chunks of 4 KiB: | record | record | record |        chunks of 32 KiB (`chunks.rs`):
 //!   index: | tag tag tag | offset offset offset |          | record | record | ... |   | record | ... |
 //!           looked through from end to end               index in hash order (`index.rs`, `leaf.rs`):
 //!                                                          root -> region -> leaf of (tag, id)

@@ -1,7 +1,7 @@
 //! Few records: a short arena, and a tag and an offset for each record, looked through from end to end.
 //!
 //! ```text
-//!   full chunks, 2 KiB each, oldest first       tail, grows by size classes
+//!   full chunks, 4 KiB each, oldest first       tail, grows by size classes
 //!   | next | record | record | hole | record | ---> | record | record |
 //!
 //!   index: | len, shape, hole bytes | tag tag tag . . | offset offset offset . . |
@@ -19,11 +19,11 @@ use crate::size_class::{reserve_class, shrink_to_class, size_class};
 /// The most records that are looked through.
 pub(super) const MAX_RECORDS: usize = 128;
 /// Bytes of the records in a chunk, and so of the largest record.
-const CHUNK_BYTES: usize = 2038;
+const CHUNK_BYTES: usize = 4086;
 /// Chunks, the tail included.
-const MAX_CHUNKS: usize = 16;
+const MAX_CHUNKS: usize = 8;
 /// Bytes of a chunk that its number is shifted by in an offset.
-const OFFSET_BITS: u32 = 11;
+const OFFSET_BITS: u32 = 12;
 
 /// Bytes of length, shape and the count of hole bytes in the index.
 const HEADER_BYTES: usize = 4;
@@ -40,7 +40,7 @@ struct Full {
 }
 
 // Exactly a size class, and offsets can name every byte.
-const _: () = assert!(size_of::<Full>() == 2048 && CHUNK_BYTES <= 1 << OFFSET_BITS);
+const _: () = assert!(size_of::<Full>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
 const _: () = assert!(MAX_CHUNKS << OFFSET_BITS <= 1 << 16);
 
 #[derive(Clone, Debug)]
