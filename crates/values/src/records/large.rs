@@ -34,21 +34,20 @@ impl Large {
         Large {
             shape,
             len: 0,
-            chunks: Chunks::of(shape, Vec::new(), 0),
+            chunks: Chunks::of(shape, std::iter::empty()),
             index: Index::with_capacity(records),
         }
     }
 
     /// Takes over the records of a small collection; they keep their ids.
-    pub(super) fn of(small: &mut Small) -> Self {
+    pub(super) fn of(small: &Small) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
         small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
-        let arena = std::mem::take(&mut small.arena);
         Large {
-            shape: small.shape,
+            shape: small.shape(),
             len: small.len(),
-            chunks: Chunks::of(small.shape, arena, small.hole_bytes),
+            chunks: Chunks::of(small.shape(), small.chunks()),
             index,
         }
     }
