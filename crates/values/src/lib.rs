@@ -63,6 +63,14 @@ impl Value {
         }
     }
 
+    /// The records in which members, fields or scores are looked up by their hash, if the value has such.
+    pub fn records(&self) -> Option<&records::Records> {
+        match self {
+            Value::Set(set) => set.records(),
+            Value::List(_) | Value::Hash(_) | Value::SortedSet(_) | Value::Stream(_) => None,
+        }
+    }
+
     /// Bytes allocated behind the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match self {

@@ -38,6 +38,17 @@ pub struct Binding {
     pub run: Handler,
     /// Its mode.
     pub mode: Mode,
+    /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
+    /// leads to it is fetched beforehand.
+    pub member: u8,
+}
+
+impl Binding {
+    /// The same, for a command that looks for the member or field that argument `index` names.
+    pub const fn of_member(mut self, index: u8) -> Self {
+        self.member = index;
+        self
+    }
 }
 
 /// Binds a handler that runs under the leases of its keys.
@@ -45,6 +56,7 @@ pub const fn leased(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Leased,
+        member: 0,
     }
 }
 
@@ -53,6 +65,7 @@ pub const fn exclusive(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Exclusive,
+        member: 0,
     }
 }
 
