@@ -38,6 +38,8 @@ pub struct Binding {
     pub run: Handler,
     /// Its mode.
     pub mode: Mode,
+    /// Whether it writes keys that its key specifications call read-only.
+    pub writes_all_keys: bool,
     /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
     /// leads to it is fetched beforehand.
     pub member: u8,
@@ -56,6 +58,17 @@ pub const fn leased(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Leased,
+        writes_all_keys: false,
+        member: 0,
+    }
+}
+
+/// Binds a handler that runs under the leases of its keys and writes them all, whatever the key specifications say.
+pub const fn leased_to_write(run: Handler) -> Binding {
+    Binding {
+        run,
+        mode: Mode::Leased,
+        writes_all_keys: true,
         member: 0,
     }
 }
@@ -65,6 +78,7 @@ pub const fn exclusive(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Exclusive,
+        writes_all_keys: true,
         member: 0,
     }
 }
