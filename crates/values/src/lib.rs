@@ -65,11 +65,12 @@ impl Value {
         }
     }
 
-    /// The records in which members, fields or scores are looked up by their hash, if the value has such.
+    /// The records among which members or fields are looked up, if the value has such.
     pub fn records(&self) -> Option<&records::Records> {
         match self {
+            Value::Hash(hash) => Some(hash.records()),
             Value::Set(set) => set.records(),
-            Value::List(_) | Value::Hash(_) | Value::SortedSet(_) | Value::Stream(_) => None,
+            Value::List(_) | Value::SortedSet(_) | Value::Stream(_) => None,
         }
     }
 
