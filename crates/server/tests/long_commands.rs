@@ -232,7 +232,7 @@ fn long_algebra_sees_all_sets_at_one_moment() {
         scope.spawn(move || {
             let mut moves = 0;
             while !done.load(Ordering::Relaxed) {
-                let (from, to): (&[u8], &[u8]) = if moves / MEMBERS % 2 == 0 {
+                let (from, to): (&[u8], &[u8]) = if (moves / MEMBERS).is_multiple_of(2) {
                     (b"one", b"two")
                 } else {
                     (b"two", b"one")
