@@ -117,7 +117,9 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
             let whole = reader.string()?.into_bytes()?;
             sets::read_listpack(&whole, config.set_limits()).map(restored_set)
         }
-        sorted_sets::TYPE_DECIMAL => sorted_sets::read_members(&mut reader, false, zset_limits).map(restored_sorted_set),
+        sorted_sets::TYPE_DECIMAL => {
+            sorted_sets::read_members(&mut reader, false, zset_limits).map(restored_sorted_set)
+        }
         sorted_sets::TYPE_BINARY => sorted_sets::read_members(&mut reader, true, zset_limits).map(restored_sorted_set),
         sorted_sets::TYPE_ZIPLIST => {
             let whole = reader.string()?.into_bytes()?;
