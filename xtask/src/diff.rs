@@ -5,11 +5,15 @@ mod connection;
 mod exceptions;
 mod generate;
 mod grammar;
+mod leeway;
+mod metadata;
 mod normalise;
 mod pair;
 mod reply;
 mod run;
 mod self_check;
+mod themes;
+mod vocabulary;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,8 +50,8 @@ struct Tally {
     differing_sections: usize,
     differences: usize,
     generated: usize,
-    /// A generated sequence on which the servers part, if one was found.
-    sequence: Option<generate::Found>,
+    /// Generated sequences on which the servers part, at most one for each subject.
+    sequences: Vec<generate::Found>,
     stale_exceptions: Vec<usize>,
     /// How many runs of sections wait for commands.
     waiting: usize,
@@ -116,7 +120,8 @@ fn run_plan(plan: &Plan) -> Result<Tally, String> {
         println!("generated sequences for {} s, seed {}", plan.seconds, plan.seed);
         let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter)?;
         tally.generated = outcome.commands;
-        tally.sequence = outcome.found;
+        tally.sequences = outcome.found;
+        tally.lacking.extend(outcome.lacking);
     }
     Ok(tally)
 }
@@ -126,22 +131,22 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         "{} section runs, {} replies compared, {} generated commands",
         tally.sections, tally.compared, tally.generated
     );
-    if tally.waiting > 0 {
+    if !tally.lacking.is_empty() {
         let lacking: Vec<&str> = tally.lacking.iter().map(String::as_str).collect();
         println!(
-            "{} section runs wait for commands: {}",
+            "{} section runs, and generated commands, wait for: {}",
             tally.waiting,
             lacking.join(" ")
         );
     }
-    if let Some(found) = &tally.sequence {
+    for found in &tally.sequences {
         println!("{found}");
     }
     for line in &tally.stale_exceptions {
         println!("tests/diff/exceptions.txt:{line}: nothing differs there any more; remove the line");
     }
     let failed = tally.differing_sections + tally.stale_exceptions.len();
-    if failed == 0 && tally.sequence.is_none() {
+    if failed == 0 && tally.sequences.is_empty() {
         return Ok(());
     }
     Err(format!(
@@ -149,7 +154,7 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         tally.differences,
         tally.differing_sections,
         tally.stale_exceptions.len(),
-        usize::from(tally.sequence.is_some())
+        tally.sequences.len()
     ))
 }
 

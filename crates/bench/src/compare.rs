@@ -14,15 +14,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::company;
+use crate::content::Values;
 use crate::control::Control;
 use crate::draw::KeyOrder;
 use crate::error::{Doing, Error, Result};
-use crate::load::{Subject, Workload};
+use crate::load::{FILL_STRINGS, Subject, Workload};
 use crate::process::{self, CpuSample};
 use crate::report::{IdleRow, LoadRow, MemoryRow, Report, Section};
 use crate::run::{self, Measurement, Shape};
 use crate::server::{Recipe, Server};
 use crate::sets::{Case, Comparison, Dataset, Idle, Program, Set, Side};
+use crate::template::STREAM_ENTRIES;
 
 /// The full value is compared in every reply whose number is a multiple of this.
 const VERIFY_EVERY: u64 = 16;
@@ -206,6 +209,21 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
     })
 }
 
+/// Creates the stream of the load `group-read`, and a group for each connection.
+fn fill_stream(control: &mut Control, value_size: usize, connections: usize) -> Result<()> {
+    let values = Values::new(value_size);
+    for entry in 0..STREAM_ENTRIES {
+        let value = String::from_utf8_lossy(values.item(entry, 0)).into_owned();
+        let id = format!("{}-1", entry + 1);
+        control.call(&["XADD", "stream", &id, "field:000000", &value])?;
+    }
+    for connection in 0..connections {
+        let group = format!("group:{connection:012}");
+        control.call(&["XGROUP", "CREATE", "stream", &group, "0"])?;
+    }
+    Ok(())
+}
+
 fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
     progress(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
     let recipe = recipe(options, &idle.side, false);
@@ -280,12 +298,14 @@ impl Runner<'_> {
                 server: servers.len() - 1,
             });
         }
-        section.memory.push(MemoryRow {
+        let measures_memory = !dataset.what.is_empty() || dataset.fills == [FILL_STRINGS];
+        section.memory.extend(measures_memory.then_some(MemoryRow {
+            what: dataset.what,
             value_size: dataset.value_size,
             ttl: dataset.ttl_s.is_some(),
             keys,
             bytes_per_key,
-        });
+        }));
         for case in dataset.cases {
             section
                 .loads
@@ -294,10 +314,14 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Fills one server; gives the growth of its resident memory per key.
+    /// Fills one server; gives the growth of its resident memory per request, each of which makes a key or an element.
     fn fill(&self, dataset: &Dataset, keys: u64, side: &Side, server: &Server) -> Result<f64> {
         let empty = settled_rss_bytes(server.pid())?;
-        let mut expected = 0;
+        let (mut requests, mut expected) = (0, 0);
+        if dataset.has_stream {
+            fill_stream(&mut server.control()?, dataset.value_size, self.options.connections)?;
+            expected += 1;
+        }
         for command in dataset.fills {
             let filling = Filling {
                 command,
@@ -309,10 +333,12 @@ impl Runner<'_> {
                 cores: self.client_cores().first().copied().into_iter().collect(),
             };
             let time = fill(server.address, &filling)?;
-            expected += keys;
+            let names_many = command.split_whitespace().nth(1).is_some_and(|key| key.contains('{'));
+            expected += if names_many { keys } else { 1 };
+            requests += keys;
             let count = server.control()?.key_count()?;
             progress(format_args!(
-                "{}: {command}: {keys} keys in {:.1} s",
+                "{}: {command}: {keys} times in {:.1} s",
                 side.label,
                 time.as_secs_f64()
             ));
@@ -322,7 +348,7 @@ impl Runner<'_> {
             }
         }
         let full = settled_rss_bytes(server.pid())?;
-        Ok(full.saturating_sub(empty) as f64 / expected.max(1) as f64)
+        Ok(full.saturating_sub(empty) as f64 / requests.max(1) as f64)
     }
 
     /// Runs one load on all sides in turn, round after round.
@@ -341,6 +367,7 @@ impl Runner<'_> {
             verify_every: VERIFY_EVERY,
         };
         let workload = Workload::named(case.load, &subject)?;
+        let mut notes = Vec::new();
         let mut sides: Vec<Vec<Measurement>> = vec![Vec::new(); contestants.len()];
         for round in 0..self.options.rounds.unwrap_or(self.set.rounds) {
             for (contestant, measured) in contestants.iter().zip(&mut sides) {
@@ -349,14 +376,22 @@ impl Runner<'_> {
                 if !contestant.side.before_load.is_empty() {
                     control.call_line(contestant.side.before_load)?;
                 }
-                let shape = self.shape(server, case.pipeline, round as u64);
-                let measurement = run::measure(&shape, &workload)?;
+                let shape = Shape {
+                    rate: case.rate,
+                    ..self.shape(server, case.pipeline, round as u64)
+                };
+                let measure = || run::measure(&shape, &workload);
+                let (measurement, done) = company::beside(case.company, server, &self.client_cores(), measure)?;
+                if !done.is_empty() {
+                    notes.push(format!("{}: {done}", contestant.side.label));
+                }
                 log_measurement(contestant.side, case, dataset.value_size, &measurement);
                 measured.push(measurement);
             }
         }
         Ok(LoadRow {
-            load: case.load.to_string(),
+            load: case.load.to_string() + &case.company.note(),
+            notes,
             value_size: dataset.value_size,
             pipeline: case.pipeline,
             sides,

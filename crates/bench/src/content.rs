@@ -1,4 +1,4 @@
-//! What keys and values look like: both are pure functions of a key's number.
+//! What keys, values and elements look like: all are pure functions of numbers.
 
 use crate::draw::{Draw, scramble};
 
@@ -7,6 +7,12 @@ mod tests;
 
 /// Decimal digits of a key's number inside its name.
 pub const ID_DIGITS: usize = 12;
+
+/// Decimal digits of an element's number.
+pub const NUMBER_DIGITS: usize = 6;
+
+/// Bytes of the shortest name of an element.
+pub const NAME_BYTES: usize = NUMBER_DIGITS + 2;
 
 /// Number of different places in the pool at which a value may start (a power of two).
 const WINDOWS: usize = 16 * 1024;
@@ -65,5 +71,30 @@ impl Values {
     pub fn of(&self, id: u64) -> &[u8] {
         let start = scramble(id ^ 0x5bd1_e995) as usize % WINDOWS;
         &self.pool[start..start + self.size]
+    }
+
+    /// Element `number` of the collection with number `id`: a value of its own.
+    #[inline]
+    pub fn item(&self, id: u64, number: u64) -> &[u8] {
+        self.of(id.wrapping_mul(1_000_003).wrapping_add(number).wrapping_add(1 << 40))
+    }
+
+    /// Appends the name of element `number` in the collection with number `id`: its digits and then letters, so that
+    /// the element can be told from its name. Only sizes of [`NAME_BYTES`] and more have names.
+    #[inline]
+    pub fn append_name(&self, id: u64, number: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
+        out.extend_from_slice(&self.item(id, number)[NUMBER_DIGITS..]);
+    }
+
+    /// The number of the element that has this name, if it is one of the collection with number `id`.
+    pub fn number_of_name(&self, id: u64, name: &[u8]) -> Option<u64> {
+        let digits = name
+            .get(..NUMBER_DIGITS)
+            .filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+        let number = digits
+            .iter()
+            .fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+        (name.get(NUMBER_DIGITS..) == self.item(id, number).get(NUMBER_DIGITS..)).then_some(number)
     }
 }

@@ -67,6 +67,8 @@ pub enum KeyOrder {
     Zipf(Zipf),
     /// Every key once: request `index` names key `seed + index` (used to fill).
     Sequential,
+    /// Each connection has the key with its own number, which is its seed.
+    OwnKey,
 }
 
 /// The keys and numbers one request draws, in the order its template names them.
@@ -74,7 +76,8 @@ pub enum KeyOrder {
 pub struct RequestDraw<'a> {
     order: &'a KeyOrder,
     draw: Draw,
-    sequential: u64,
+    seed: u64,
+    index: u64,
 }
 
 impl<'a> RequestDraw<'a> {
@@ -84,8 +87,15 @@ impl<'a> RequestDraw<'a> {
         RequestDraw {
             order,
             draw: Draw::new(seed, index),
-            sequential: seed.wrapping_add(index),
+            seed,
+            index,
         }
+    }
+
+    /// The request's number on its connection.
+    #[inline]
+    pub fn index(&self) -> u64 {
+        self.index
     }
 
     /// The number of the next key.
@@ -94,7 +104,8 @@ impl<'a> RequestDraw<'a> {
         match self.order {
             KeyOrder::Uniform { keys } => self.draw.below(*keys),
             KeyOrder::Zipf(zipf) => zipf.key(&mut self.draw),
-            KeyOrder::Sequential => self.sequential,
+            KeyOrder::Sequential => self.seed.wrapping_add(self.index),
+            KeyOrder::OwnKey => self.seed,
         }
     }
 
@@ -137,6 +148,11 @@ impl Zipf {
         zipf.area_last = zipf.area_to(keys as f64 + 0.5);
         zipf.sure_distance = 2.0 - zipf.rank_at(zipf.area_to(2.5) - zipf.weight(2.0));
         zipf
+    }
+
+    /// Size of the key space.
+    pub fn keys(&self) -> u64 {
+        self.keys
     }
 
     /// Draws a key number. Ranks are spread over the key space, so hot keys are not neighbours.

@@ -6,7 +6,8 @@
 
 use crate::content::Values;
 use crate::error::{Error, Result};
-use crate::reply::{Header, Scanner};
+use crate::reply::{self, Header, Scanner};
+use crate::template::{Drawn, first_entry};
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,27 @@ pub const KINDS: &[(&str, &str)] = &[
     (
         "elements:N",
         "an array, set or map with N elements (a map's pair counts as two)",
+    ),
+    ("exactly:N", "the integer N"),
+    ("below:N", "an integer from 0 to N-1"),
+    ("number", "the integer that is the request's last number"),
+    ("id", "the integer that is the number of the request's last key"),
+    ("item", "the key's item for the request's last number or field"),
+    ("name", "the name of any of the key's elements"),
+    ("items:N", "the first N items of the key, in order"),
+    ("names:N", "the names of the key's first N elements, in any order"),
+    ("fields:N", "N fields and the key's items for them, in any order"),
+    (
+        "scored:N",
+        "the names of the key's first N elements and their scores, in order",
+    ),
+    (
+        "idnames:N",
+        "the names of the key's number and the following ones, N or as many as there are, in order",
+    ),
+    (
+        "entries:N",
+        "what XREADGROUP says about the N entries that are the request's turn; see {entries:N}",
     ),
     ("any", "anything except an error"),
 ];
@@ -54,8 +76,78 @@ pub enum Expect {
         /// Number of values in it.
         count: u64,
     },
+    /// An integer that the request tells.
+    Told(Told),
+    /// A string of the value size that is the key's.
+    Own(Own),
+    /// An array, set or map of the key's elements.
+    Records {
+        /// What the elements are.
+        kind: Records,
+        /// How many, at most.
+        count: u64,
+    },
     /// Anything that is not an error.
     Any,
+}
+
+/// Where an expected integer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It is the last number drawn.
+    Number,
+    /// It is the last key's number.
+    Id,
+    /// It is smaller than this.
+    Below(u64),
+}
+
+/// Which of a key's strings is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// The item of the last number drawn.
+    Item,
+    /// The name of any element.
+    Name,
+}
+
+/// What elements a reply consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// Items in order.
+    Items,
+    /// Names in any order.
+    Names,
+    /// Fields and items in any order.
+    Fields,
+    /// Names in order, each with its score.
+    Scored,
+    /// Names of consecutive keys in order.
+    IdNames,
+    /// Entries of a stream.
+    Entries,
+}
+
+impl Records {
+    /// Strings of RESP2 per element of the collection.
+    fn width(self) -> u64 {
+        match self {
+            Records::Fields | Records::Scored => 2,
+            Records::Items | Records::Names | Records::IdNames | Records::Entries => 1,
+        }
+    }
+
+    /// Bytes of the elements in RESP2 with their framing, where that is known beforehand.
+    fn known_bytes(self, count: u64, bulk_bytes: usize) -> Option<usize> {
+        let score_bytes = |score: u64| "$1\r\n\r\n".len() + score.to_string().len();
+        let more: usize = match self {
+            Records::Items | Records::Names => 0,
+            Records::Fields => count as usize * "$12\r\nfield:000000\r\n".len(),
+            Records::Scored => (0..count).map(score_bytes).sum(),
+            Records::IdNames | Records::Entries => return None,
+        };
+        Some(more + count as usize * bulk_bytes)
+    }
 }
 
 impl Expect {
@@ -74,6 +166,23 @@ impl Expect {
             ("values", Some(count)) => Ok(Expect::Values { count: count as usize }),
             ("bulk", None) => Ok(Expect::Bulk),
             ("elements", Some(count)) => Ok(Expect::Elements { count }),
+            ("exactly", Some(number)) => Ok(Expect::Exact(format!(":{number}\r\n").into_bytes())),
+            ("below", Some(bound)) => Ok(Expect::Told(Told::Below(bound))),
+            ("number", None) => Ok(Expect::Told(Told::Number)),
+            ("id", None) => Ok(Expect::Told(Told::Id)),
+            ("item", None) => Ok(Expect::Own(Own::Item)),
+            ("name", None) => Ok(Expect::Own(Own::Name)),
+            ("items" | "names" | "fields" | "scored" | "idnames" | "entries", Some(count)) => {
+                let kind = match kind {
+                    "items" => Records::Items,
+                    "names" => Records::Names,
+                    "fields" => Records::Fields,
+                    "scored" => Records::Scored,
+                    "idnames" => Records::IdNames,
+                    _ => Records::Entries,
+                };
+                Ok(Expect::Records { kind, count })
+            }
             ("any", None) => Ok(Expect::Any),
             _ => Err(Error::Usage(format!("unknown kind of reply {text:?}"))),
         }
@@ -82,10 +191,15 @@ impl Expect {
     /// How many keys of a request this kind of reply needs to know.
     pub fn keys_needed(&self) -> usize {
         match self {
-            Expect::Value { .. } => 1,
+            Expect::Value { .. } | Expect::Told(Told::Id) | Expect::Own(_) | Expect::Records { .. } => 1,
             Expect::Values { count } => *count,
             _ => 0,
         }
+    }
+
+    /// Whether a reply's content can be compared with what its request names.
+    pub fn has_content(&self) -> bool {
+        self.keys_needed() > 0 || matches!(self, Expect::Told(_))
     }
 }
 
@@ -122,6 +236,13 @@ impl Checker {
                 let length = header.len() + count * bulk_length;
                 (header, Some(length))
             }
+            Expect::Own(_) => (value_header.clone(), Some(bulk_length)),
+            Expect::Records { kind, count } => {
+                let header = format!("*{}\r\n", count * kind.width()).into_bytes();
+                let known = kind.known_bytes(*count, bulk_length);
+                let length = known.map(|bytes| header.len() + bytes);
+                (header, length)
+            }
             _ => (Vec::new(), None),
         };
         Checker {
@@ -150,7 +271,7 @@ impl Checker {
                         return Ok(Some(Found { length, miss: false }));
                     }
                     // The header fixes the length of one string, but not that of an array.
-                    None if !matches!(self.expect, Expect::Values { .. }) => return Ok(None),
+                    None if !matches!(self.expect, Expect::Values { .. } | Expect::Records { .. }) => return Ok(None),
                     _ => {}
                 }
             }
@@ -163,7 +284,8 @@ impl Checker {
     fn is_framed(&self, reply: &[u8]) -> bool {
         match self.expect {
             Expect::Exact(_) => true,
-            Expect::Value { .. } => reply.ends_with(b"\r\n"),
+            // Inside, elements are looked at when their content is compared.
+            Expect::Value { .. } | Expect::Own(_) | Expect::Records { .. } => reply.ends_with(b"\r\n"),
             _ => self
                 .elements(reply)
                 .all(|element| element.starts_with(&self.value_header) && element.ends_with(b"\r\n")),
@@ -185,9 +307,10 @@ impl Checker {
         let header = Header::parse(bytes).ok().flatten().ok_or_else(|| broken("no header"))?;
         let miss = header.null;
         let fits = match &self.expect {
-            Expect::Exact(_) | Expect::Values { .. } | Expect::Value { or_nil: false } => false,
+            Expect::Exact(_) | Expect::Values { .. } | Expect::Value { or_nil: false } | Expect::Own(_) => false,
             Expect::Value { or_nil: true } => miss,
-            Expect::Integer => header.kind == b':',
+            Expect::Integer | Expect::Told(_) => header.kind == b':',
+            Expect::Records { kind, count } => self.has_records(*kind, *count, &header),
             Expect::Bulk => matches!(header.kind, b'$' | b'=') && !miss,
             Expect::Elements { count } => {
                 matches!(header.kind, b'*' | b'~' | b'%') && !miss && header.children == *count
@@ -201,10 +324,24 @@ impl Checker {
         Ok(Some(Found { length, miss }))
     }
 
-    /// Compares the payload of a reply that [`Checker::find`] accepted with the values of `ids`.
-    pub fn compare(&self, reply: &[u8], ids: &[u64], values: &Values) -> Result<()> {
+    /// Whether an aggregate has the right kind and number of elements. In RESP3 a score and its name are an array.
+    fn has_records(&self, kind: Records, count: u64, header: &Header) -> bool {
+        let right_number = match kind {
+            Records::IdNames => header.children <= count,
+            Records::Entries => header.children == 1 || header.kind == b'%' && header.children == 2,
+            Records::Scored if header.children == count => true,
+            _ => header.children == count * kind.width(),
+        };
+        matches!(header.kind, b'*' | b'~' | b'%') && !header.null && right_number
+    }
+
+    /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew out of a key space
+    /// of `keys`.
+    pub fn compare(&self, reply: &[u8], drawn: &Drawn, keys: u64, values: &Values) -> Result<()> {
+        let ids = &drawn.ids;
+        let last = ids.last().copied();
         let same = match self.expect {
-            Expect::Value { .. } => ids.last().is_some_and(|id| self.payload(reply) == Some(values.of(*id))),
+            Expect::Value { .. } => last.is_some_and(|id| self.payload(reply) == Some(values.of(id))),
             Expect::Values { count } => {
                 ids.len() == count
                     && self
@@ -212,12 +349,32 @@ impl Checker {
                         .zip(ids)
                         .all(|(bulk, id)| self.payload(bulk) == Some(values.of(*id)))
             }
+            Expect::Told(told) => {
+                let line = reply.get(1..reply.len().saturating_sub(2));
+                let number = line.and_then(|line| std::str::from_utf8(line).ok()?.parse::<u64>().ok());
+                match told {
+                    Told::Number => number == Some(drawn.number),
+                    Told::Id => number.is_some() && number == last,
+                    Told::Below(bound) => number.is_some_and(|number| number < bound),
+                }
+            }
+            Expect::Own(own) => last.zip(self.payload(reply)).is_some_and(|(id, payload)| match own {
+                Own::Item => payload == values.item(id, drawn.number),
+                Own::Name => values.number_of_name(id, payload).is_some(),
+            }),
+            Expect::Records { kind, count } => last.is_some_and(|id| {
+                let index = drawn.index;
+                are_records(kind, &reply::strings(reply), &Wanted { id, index, count, keys }, values)
+            }),
             _ => true,
         };
         if same {
             return Ok(());
         }
-        Err(wrong(&format!("not the value that was stored (keys {ids:?})"), reply))
+        Err(wrong(
+            &format!("not what was stored (keys {ids:?}, number {})", drawn.number),
+            reply,
+        ))
     }
 
     /// The payload of a bulk string of the expected value size.
@@ -233,12 +390,90 @@ impl Checker {
                 format!("a string of {} bytes or nil", self.value_size)
             }
             Expect::Values { count } => format!("{count} strings of {} bytes", self.value_size),
-            Expect::Integer => "an integer".into(),
+            Expect::Integer | Expect::Told(_) => "an integer".into(),
+            Expect::Own(_) => format!("a string of {} bytes", self.value_size),
+            Expect::Records { kind, count } => format!("{count} {kind:?} of {} bytes", self.value_size),
             Expect::Bulk => "a string".into(),
             Expect::Elements { count } => format!("{count} elements"),
             Expect::Any => "no error".into(),
         }
     }
+}
+
+/// Which elements a reply must consist of.
+struct Wanted {
+    /// The request's last key.
+    id: u64,
+    /// The request's number on its connection.
+    index: u64,
+    /// How many elements.
+    count: u64,
+    /// Size of the key space.
+    keys: u64,
+}
+
+/// Whether `strings`, all strings of a reply however nested, are the elements wanted.
+fn are_records(kind: Records, strings: &[&[u8]], wanted: &Wanted, values: &Values) -> bool {
+    let Wanted { id, index, count, keys } = *wanted;
+    let name = |id: u64, number: u64| {
+        let mut name = Vec::new();
+        values.append_name(id, number, &mut name);
+        name
+    };
+    match kind {
+        Records::Items => {
+            let items = strings.iter().zip(0..);
+            strings.len() as u64 == count && items.into_iter().all(|(item, number)| *item == values.item(id, number))
+        }
+        Records::Names => {
+            let numbers = strings.iter().map(|name| values.number_of_name(id, name));
+            each_once(numbers, count)
+        }
+        Records::Fields => {
+            let numbers = strings.chunks(2).map(|pair| {
+                let digits = pair.first()?.strip_prefix(b"field:")?;
+                let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+                (pair.get(1) == Some(&values.item(id, number))).then_some(number)
+            });
+            each_once(numbers, count)
+        }
+        Records::Scored => {
+            let right = |(pair, number): (&[&[u8]], u64)| {
+                pair.first() == Some(&name(id, number).as_slice())
+                    && pair.get(1) == Some(&number.to_string().as_bytes())
+            };
+            strings.len() as u64 == 2 * count && strings.chunks(2).zip(0..).all(right)
+        }
+        Records::IdNames => {
+            let there = count.min(keys.saturating_sub(id));
+            strings.len() as u64 == there
+                && strings
+                    .iter()
+                    .zip(id..)
+                    .all(|(found, number)| *found == name(0, number))
+        }
+        Records::Entries => {
+            let first = first_entry(index, count);
+            let right = |(entry, number): (&[&[u8]], u64)| {
+                let id_text = format!("{}-1", number + 1);
+                entry == [id_text.as_bytes(), b"field:000000", values.item(number, 0)]
+            };
+            let entries = strings.get(1..).unwrap_or_default();
+            entries.len() as u64 == 3 * count && entries.chunks(3).zip(first..).all(right)
+        }
+    }
+}
+
+/// Whether the numbers are those below `count`, each once.
+fn each_once(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
+    let mut seen = vec![false; count as usize];
+    for number in numbers {
+        match number.and_then(|number| seen.get_mut(number as usize)) {
+            Some(seen) if !*seen => *seen = true,
+            _ => return false,
+        }
+    }
+    seen.into_iter().all(|seen| seen)
 }
 
 /// The error for a reply, with as much of it as a reader needs.

@@ -5,7 +5,7 @@ use crate::draw::{KeyOrder, RequestDraw};
 use crate::error::{Error, Result};
 use crate::expect::{Checker, Expect, Found};
 use crate::reply::Scanner;
-use crate::template::Template;
+use crate::template::{Template, stream_round};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,10 @@ pub const FILL_STRINGS: &str = "SET {key} {value} {expire}";
 
 const FILL_HASHES: &str = "HSET hash:{id} {fields:50}";
 const FILL_LISTS: &str = "RPUSH list:{id} {values:50}";
-const FILL_SETS: &str = "SADD set:{id} {members:50}";
+const FILL_SETS: &str = "SADD set:{id} {names:50}";
+const FILL_BIG_SET: &str = "SADD set {idname}";
+const FILL_BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
+const FILL_QUEUES: &str = "RPUSH queue:{id} {names:1000}";
 const FILL_SORTED_SETS: &str = "ZADD zset:{id} {scored:50}";
 
 const fn load(name: &'static str, command: &'static str, expect: &'static str, fill: &'static str) -> Load {
@@ -49,20 +52,70 @@ pub const LOADS: &[Load] = &[
     load("mget100", "MGET {keys:100}", "values:100", FILL_STRINGS),
     load("mset100", "MSET {pairs:100}", "ok", FILL_STRINGS),
     load("incr", "INCR counter:{id}", "integer", ""),
-    load("hget", "HGET hash:{id} {field:50}", "bulk", FILL_HASHES),
-    load("hgetall", "HGETALL hash:{id}", "elements:100", FILL_HASHES),
-    load("lrange", "LRANGE list:{id} 0 -1", "elements:50", FILL_LISTS),
-    load("lindex", "LINDEX list:{id} {number:50}", "bulk", FILL_LISTS),
-    load("sismember", "SISMEMBER set:{id} {member:50}", "integer", FILL_SETS),
-    load("smembers", "SMEMBERS set:{id}", "elements:50", FILL_SETS),
-    load("zrange", "ZRANGE zset:{id} 0 -1", "elements:50", FILL_SORTED_SETS),
-    load("zrank", "ZRANK zset:{id} {member:50}", "integer", FILL_SORTED_SETS),
+    load("hget", "HGET hash:{id} {field:50}", "item", FILL_HASHES),
+    load("hgetall", "HGETALL hash:{id}", "fields:50", FILL_HASHES),
+    load("hset", "HSET hash:{id} {field:50} {item}", "exactly:0", FILL_HASHES),
+    load("lrange", "LRANGE list:{id} 0 -1", "items:50", FILL_LISTS),
+    load("lindex", "LINDEX list:{id} {number:50}", "item", FILL_LISTS),
+    load("lset", "LSET list:{id} {number:50} {item}", "ok", FILL_LISTS),
+    load("sismember", "SISMEMBER set:{id} {name:50}", "exactly:1", FILL_SETS),
+    load("smembers", "SMEMBERS set:{id}", "names:50", FILL_SETS),
+    load(
+        "zrange",
+        "ZRANGE zset:{id} 0 -1 WITHSCORES",
+        "scored:50",
+        FILL_SORTED_SETS,
+    ),
+    load("zrank", "ZRANK zset:{id} {name:50}", "number", FILL_SORTED_SETS),
+    load("zrank-any", "ZRANK zset:{id} {name:50}", "below:50", FILL_SORTED_SETS),
+    load(
+        "zadd",
+        "ZADD zset:{id} {number:50} {name:50}",
+        "exactly:0",
+        FILL_SORTED_SETS,
+    ),
+    load("big-sadd", "SADD set {idname}", "exactly:0", FILL_BIG_SET),
+    load("big-sismember", "SISMEMBER set {idname}", "exactly:1", FILL_BIG_SET),
+    load(
+        "big-zadd",
+        "ZADD zset {number:1000000} {idname}",
+        "exactly:0",
+        FILL_BIG_SORTED_SET,
+    ),
+    load("big-zrank", "ZRANK zset {idname}", "id", FILL_BIG_SORTED_SET),
+    load(
+        "big-zrangebyscore",
+        "ZRANGEBYSCORE zset {id} +inf LIMIT 0 10",
+        "idnames:10",
+        FILL_BIG_SORTED_SET,
+    ),
+    load("xadd", "XADD events:{id} * {field:50} {item}", "bulk", ""),
+    load("lpush", "LPUSH queue:{id} {name:1000000}", "integer", FILL_QUEUES),
+    load("rpop", "RPOP queue:{id}", "name", FILL_QUEUES),
+    load("push-awaited", "LPUSH awaited {idname}", "integer", ""),
 ];
 
 /// The mixture behind the load name `mixed`.
 pub const MIXED: &str = "get:80,set:20";
 
-/// Finds a load by name.
+/// The load in which every connection reads a stream as a consumer does: by a group of its own, ten entries at a time,
+/// each acknowledged, and from the start again at the end. It is no mixture: each request follows from its number.
+pub const GROUP_READ: &str = "group-read";
+
+/// The requests of [`GROUP_READ`]: the first begins a round, the others take turns.
+const GROUP_READ_STEPS: &[(&str, &str)] = &[
+    ("XGROUP SETID stream group:{id} 0", "ok"),
+    (
+        "XREADGROUP GROUP group:{id} consumer COUNT 10 STREAMS stream >",
+        "entries:10",
+    ),
+    ("XACK stream group:{id} {entries:10}", "exactly:10"),
+];
+
+/// Entries per turn of [`GROUP_READ`].
+const GROUP_READ_TURN: u64 = 10;
+
+/// Finds a load by name./// Finds a load by name.
 pub fn find(name: &str) -> Result<&'static Load> {
     LOADS
         .iter()
@@ -88,7 +141,8 @@ pub struct Subject {
 struct Part {
     template: Template,
     checker: Checker,
-    has_values: bool,
+    /// Whether a reply's content can be compared.
+    has_content: bool,
     /// Weights of this part and of those before it.
     weight_end: u64,
 }
@@ -98,6 +152,8 @@ struct Part {
 pub struct Workload {
     parts: Vec<Part>,
     total_weight: u64,
+    /// Requests of a round in which the number of a request tells its part; 0 for a mixture.
+    round: u64,
     order: KeyOrder,
     values: Values,
     verify_every: u64,
@@ -111,6 +167,14 @@ impl Workload {
 
     /// A workload by load name, `mixed`, or a mixture such as `get:80,set:20`.
     pub fn named(text: &str, subject: &Subject) -> Result<Workload> {
+        if text == GROUP_READ {
+            let steps: Vec<(&str, &str, u64)> = GROUP_READ_STEPS.iter().map(|step| (step.0, step.1, 1)).collect();
+            return Ok(Workload {
+                round: stream_round(GROUP_READ_TURN),
+                order: KeyOrder::OwnKey,
+                ..Workload::weighted(&steps, subject)?
+            });
+        }
         let mixture = if text == "mixed" { MIXED } else { text };
         let mut parts = Vec::new();
         for item in mixture.split(',') {
@@ -131,6 +195,7 @@ impl Workload {
             let template = Template::parse(command, &values, subject.expire_s)?;
             let expect = Expect::parse(expect)?;
             total_weight += weight;
+            let has_content = expect.has_content();
             let needed = expect.keys_needed();
             if needed > template.keys() {
                 return Err(Error::Usage(format!("{command}: the reply needs {needed} keys")));
@@ -139,7 +204,7 @@ impl Workload {
             parts.push(Part {
                 template,
                 checker,
-                has_values: needed > 0,
+                has_content,
                 weight_end: total_weight,
             });
         }
@@ -147,6 +212,7 @@ impl Workload {
         Ok(Workload {
             parts,
             total_weight,
+            round: 0,
             order: subject.order.clone(),
             values,
             verify_every,
@@ -174,19 +240,39 @@ impl Workload {
         let Some(found) = part.checker.find(bytes, scanner)? else {
             return Ok(None);
         };
-        if part.has_values && !found.miss && index.is_multiple_of(self.verify_every) {
-            let ids = part.template.ids(&mut draw);
+        if part.has_content && !found.miss && index.is_multiple_of(self.verify_every) {
+            let drawn = part.template.drawn(&mut draw);
             let reply = bytes.get(..found.length).unwrap_or(bytes);
-            part.checker.compare(reply, &ids, &self.values)?;
+            part.checker.compare(reply, &drawn, self.keys(), &self.values)?;
         }
         Ok(Some(found))
     }
 
-    /// Which kind of request it is: the first draw, unless there is no choice.
+    /// Whether connections have keys of their own, which their seeds name.
+    pub fn has_own_keys(&self) -> bool {
+        matches!(self.order, KeyOrder::OwnKey)
+    }
+
+    /// Size of the key space.
+    fn keys(&self) -> u64 {
+        match &self.order {
+            KeyOrder::Uniform { keys } => *keys,
+            KeyOrder::Zipf(zipf) => zipf.keys(),
+            KeyOrder::Sequential | KeyOrder::OwnKey => u64::MAX,
+        }
+    }
+
+    /// Which kind of request it is: in a mixture the first draw, unless there is no choice.
     #[inline]
     fn choose(&self, draw: &mut RequestDraw<'_>) -> &Part {
         if self.parts.len() == 1 {
             return &self.parts[0];
+        }
+        if self.round > 0 {
+            return match draw.index() % self.round {
+                0 => &self.parts[0],
+                place => &self.parts[2 - (place % 2) as usize],
+            };
         }
         let point = draw.below(self.total_weight);
         let index = self.parts.partition_point(|part| part.weight_end <= point);

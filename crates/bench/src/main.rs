@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod company;
 mod compare;
 mod content;
 mod control;

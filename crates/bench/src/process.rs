@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Doing, Error, Result};
@@ -93,6 +94,13 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
 pub fn allowed_cores() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).doing("reading the affinity")?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+/// Lets this process open as many files as the system allows it; where that is too few, opening one will say so.
+pub fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The processor's name, or `unknown`.

@@ -58,6 +58,23 @@ impl Scanner {
     }
 }
 
+/// The payloads of all strings, numbers and lines of a complete reply in the order of the wire, however nested.
+pub fn strings(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    while let Ok(Some(header)) = Header::parse(bytes) {
+        let end = header.line_len + header.payload_len;
+        let payload = match header.kind {
+            b'$' | b'=' | b'!' => bytes.get(header.line_len..end.saturating_sub(2)),
+            _ => bytes.get(1..header.line_len - 2),
+        };
+        if !header.null && !matches!(header.kind, b'*' | b'~' | b'>' | b'%' | b'|') {
+            found.extend(payload);
+        }
+        bytes = bytes.get(end..).unwrap_or_default();
+    }
+    found
+}
+
 /// The first line of a RESP value and what it announces.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {

@@ -21,6 +21,8 @@ pub struct LoadRow {
     pub value_size: usize,
     /// Requests on their way per connection.
     pub pipeline: u64,
+    /// What else happened in each round on each side.
+    pub notes: Vec<String>,
     /// Measurements per side and round.
     pub sides: Vec<Vec<Measurement>>,
 }
@@ -28,11 +30,13 @@ pub struct LoadRow {
 /// The memory that a key space takes on each server.
 #[derive(Debug)]
 pub struct MemoryRow {
+    /// What is counted; empty for keys.
+    pub what: &'static str,
     /// Bytes of each value.
     pub value_size: usize,
     /// Whether each key has an expiry.
     pub ttl: bool,
-    /// Number of keys per fill command.
+    /// Number of them.
     pub keys: u64,
     /// Growth of resident memory per key on each server.
     pub bytes_per_key: Vec<f64>,
@@ -163,6 +167,7 @@ impl LoadRow {
             .collect();
         json!({
             "load": self.load,
+            "notes": self.notes,
             "value_size": self.value_size,
             "pipeline": self.pipeline,
             "sides": labels.iter().enumerate().map(side).collect::<Vec<Value>>(),
@@ -202,6 +207,9 @@ impl Section {
         }
         let rows = self.loads.iter().map(|row| self.load_cells(row));
         table(text, &heads, rows);
+        for row in self.loads.iter().filter(|row| !row.notes.is_empty()) {
+            let _ = writeln!(text, "\nIn the rounds of {}: {}.", row.name(), row.notes.join("; "));
+        }
         let marked = |row: &LoadRow| {
             let mut sides = 0..self.labels.len();
             sides.any(|side| row.requests_cell(side, self.pinned).ends_with('†'))
@@ -241,14 +249,19 @@ impl Section {
             self.labels
                 .iter()
                 .take(servers)
-                .map(|label| format!("{label} bytes/key")),
+                .map(|label| format!("{label} bytes each")),
         );
         if servers > 1 {
             heads.push("ratio".into());
         }
         let rows = self.memory.iter().map(|row| {
             let expiry = if row.ttl { " with expiry" } else { "" };
-            let mut cells = vec![format!("{} keys, {} B{expiry}", row.keys, row.value_size)];
+            let what = if row.what.is_empty() {
+                "keys".to_string()
+            } else {
+                format!("x {}", row.what)
+            };
+            let mut cells = vec![format!("{} {what}, {} B{expiry}", row.keys, row.value_size)];
             cells.extend(row.bytes_per_key.iter().map(|bytes| decimal(Some(*bytes), 1)));
             if servers > 1 {
                 cells.push(times(row.ratio()));
@@ -261,6 +274,7 @@ impl Section {
     fn json(&self) -> Value {
         let memory = |row: &MemoryRow| {
             json!({
+                "what": row.what,
                 "value_size": row.value_size,
                 "ttl": row.ttl,
                 "keys": row.keys,

@@ -89,7 +89,10 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
     let groups = (0..threads)
         .map(|thread| {
             let count = shape.connections / threads + usize::from(thread < shape.connections % threads);
-            let seed = |place: usize| scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
+            let seed = |place: usize| match workload.has_own_keys() {
+                true => (place * threads + thread) as u64,
+                false => scramble(shape.seed ^ scramble((thread << 32 | place) as u64)),
+            };
             (0..count)
                 .zip(streams.by_ref())
                 .map(|(place, stream)| Connection::new(stream, seed(place), u64::MAX))

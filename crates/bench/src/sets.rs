@@ -1,10 +1,56 @@
 //! The sets of loads that `compare` runs: tables only.
 
+use crate::company::{Company, LongCommand};
 use crate::error::{Error, Result};
-use crate::load::FILL_STRINGS;
+use crate::load::{FILL_STRINGS, GROUP_READ};
 
 /// Keys of a full-size key space.
 const FULL: u64 = 3_000_000;
+
+/// Collections of 50 elements.
+const COLLECTIONS: u64 = 100_000;
+
+/// Collections of 10 elements.
+const SMALL: u64 = 500_000;
+
+/// Elements of a big collection.
+const BIG: u64 = 1_000_000;
+
+const HASHES_OF_50: &str = "HSET hash:{id} {fields:50}";
+const LISTS_OF_50: &str = "RPUSH list:{id} {values:50}";
+const SETS_OF_50: &str = "SADD set:{id} {names:50}";
+const SORTED_SETS_OF_50: &str = "ZADD zset:{id} {scored:50}";
+const BIG_HASH: &str = "HSET hash field:{id} {value}";
+const BIG_SET: &str = "SADD set {idname}";
+const BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
+const QUEUES: &str = "RPUSH queue:{id} {names:1000}";
+
+/// Pushes to clients that wait: few, because a server may look at each of 10 000 for every push.
+const PUSHES_PER_S: f64 = 200.0;
+
+/// Commands over 1M elements each.
+const LONG_COMMANDS: &[LongCommand] = &[
+    LongCommand {
+        line: "SUNIONSTORE set:union set",
+        answer: BIG,
+    },
+    LongCommand {
+        line: "SORT set ALPHA LIMIT 0 10",
+        answer: 10,
+    },
+    LongCommand {
+        line: "ZUNIONSTORE zset:union 1 zset",
+        answer: BIG,
+    },
+    LongCommand {
+        line: "KEYS key:00000000001?",
+        answer: 10,
+    },
+    LongCommand {
+        line: "HGETALL hash",
+        answer: 2 * BIG,
+    },
+];
 
 /// Which binary a side runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,19 +81,27 @@ pub struct Case {
     pub load: &'static str,
     /// Requests on their way per connection.
     pub pipeline: u64,
+    /// Requests per second, due whatever the server does; `None` as fast as replies come.
+    pub rate: Option<f64>,
+    /// Who is there beside it.
+    pub company: Company,
 }
 
 /// A key space and what is measured on it. Each is filled into fresh servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Dataset {
-    /// Keys per fill command.
+    /// What is counted in the table of memory, such as "hash of 50 fields"; empty for keys.
+    pub what: &'static str,
+    /// Requests per fill command.
     pub keys: u64,
     /// Bytes of each value.
     pub value_size: usize,
     /// Expiry of each key.
     pub ttl_s: Option<u64>,
-    /// The commands that create the data, each sent once per key.
+    /// The commands that create the data, each sent once per key; those whose key has no placeholder fill one.
     pub fills: &'static [&'static str],
+    /// Whether there is the stream that the load `group-read` goes round.
+    pub has_stream: bool,
     /// The loads, run in this order; with none only memory is measured.
     pub cases: &'static [Case],
 }
@@ -103,17 +157,49 @@ const fn side(label: &'static str, program: Program, arguments: &'static str) ->
 }
 
 const fn case(load: &'static str, pipeline: u64) -> Case {
-    Case { load, pipeline }
+    Case {
+        load,
+        pipeline,
+        rate: None,
+        company: Company::Nobody,
+    }
 }
 
-const fn strings(keys: u64, value_size: usize, cases: &'static [Case]) -> Dataset {
+const fn waiting(case: Case, clients: usize, together: bool) -> Case {
+    Case {
+        company: Company::Waiting { clients, together },
+        ..case
+    }
+}
+
+const fn paced(case: Case, rate: f64) -> Case {
+    Case {
+        rate: Some(rate),
+        ..case
+    }
+}
+
+/// Data of one kind, of which memory is a result as well.
+const fn data(
+    what: &'static str,
+    keys: u64,
+    value_size: usize,
+    fills: &'static [&'static str],
+    cases: &'static [Case],
+) -> Dataset {
     Dataset {
+        what,
         keys,
         value_size,
         ttl_s: None,
-        fills: &[FILL_STRINGS],
+        fills,
+        has_stream: false,
         cases,
     }
+}
+
+const fn strings(keys: u64, value_size: usize, cases: &'static [Case]) -> Dataset {
+    data("", keys, value_size, &[FILL_STRINGS], cases)
 }
 
 const fn with_ttl(dataset: Dataset) -> Dataset {
@@ -216,33 +302,187 @@ pub const SETS: &[Set] = &[
     },
     Set {
         name: "collections",
-        about: "hashes, lists, sets and sorted sets of 50 elements",
-        rounds: 5,
-        seconds: 3.0,
+        about: "100k hashes, lists, sets and sorted sets of 50 elements of 70 B",
+        rounds: 3,
+        seconds: 1.0,
         comparisons: &[pinned(
-            "Collections of 50 elements, one core each",
+            "Collections of 50 elements of 70 B, one core each",
+            &[
+                data(
+                    "hash of 50 fields",
+                    COLLECTIONS,
+                    70,
+                    &[HASHES_OF_50],
+                    &[case("hgetall", 1), case("hgetall", 16), case("hgetall:80,hset:20", 16)],
+                ),
+                data(
+                    "sorted set of 50 members",
+                    COLLECTIONS,
+                    70,
+                    &[SORTED_SETS_OF_50],
+                    &[case("zrank", 16), case("zrange", 16), case("zrank-any:80,zadd:20", 16)],
+                ),
+                data(
+                    "list of 50 elements",
+                    COLLECTIONS,
+                    70,
+                    &[LISTS_OF_50],
+                    &[case("lindex", 16), case("lrange", 16), case("lindex:80,lset:20", 16)],
+                ),
+                data(
+                    "set of 50 members",
+                    COLLECTIONS,
+                    70,
+                    &[SETS_OF_50],
+                    &[case("smembers", 16)],
+                ),
+            ],
+        )],
+        idle: &[],
+    },
+    Set {
+        name: "collections-memory",
+        about: "bytes per collection of 50 x 70 B and 10 x 10 B, and per member of one with 1M members of 20 B",
+        rounds: 1,
+        seconds: 0.3,
+        comparisons: &[pinned(
+            "Memory of collections",
+            &[
+                data("hash of 50 fields", COLLECTIONS, 70, &[HASHES_OF_50], &[]),
+                data("list of 50 elements", COLLECTIONS, 70, &[LISTS_OF_50], &[]),
+                data("set of 50 members", COLLECTIONS, 70, &[SETS_OF_50], &[]),
+                data("sorted set of 50 members", COLLECTIONS, 70, &[SORTED_SETS_OF_50], &[]),
+                data("hash of 10 fields", SMALL, 10, &["HSET hash:{id} {fields:10}"], &[]),
+                data("list of 10 elements", SMALL, 10, &["RPUSH list:{id} {values:10}"], &[]),
+                data("set of 10 members", SMALL, 10, &["SADD set:{id} {names:10}"], &[]),
+                data(
+                    "sorted set of 10 members",
+                    SMALL,
+                    10,
+                    &["ZADD zset:{id} {scored:10}"],
+                    &[],
+                ),
+                data("field of one hash", BIG, 20, &[BIG_HASH], &[]),
+                data("member of one set", BIG, 20, &[BIG_SET], &[]),
+                data("member of one sorted set", BIG, 20, &[BIG_SORTED_SET], &[]),
+            ],
+        )],
+        idle: &[],
+    },
+    Set {
+        name: "big-collections",
+        about: "one set and one sorted set of 1M members of 20 B, and queues",
+        rounds: 3,
+        seconds: 1.0,
+        comparisons: &[pinned(
+            "Big collections and queues, one core each",
+            &[
+                data(
+                    "member of one sorted set",
+                    BIG,
+                    20,
+                    &[BIG_SORTED_SET],
+                    &[
+                        case("big-zrank", 16),
+                        case("big-zrangebyscore", 16),
+                        case("big-zadd", 16),
+                    ],
+                ),
+                data(
+                    "member of one set",
+                    BIG,
+                    20,
+                    &[BIG_SET],
+                    &[case("big-sismember", 16), case("big-sadd", 16)],
+                ),
+                data(
+                    "queue of 1000 elements",
+                    1000,
+                    70,
+                    &[QUEUES],
+                    &[case("lpush:50,rpop:50", 16)],
+                ),
+            ],
+        )],
+        idle: &[],
+    },
+    Set {
+        name: "streams",
+        about: "XADD to 1000 streams; reading ten entries as a group and acknowledging them",
+        rounds: 3,
+        seconds: 1.0,
+        comparisons: &[pinned(
+            "Streams, one core each",
             &[Dataset {
-                keys: 40_000,
-                value_size: 70,
-                ttl_s: None,
-                fills: &[
-                    "HSET hash:{id} {fields:50}",
-                    "RPUSH list:{id} {values:50}",
-                    "SADD set:{id} {members:50}",
-                    "ZADD zset:{id} {scored:50}",
-                ],
-                cases: &[
-                    case("hget", 16),
-                    case("hgetall", 16),
-                    case("lrange", 16),
-                    case("lindex", 16),
-                    case("sismember", 16),
-                    case("smembers", 16),
-                    case("zrange", 16),
-                    case("zrank", 16),
-                ],
+                has_stream: true,
+                ..data(
+                    "",
+                    1000,
+                    20,
+                    &[],
+                    &[
+                        case(GROUP_READ, 1),
+                        case(GROUP_READ, 16),
+                        case("xadd", 1),
+                        case("xadd", 16),
+                    ],
+                )
             }],
         )],
+        idle: &[],
+    },
+    Set {
+        name: "long",
+        about: "GET and SET at a fixed rate beside commands over 1M elements: p99.9",
+        rounds: 2,
+        seconds: 8.0,
+        comparisons: &[Comparison {
+            title: "Beside commands over 1M elements, nothing pinned",
+            sides: &[
+                side("Weft, 2 threads", Program::Weft, "--io-threads 2"),
+                side("Valkey", Program::Valkey, "--io-threads 1"),
+            ],
+            one_server: false,
+            pinned: false,
+            datasets: &[data(
+                "",
+                BIG,
+                20,
+                &[FILL_STRINGS, BIG_HASH, BIG_SET, BIG_SORTED_SET],
+                &[Case {
+                    company: Company::LongCommands(LONG_COMMANDS),
+                    ..paced(case("mixed", 1), 10_000.0)
+                }],
+            )],
+        }],
+        idle: &[],
+    },
+    Set {
+        name: "blocked",
+        about: "what a push costs while 10 or 10 000 clients wait, for other lists or for this one",
+        rounds: 3,
+        seconds: 1.0,
+        comparisons: &[Comparison {
+            sides: &[
+                side("Weft", Program::Weft, "--io-threads 1 --maxclients 15000"),
+                side("Valkey", Program::Valkey, "--io-threads 1 --maxclients 15000"),
+            ],
+            ..pinned(
+                "Pushes while clients wait, one core each",
+                &[data(
+                    "",
+                    1000,
+                    70,
+                    &[QUEUES],
+                    &[
+                        waiting(case("lpush:50,rpop:50", 16), 10, false),
+                        waiting(case("lpush:50,rpop:50", 16), 10_000, false),
+                        waiting(paced(case("push-awaited", 16), PUSHES_PER_S), 10, true),
+                        waiting(paced(case("push-awaited", 16), PUSHES_PER_S), 10_000, true),
+                    ],
+                )],
+            )
+        }],
         idle: &[],
     },
     Set {

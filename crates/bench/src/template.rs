@@ -9,15 +9,12 @@
 //! so that a request costs two copies and twelve digits. Placeholders have a fixed width wherever
 //! possible, because an argument's length stands before its text.
 
-use crate::content::{ID_DIGITS, Values, digits};
+use crate::content::{ID_DIGITS, NAME_BYTES, NUMBER_DIGITS, Values, digits};
 use crate::draw::RequestDraw;
 use crate::error::{Error, Result};
 
 #[cfg(test)]
 mod tests;
-
-/// Digits of a field's or member's number.
-const MEMBER_DIGITS: usize = 6;
 
 /// Largest count in a placeholder such as `{keys:100}`.
 const COUNT_LIMIT: u64 = 1_000_000;
@@ -35,11 +32,27 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
     ("{expire}", "EX and the seconds of --expire, or nothing without it"),
     ("{number:N}", "a random number below N"),
     ("{field:N}", "one of the fields field:000000 ... below N"),
-    ("{member:N}", "one of the members member:000000 ... below N"),
-    ("{fields:N}", "N times a field and a value of --value-size bytes"),
-    ("{members:N}", "N members"),
-    ("{scored:N}", "N times a score and a member"),
-    ("{values:N}", "N values of --value-size bytes"),
+    (
+        "{item}",
+        "the element of the key before it that belongs to the number or field before it",
+    ),
+    (
+        "{name:N}",
+        "the name of one of the key's elements below N: six digits, then letters up to --value-size",
+    ),
+    (
+        "{idname}",
+        "a drawn key's number as the name of an element, for one large collection",
+    ),
+    ("{scored-id}", "a drawn key's number as a score, and as a name"),
+    ("{fields:N}", "N times a field and the key's item for it"),
+    ("{values:N}", "the first N items of the key"),
+    ("{names:N}", "the names of the key's first N elements"),
+    ("{scored:N}", "N times a score, from 0 on, and the element's name"),
+    (
+        "{entries:N}",
+        "N ids of stream entries, 1-1 and on: those that the connection has just read in `group-read`",
+    ),
 ];
 
 /// One stretch of an encoded request.
@@ -51,16 +64,68 @@ enum Piece {
     Id,
     /// The value of the key drawn last.
     Value,
-    /// The digits of a drawn field or member.
-    Member {
+    /// The digits of a drawn field.
+    Field {
         /// How many there are.
         below: u64,
+    },
+    /// The name of a drawn element of the key drawn last.
+    Name {
+        /// How many there are.
+        below: u64,
+    },
+    /// The name of this element of the key drawn last.
+    NameAt(u64),
+    /// A newly drawn key as a name.
+    IdName,
+    /// The key drawn last as a name.
+    SameIdName,
+    /// The item of the key and the number drawn last.
+    Item,
+    /// This item of the key drawn last.
+    ItemAt(u64),
+    /// A whole argument, length included: the id of a stream entry, so many places behind the turn's first.
+    Entry {
+        /// Places behind the first.
+        place: u64,
+        /// Entries per turn.
+        per_turn: u64,
     },
     /// A whole argument, length included: a random number without leading zeros.
     Number {
         /// The number's bound.
         below: u64,
     },
+}
+
+/// Entries of the stream that each connection goes round.
+pub const STREAM_ENTRIES: u64 = 1000;
+
+/// Requests of a round through the stream in steps of `per_turn` entries: one that begins it, and two per turn.
+pub const fn stream_round(per_turn: u64) -> u64 {
+    1 + 2 * STREAM_ENTRIES / per_turn
+}
+
+/// The first entry, from 0, that request `index` of a connection is about.
+///
+/// ```text
+/// index     0      1     2     3     4    ...   201    202
+/// request   reset  read  ack   read  ack        reset  read     the two of a turn are about the same entries
+/// ```
+pub fn first_entry(index: u64, per_turn: u64) -> u64 {
+    let place = index % stream_round(per_turn);
+    place.saturating_sub(1) / 2 * per_turn
+}
+
+/// What one request has drawn.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Drawn {
+    /// Its keys.
+    pub ids: Vec<u64>,
+    /// The last number that was no key.
+    pub number: u64,
+    /// The request's number on its connection.
+    pub index: u64,
 }
 
 /// A command ready to be encoded again and again.
@@ -76,7 +141,7 @@ impl Template {
     pub fn parse(text: &str, values: &Values, expire_s: Option<u64>) -> Result<Template> {
         let mut arguments: Vec<Vec<Piece>> = Vec::new();
         for word in text.split_whitespace() {
-            match repeated(word, values, expire_s)? {
+            match repeated(word, expire_s)? {
                 Some(expansion) => arguments.extend(expansion),
                 None => arguments.push(argument(word)?),
             }
@@ -85,8 +150,20 @@ impl Template {
             return Err(Error::Usage("an empty command".into()));
         }
         check_values_follow_keys(&arguments)?;
+        let named = |piece: &Piece| {
+            matches!(
+                piece,
+                Piece::Name { .. } | Piece::NameAt(_) | Piece::IdName | Piece::SameIdName
+            )
+        };
+        if values.size() < NAME_BYTES && arguments.iter().flatten().any(named) {
+            return Err(Error::Usage(format!("names have {NAME_BYTES} bytes or more")));
+        }
         let pieces = encode(&arguments, values.size());
-        let keys = pieces.iter().filter(|piece| matches!(piece, Piece::Id)).count();
+        let keys = pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Id | Piece::IdName))
+            .count();
         Ok(Template { pieces, keys })
     }
 
@@ -99,6 +176,7 @@ impl Template {
     #[inline]
     pub fn append(&self, draw: &mut RequestDraw<'_>, values: &Values, out: &mut Vec<u8>) {
         let mut id = 0;
+        let mut number = 0;
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(bytes) => out.extend_from_slice(bytes),
@@ -107,32 +185,65 @@ impl Template {
                     out.extend_from_slice(&digits::<ID_DIGITS>(id));
                 }
                 Piece::Value => out.extend_from_slice(values.of(id)),
-                Piece::Member { below } => {
-                    out.extend_from_slice(&digits::<MEMBER_DIGITS>(draw.below(*below)));
+                Piece::Field { below } => {
+                    number = draw.below(*below);
+                    out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
                 }
-                Piece::Number { below } => append_bulk(draw.below(*below).to_string().as_bytes(), out),
+                Piece::Name { below } => {
+                    number = draw.below(*below);
+                    values.append_name(id, number, out);
+                }
+                Piece::NameAt(number) => values.append_name(id, *number, out),
+                Piece::IdName => {
+                    id = draw.key();
+                    values.append_name(0, id, out);
+                }
+                Piece::SameIdName => values.append_name(0, id, out),
+                Piece::Item => out.extend_from_slice(values.item(id, number)),
+                Piece::ItemAt(number) => out.extend_from_slice(values.item(id, *number)),
+                Piece::Number { below } => {
+                    number = draw.below(*below);
+                    append_bulk(number.to_string().as_bytes(), out);
+                }
+                Piece::Entry { place, per_turn } => {
+                    let entry = first_entry(draw.index(), *per_turn) + place + 1;
+                    append_bulk(format!("{entry}-1").as_bytes(), out);
+                }
             }
         }
     }
 
-    /// The keys that [`Template::append`] drew from the same `draw`.
-    pub fn ids(&self, draw: &mut RequestDraw<'_>) -> Vec<u64> {
-        let mut ids = Vec::with_capacity(self.keys);
+    /// What [`Template::append`] drew from the same `draw`.
+    pub fn drawn(&self, draw: &mut RequestDraw<'_>) -> Drawn {
+        let mut drawn = Drawn {
+            ids: Vec::with_capacity(self.keys),
+            number: 0,
+            index: draw.index(),
+        };
         for piece in &self.pieces {
             match piece {
-                Piece::Id => ids.push(draw.key()),
-                Piece::Member { below } | Piece::Number { below } => {
-                    draw.below(*below);
+                Piece::Id | Piece::IdName => drawn.ids.push(draw.key()),
+                Piece::Field { below } | Piece::Name { below } | Piece::Number { below } => {
+                    drawn.number = draw.below(*below);
                 }
-                Piece::Literal(_) | Piece::Value => {}
+                Piece::Literal(_)
+                | Piece::Value
+                | Piece::NameAt(_)
+                | Piece::SameIdName
+                | Piece::Item
+                | Piece::ItemAt(_)
+                | Piece::Entry { .. } => {}
             }
         }
-        ids
+        drawn
     }
 }
 
 /// The placeholders that stand for any number of whole arguments; `None` for any other word.
-fn repeated(word: &str, values: &Values, expire_s: Option<u64>) -> Result<Option<Vec<Vec<Piece>>>> {
+fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<Piece>>>> {
+    if word == "{scored-id}" {
+        return Ok(Some(vec![vec![Piece::Id], vec![Piece::SameIdName]]));
+    }
     if word == "{expire}" {
         let words = expire_s.map(|seconds| vec![literal("EX"), literal(&seconds.to_string())]);
         return Ok(Some(words.unwrap_or_default()));
@@ -141,15 +252,18 @@ fn repeated(word: &str, values: &Values, expire_s: Option<u64>) -> Result<Option
         return Ok(None);
     };
     let each = |row: &dyn Fn(u64) -> Vec<Vec<Piece>>| Some((0..count).flat_map(row).collect());
-    let member = |kind: &str, number: u64| literal(&format!("{kind}:{number:06}"));
-    let value = |number: u64| vec![Piece::Literal(values.of(number).to_vec())];
+    let field = |number: u64| literal(&format!("field:{number:06}"));
+    let item = |number: u64| vec![Piece::ItemAt(number)];
+    let name_at = |number: u64| vec![Piece::NameAt(number)];
+    let entry = |place: u64| vec![Piece::Entry { place, per_turn: count }];
     Ok(match name {
         "keys" => each(&|_| vec![key()]),
         "pairs" => each(&|_| vec![key(), vec![Piece::Value]]),
-        "fields" => each(&|number| vec![member("field", number), value(number)]),
-        "members" => each(&|number| vec![member("member", number)]),
-        "scored" => each(&|number| vec![literal(&number.to_string()), member("member", number)]),
-        "values" => each(&|number| vec![value(number)]),
+        "fields" => each(&|number| vec![field(number), item(number)]),
+        "values" => each(&|number| vec![item(number)]),
+        "names" => each(&|number| vec![name_at(number)]),
+        "scored" => each(&|number| vec![literal(&number.to_string()), name_at(number)]),
+        "entries" => each(&|place| vec![entry(place)]),
         "number" => Some(vec![vec![Piece::Number { below: count }]]),
         _ => None,
     })
@@ -189,12 +303,15 @@ fn placeholder(word: &str) -> Result<Vec<Piece>> {
         "{key}" => return Ok(key()),
         "{id}" => return Ok(vec![Piece::Id]),
         "{value}" => return Ok(vec![Piece::Value]),
+        "{item}" => return Ok(vec![Piece::Item]),
+        "{idname}" => return Ok(vec![Piece::IdName]),
         _ => {}
     }
     let unknown = || Error::Usage(format!("unknown placeholder {word}"));
     let (name, below) = counted(word)?.ok_or_else(unknown)?;
     match name {
-        "field" | "member" => Ok([literal(&format!("{name}:")), vec![Piece::Member { below }]].concat()),
+        "field" => Ok([literal("field:"), vec![Piece::Field { below }]].concat()),
+        "name" => Ok(vec![Piece::Name { below }]),
         _ => Err(unknown()),
     }
 }
@@ -225,8 +342,8 @@ fn encode(arguments: &[Vec<Piece>], value_size: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     push_literal(&mut pieces, format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {
-        if let [Piece::Number { below }] = argument.as_slice() {
-            pieces.push(Piece::Number { below: *below });
+        if let [whole @ (Piece::Number { .. } | Piece::Entry { .. })] = argument.as_slice() {
+            pieces.push(whole.clone());
             continue;
         }
         let length: usize = argument.iter().map(|piece| width(piece, value_size)).sum();
@@ -247,9 +364,10 @@ fn width(piece: &Piece, value_size: usize) -> usize {
     match piece {
         Piece::Literal(bytes) => bytes.len(),
         Piece::Id => ID_DIGITS,
-        Piece::Value => value_size,
-        Piece::Member { .. } => MEMBER_DIGITS,
-        Piece::Number { .. } => unreachable!("a number is always a whole argument"),
+        Piece::Field { .. } => NUMBER_DIGITS,
+        Piece::Value | Piece::Item | Piece::ItemAt(_) => value_size,
+        Piece::Name { .. } | Piece::NameAt(_) | Piece::IdName | Piece::SameIdName => value_size,
+        Piece::Number { .. } | Piece::Entry { .. } => unreachable!("it is always a whole argument"),
     }
 }
 

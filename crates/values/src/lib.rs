@@ -3,6 +3,7 @@
 
 pub mod bitfield;
 pub mod bits;
+pub mod geohash;
 pub mod hash;
 pub mod hyperloglog;
 pub mod lcs;

@@ -81,7 +81,7 @@ impl Set {
         } else if expected <= limits.run_members {
             Set(Form::Flat(empty_run(room)))
         } else {
-            Set(Form::Table(Table::new()))
+            Set(Form::Table(Table::default()))
         }
     }
 
@@ -95,14 +95,14 @@ impl Set {
         Set(Form::Flat(empty_run(Vec::new())))
     }
 
-    /// An empty set that is a table from the start.
-    pub fn of_table() -> Self {
-        Set(Form::Table(Table::new()))
+    /// An empty set that is a table from the start, prepared for so many members of so many bytes in all.
+    pub fn of_table(members: usize, bytes: usize) -> Self {
+        Set(Form::Table(Table::with_capacity(members, bytes)))
     }
 
     /// The set of a run from outside, whatever the length of its members. `None` if one is there twice.
     pub fn of_foreign_run(run: Run<'_>, limits: Limits) -> Option<Self> {
-        let mut table = Table::new();
+        let mut table = Table::default();
         let mut flat = empty_run(Vec::new());
         for (_, member) in run {
             if !table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])) {

@@ -16,6 +16,7 @@
 //! @conn 2                    the following commands go over a second connection
 //! @close                     closes the connection in use
 //! @sleep 50                  milliseconds
+//! @blocked 2                 waits until two clients wait for keys (INFO's blocked_clients)
 //! @config name value         CONFIG SET on both servers, undone after the section
 //! @write "bytes"             sends bytes on the connection, compares nothing
 //! @drain                     compares all bytes that arrive until the connection is quiet
@@ -34,6 +35,7 @@
 //! @ignore         compare only the type        @shape        only types and counts, at every depth
 //! @both-error     any error will do            @error-code   only an error's first word
 //! @approx 5       numbers differ by up to 5    @unordered    elements in any order
+//! @unordered-pairs               pairs in any order, in a map or where names and values alternate
 //! @lines          lines in any order           @fields       only the names in name:value lines
 //! @keys           only the names in a map      @mask a,b     not the values of these names
 //! @unordered-tables              maps, sets and arrays of aggregates in any order, at every depth
@@ -102,6 +104,8 @@ pub enum Action {
     Close,
     /// Wait so many milliseconds.
     SleepMs(u64),
+    /// Wait until so many clients are blocked.
+    Blocked(u64),
     /// Set a configuration parameter until the section ends.
     Config(String, String),
 }
@@ -285,6 +289,7 @@ impl Parser {
             "error-code" => Rule::ErrorCode,
             "approx" => Rule::Approx(number(rest)?),
             "unordered" => Rule::Unordered,
+            "unordered-pairs" => Rule::UnorderedPairs,
             "unordered-tables" => Rule::UnorderedTables,
             "lines" => Rule::UnorderedLines,
             "fields" => Rule::Fields,
@@ -323,6 +328,7 @@ impl Parser {
             "conn" => Action::Switch(number(rest)?),
             "close" => Action::Close,
             "sleep" => Action::SleepMs(number(rest)?),
+            "blocked" => Action::Blocked(number(rest)?),
             "drain" => Action::Drain,
             "scan" => Action::Scan(self.arguments(rest, variables)?),
             "raw" => Action::Raw(self.literals(rest, variables)?),

@@ -1,39 +1,59 @@
 //! Random commands over a few keys, in lockstep on both servers; a difference is shrunk.
+//!
+//! Each sequence has a subject: strings, whose commands stand in the [`grammar`](super::grammar), or one of the
+//! [`themes`](super::themes), whose commands and arguments come from what Valkey says about them. Four in five commands
+//! belong to the subject, the others mean something for any key, and a few belong to another subject, for wrong types.
+//! At the end of a sequence stand commands that look at every key.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::connection::{encode, words};
-use super::grammar::{KEYS, Leeway, pick, sentence};
-use super::pair::{Binaries, Servers};
+use super::connection::{Answer, encode, words};
+use super::grammar::{GENERIC, KEYS, PRODUCTIONS, pick, sentence, spoil};
+use super::leeway::{Evidence, Leeway};
+use super::metadata::Syntax;
+use super::pair::{Binaries, Both, Servers};
 use super::run::{Difference, answers_agree, shown, shown_apart};
+use super::themes::{LEFT_OUT, THEMES, Theme, leeway};
+use super::vocabulary::is_blocking;
 
 const SEQUENCE_COMMANDS: usize = 40;
 
 /// What a run of the generator did.
+#[derive(Default)]
 pub struct Outcome {
     /// How many commands were sent to each server.
     pub commands: usize,
-    /// The first sequence on which the servers part.
-    pub found: Option<Found>,
+    /// For each subject the first sequence on which the servers part.
+    pub found: Vec<Found>,
+    /// Commands that Weft does not have yet.
+    pub lacking: Vec<String>,
 }
 
 /// A shrunk sequence on which the servers part.
 pub struct Found {
+    subject: &'static str,
     seed: u64,
     protocol: u8,
-    commands: Vec<String>,
+    sequence: Sequence,
     difference: Difference,
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seed, protocol) = (self.seed, self.protocol);
-        writeln!(out, "the servers part in RESP{protocol}, --seed {seed}:")?;
-        for command in &self.commands {
-            writeln!(out, "  {command}")?;
+        let (subject, seed, protocol) = (self.subject, self.seed, self.protocol);
+        writeln!(
+            out,
+            "the servers part in RESP{protocol}, --filter {subject} --seed {seed}:"
+        )?;
+        for (name, value) in self.sequence.parameters {
+            writeln!(out, "  CONFIG SET {name} {value}")?;
+        }
+        for command in &self.sequence.commands {
+            writeln!(out, "  {}", shown(&command.words))?;
         }
         writeln!(out, "at: {}", self.difference.command)?;
         writeln!(out, "    weft:   {}", self.difference.weft)?;
@@ -44,117 +64,358 @@ impl fmt::Display for Found {
 impl Found {
     /// How many commands it takes to see the difference.
     pub fn length(&self) -> usize {
-        self.commands.len()
+        self.sequence.commands.len()
     }
 }
 
+/// A command with what is sent around it.
 #[derive(Clone)]
 struct Command {
     words: Vec<Vec<u8>>,
     leeway: Leeway,
+    before: Option<Vec<Vec<u8>>>,
+    after: Option<Vec<Vec<u8>>>,
 }
 
-/// Sends sequences for `duration`; the n-th uses `seed + n`. `filter` restricts the commands.
+impl Command {
+    fn new(words: Vec<Vec<u8>>, leeway: Leeway) -> Self {
+        Self {
+            before: leeway.before(&words),
+            after: leeway.after(&words),
+            words,
+            leeway,
+        }
+    }
+
+    fn plain(line: &str) -> Self {
+        Self::new(words(line), Leeway::None)
+    }
+}
+
+#[derive(Clone)]
+struct Sequence {
+    /// Parameters that both servers have for its time.
+    parameters: &'static [(&'static str, &'static str)],
+    commands: Vec<Command>,
+}
+
+/// What sequences are about.
+enum Subject {
+    /// Strings and keys in general; only commands whose names contain the text.
+    Strings(String),
+    /// A theme, with the commands that both servers have.
+    Theme(&'static Theme, Vec<Syntax>),
+}
+
+impl Subject {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Strings(_) => "string",
+            Self::Theme(theme, _) => theme.name,
+        }
+    }
+}
+
+/// All that can be written.
+struct Book {
+    subjects: Vec<Subject>,
+    lacking: BTreeSet<String>,
+}
+
+/// Sends sequences for `duration`; the n-th uses `seed + n`. `filter` names a subject, or restricts the commands about
+/// strings.
 pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> Result<Outcome, String> {
-    let mut servers = Servers::start(binaries, &[])?;
+    // Timeouts of blocked clients are noticed so often.
+    let mut servers = Servers::start(binaries, &words_of("--hz 500"))?;
+    let book = Book::read(&mut servers, filter)?;
     let start = Instant::now();
     let mut outcome = Outcome {
-        commands: 0,
-        found: None,
+        lacking: book.lacking.iter().cloned().collect(),
+        ..Outcome::default()
     };
     for number in 0.. {
         let seed = seed.wrapping_add(number);
-        let commands = sequence(seed, filter);
-        if commands.is_empty() || start.elapsed() >= duration {
+        let subjects = book.subjects.len() as u64;
+        if start.elapsed() >= duration || outcome.found.len() as u64 == subjects {
             break;
         }
+        let subject = &book.subjects[(seed % subjects) as usize];
+        if outcome.found.iter().any(|found| found.subject == subject.name()) {
+            continue;
+        }
+        let sequence = book.sequence(subject, seed);
         for protocol in [2, 3] {
-            outcome.commands += commands.len();
-            if first_difference(&mut servers, &commands, protocol)?.is_some() {
-                outcome.found = shrunk(&mut servers, commands, protocol, seed)?;
-                return Ok(outcome);
+            outcome.commands += sequence.commands.len();
+            if first_difference(&mut servers, &sequence, protocol)?.is_some() {
+                outcome
+                    .found
+                    .extend(shrunk(&mut servers, sequence, protocol, seed, subject.name())?);
+                break;
             }
         }
     }
     Ok(outcome)
 }
 
-/// The commands for one seed, and at their end commands that look at every key.
-fn sequence(seed: u64, filter: &str) -> Vec<Command> {
-    let mut rng = Rng::with_seed(seed);
-    let mut commands = Vec::new();
-    for _ in 0..SEQUENCE_COMMANDS {
-        let Some(production) = pick(&mut rng, filter) else {
-            return Vec::new();
+impl Book {
+    /// Asks Valkey for the commands of every theme and Weft for which of them it has.
+    fn read(servers: &mut Servers, filter: &str) -> Result<Self, String> {
+        let mut book = Self {
+            subjects: Vec::new(),
+            lacking: BTreeSet::new(),
         };
-        commands.push(Command {
-            words: sentence(production, &mut rng),
-            leeway: production.leeway,
-        });
+        let names: BTreeSet<String> = PRODUCTIONS.iter().map(|production| production.name.into()).collect();
+        book.lacking
+            .extend(servers.lacking(&names.into_iter().collect::<Vec<_>>())?);
+        for theme in THEMES.iter().filter(|theme| filter.is_empty() || filter == theme.name) {
+            let syntaxes = book.syntaxes(servers, theme)?;
+            if !syntaxes.is_empty() {
+                book.subjects.push(Subject::Theme(theme, syntaxes));
+            }
+        }
+        if !THEMES.iter().any(|theme| theme.name == filter) {
+            let part = if filter == "string" { "" } else { filter };
+            if pick(&mut Rng::with_seed(0), |name| {
+                book.can_send(name) && name.contains(part)
+            })
+            .is_some()
+            {
+                book.subjects.push(Subject::Strings(part.to_string()));
+            }
+        }
+        Ok(book)
     }
-    for key in KEYS {
-        let looks = [
-            ("GET", Leeway::None),
-            ("OBJECT ENCODING", Leeway::None),
-            ("PTTL", Leeway::Clock),
-        ];
-        for (look, leeway) in looks {
-            let mut words = words(look);
-            words.push(key.as_bytes().to_vec());
-            commands.push(Command { words, leeway });
+
+    fn can_send(&self, name: &str) -> bool {
+        !self.lacking.contains(name)
+    }
+
+    fn syntaxes(&mut self, servers: &mut Servers, theme: &Theme) -> Result<Vec<Syntax>, String> {
+        let mut names = Vec::new();
+        if !theme.category.is_empty() {
+            let question = words(&format!("COMMAND LIST FILTERBY ACLCAT {}", theme.category));
+            let Answer::Reply(received) = servers.ask(&question).valkey else {
+                return Err("valkey: no list of commands".to_string());
+            };
+            let name = |item: &super::reply::Reply| String::from_utf8_lossy(item.text()).into_owned();
+            names = received.reply.items().iter().map(name).collect();
+            names.retain(|name| !LEFT_OUT.iter().any(|(left_out, _)| left_out == name));
+            names.sort();
+        }
+        names.extend(theme.also.iter().map(ToString::to_string));
+        let first = |line: &&str| line.split(' ').next().unwrap_or_default().to_lowercase();
+        let prelude: Vec<String> = theme.prelude.iter().map(first).collect();
+        self.lacking.extend(servers.lacking(&prelude)?);
+        self.lacking.extend(servers.lacking(&names)?);
+        names.retain(|name| self.can_send(name));
+        let mut syntaxes = Vec::new();
+        for name in names {
+            let question = words(&format!("COMMAND DOCS {name}"));
+            let Answer::Reply(received) = servers.ask(&question).valkey else {
+                return Err(format!("valkey: no documentation of {name}"));
+            };
+            let syntax = Syntax::parse(&name, &received.reply);
+            syntaxes.push(syntax.ok_or_else(|| format!("the documentation of {name} has another form"))?);
+        }
+        Ok(syntaxes)
+    }
+
+    /// The commands for one seed, and at their end commands that look at every key.
+    fn sequence(&self, subject: &Subject, seed: u64) -> Sequence {
+        let mut rng = Rng::with_seed(seed);
+        let mut sequence = Sequence {
+            parameters: &[],
+            commands: Vec::new(),
+        };
+        if let Subject::Theme(theme, _) = subject {
+            if rng.bool() {
+                sequence.parameters = rng.choice(theme.parameters).copied().unwrap_or_default();
+            }
+            if rng.u32(0..4) > 0 {
+                let can_send = |line: &&&str| self.can_send(&line.split(' ').next().unwrap_or("").to_lowercase());
+                let lines = theme.prelude.iter().filter(can_send);
+                sequence.commands.extend(lines.map(|line| Command::plain(line)));
+            }
+        }
+        let stores = rng.bool();
+        while sequence.commands.len() < SEQUENCE_COMMANDS {
+            let command = self.command(subject, sequence.commands.len(), &mut rng);
+            sequence
+                .commands
+                .extend(command.filter(|command| stores || !stores_set(command)));
+        }
+        self.look_at_everything(subject, &mut sequence.commands);
+        if sequence.commands.iter().any(stores_set) {
+            for command in &mut sequence.commands {
+                *command = Command::new(command.words.clone(), command.leeway.without_order());
+            }
+        }
+        sequence
+    }
+
+    fn command(&self, subject: &Subject, step: usize, rng: &mut Rng) -> Option<Command> {
+        match subject {
+            Subject::Strings(part) => {
+                let production = pick(rng, |name| self.can_send(name) && name.contains(part.as_str()))?;
+                Some(Command::new(sentence(production, rng), production.leeway))
+            }
+            Subject::Theme(_, _) if rng.u32(0..5) == 0 => {
+                let production = pick(rng, |name| self.can_send(name) && GENERIC.contains(&name))?;
+                Some(Command::new(sentence(production, rng), production.leeway))
+            }
+            Subject::Theme(theme, _) if rng.u32(0..25) == 0 => {
+                let other = &self.subjects[rng.usize(0..self.subjects.len())];
+                match other {
+                    Subject::Theme(_, syntaxes) => themed(theme, syntaxes, step, rng),
+                    Subject::Strings(_) => self.command(other, step, rng),
+                }
+            }
+            Subject::Theme(theme, syntaxes) => themed(theme, syntaxes, step, rng),
         }
     }
-    commands
+
+    fn look_at_everything(&self, subject: &Subject, commands: &mut Vec<Command>) {
+        let whole = match subject.name() {
+            "hash" => ("HGETALL", "", Leeway::Pairs),
+            "list" | "sort" => ("LRANGE", "0 -1", Leeway::None),
+            "set" => ("SMEMBERS", "", Leeway::Elements),
+            "sorted_set" | "geo" => ("ZRANGE", "0 -1 WITHSCORES", Leeway::None),
+            "stream" => ("XINFO STREAM", "FULL COUNT 0", Leeway::StreamTimes),
+            _ => ("GET", "", Leeway::None),
+        };
+        let looks = [
+            ("OBJECT ENCODING", "", Leeway::None),
+            ("PTTL", "", Leeway::Clock),
+            ("DEBUG DIGEST-VALUE", "", Leeway::None),
+            whole,
+        ];
+        for key in KEYS {
+            for (look, rest, leeway) in looks {
+                let mut line = words(look);
+                if !self.can_send(&String::from_utf8_lossy(&line[0]).to_lowercase()) {
+                    continue;
+                }
+                line.push(key.as_bytes().to_vec());
+                line.extend(words(rest));
+                commands.push(Command::new(line, leeway));
+            }
+        }
+    }
+}
+
+/// Whether the command makes a set in the order in which others happen to be walked.
+fn stores_set(command: &Command) -> bool {
+    let name = command.words[0].to_ascii_uppercase();
+    matches!(name.as_slice(), b"SDIFFSTORE" | b"SINTERSTORE" | b"SUNIONSTORE")
+}
+
+fn words_of(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_string).collect()
+}
+
+/// A command of a theme. Those that may wait are rare, because waiting takes time.
+fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Option<Command> {
+    let mut syntax = rng.choice(syntaxes)?;
+    if is_blocking(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
+        syntax = rng.choice(syntaxes)?;
+    }
+    let mut words = syntax.sentence(theme.name, step, rng);
+    if rng.u32(0..25) == 0 && !is_blocking(&syntax.name) {
+        spoil(rng, &mut words);
+    }
+    Some(Command::new(words, leeway(&syntax.name)))
 }
 
 /// Sends all commands at once and finds the first whose replies differ, with its index.
 fn first_difference(
     servers: &mut Servers,
-    commands: &[Command],
+    sequence: &Sequence,
     protocol: u8,
 ) -> Result<Option<(usize, Difference)>, String> {
     servers.reset()?;
+    for (name, value) in sequence.parameters {
+        servers.configure(name, value);
+    }
     let mut client = servers.connect(protocol)?;
     let mut bytes = Vec::new();
-    for command in commands {
-        encode(&command.words, &mut bytes);
+    for command in &sequence.commands {
+        let around = [&command.before, &Some(command.words.clone()), &command.after];
+        around.into_iter().flatten().for_each(|words| encode(words, &mut bytes));
     }
     client.send_bytes(&bytes);
-    for (index, command) in commands.iter().enumerate() {
-        let answers = client.answers();
-        let rules = command.leeway.rules();
-        if !answers_agree(&rules, &answers) {
-            let (weft, valkey) = shown_apart(&rules, &answers);
+    for (index, command) in sequence.commands.iter().enumerate() {
+        let mut differ = |words: &[Vec<u8>], rules: &[super::normalise::Rule], answers: &Both<Answer>| {
+            let (weft, valkey) = shown_apart(rules, answers);
             let gone = servers.ended();
             let difference = Difference {
                 line: 0,
-                command: shown(&command.words),
+                command: shown(words),
                 weft: weft + &gone,
                 valkey,
             };
-            return Ok(Some((index, difference)));
+            Ok(Some((index, difference)))
+        };
+        let before = command.before.as_ref().map(|_| client.answers());
+        if let (Some(words), Some(answers)) = (&command.before, &before) {
+            let rules = command.leeway.rules_before();
+            if !answers_agree(&rules, answers) {
+                return differ(words, &rules, answers);
+            }
+        }
+        let answers = client.answers();
+        let evidence = Evidence {
+            words: &command.words,
+            before: before.as_ref(),
+            answers: &answers,
+        };
+        if !command.leeway.accepts(&evidence) {
+            return differ(&command.words, &command.leeway.rules(&evidence), &answers);
+        }
+        // Both wait for ever, and with them everything behind.
+        if answers.weft == Answer::Silent {
+            return Ok(None);
+        }
+        // Whether there was something left to delete may differ.
+        if command.after.is_some() {
+            client.answers();
         }
     }
     Ok(None)
 }
 
 /// Drops commands as long as a difference remains.
-fn shrunk(servers: &mut Servers, mut commands: Vec<Command>, protocol: u8, seed: u64) -> Result<Option<Found>, String> {
+fn shrunk(
+    servers: &mut Servers,
+    mut sequence: Sequence,
+    protocol: u8,
+    seed: u64,
+    subject: &'static str,
+) -> Result<Option<Found>, String> {
     let mut last = None;
-    let mut chunk = commands.len();
+    let plain = Sequence {
+        parameters: &[],
+        ..sequence.clone()
+    };
+    if first_difference(servers, &plain, protocol)?.is_some() {
+        sequence = plain;
+    }
+    let mut chunk = sequence.commands.len();
     while chunk > 0 {
-        if let Some((index, difference)) = first_difference(servers, &commands, protocol)? {
-            commands.truncate(index + 1);
+        if let Some((index, difference)) = first_difference(servers, &sequence, protocol)? {
+            sequence.commands.truncate(index + 1);
             last = Some(difference);
         }
         let mut start = 0;
-        while start < commands.len() {
-            let end = (start + chunk).min(commands.len());
-            let fewer = [&commands[..start], &commands[end..]].concat();
+        while start < sequence.commands.len() {
+            let end = (start + chunk).min(sequence.commands.len());
+            let fewer = Sequence {
+                parameters: sequence.parameters,
+                commands: [&sequence.commands[..start], &sequence.commands[end..]].concat(),
+            };
             match first_difference(servers, &fewer, protocol)? {
                 Some((index, difference)) => {
-                    commands = fewer;
-                    commands.truncate(index + 1);
+                    sequence = fewer;
+                    sequence.commands.truncate(index + 1);
                     last = Some(difference);
                 }
                 None => start = end,
@@ -163,9 +424,10 @@ fn shrunk(servers: &mut Servers, mut commands: Vec<Command>, protocol: u8, seed:
         chunk /= 2;
     }
     Ok(last.map(|difference| Found {
+        subject,
         seed,
         protocol,
-        commands: commands.iter().map(|command| shown(&command.words)).collect(),
+        sequence,
         difference,
     }))
 }

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::normalise::Rule;
+use super::leeway::Leeway;
 
 /// A kind of argument.
 #[derive(Clone, Copy, Debug)]
@@ -55,31 +55,6 @@ use Argument::{
     Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe, Member, Milliseconds, Offset,
     OneOf, Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
 };
-
-/// What the comparison of a generated command overlooks.
-#[derive(Clone, Copy, Debug)]
-pub enum Leeway {
-    /// Nothing.
-    None,
-    /// The time that passes between the two servers: a few seconds in milliseconds.
-    Clock,
-    /// The order of elements.
-    Order,
-    /// All but the type.
-    Type,
-}
-
-impl Leeway {
-    /// The same as rules of the comparison.
-    pub fn rules(self) -> Vec<Rule> {
-        match self {
-            Self::None => Vec::new(),
-            Self::Clock => vec![Rule::Approx(5000)],
-            Self::Order => vec![Rule::Unordered],
-            Self::Type => vec![Rule::Type],
-        }
-    }
-}
 
 /// A command that can be generated.
 #[derive(Debug)]
@@ -159,15 +134,17 @@ pub const PRODUCTIONS: &[Production] = &[
     plain("BITPOS", 10, &[Key, Bit, RANGE]),
     plain("COPY", 6, &[Key, Key, Maybe(&[Word("DB"), Database]), Maybe(&[Word("REPLACE")])]),
     plain("DBSIZE", 3, &[]),
+    plain("DEBUG", 2, &[Word("DIGEST-VALUE"), Key]),
     plain("DECR", 6, &[Key]),
     plain("DECRBY", 6, &[Key, Integer]),
     plain("DEL", 6, &[Repeat(1, 3, &[Key])]),
     plain("DELIFEQ", 6, &[Key, Value]),
+    with("DUMP", 2, Leeway::Payload, &[Key]),
     plain("ECHO", 1, &[Value]),
     plain("EXISTS", 6, &[Repeat(1, 4, &[Key])]),
     plain("EXPIRE", 8, &[Key, Seconds, EXISTENCE]),
     plain("EXPIREAT", 5, &[Key, UnixSeconds, COMPARISON]),
-    with("EXPIRETIME", 4, Leeway::Clock, &[Key]),
+    with("EXPIRETIME", 4, Leeway::Seconds, &[Key]),
     plain("FLUSHDB", 1, &[]),
     plain("GET", 10, &[Key]),
     plain("GETBIT", 6, &[Key, Offset]),
@@ -219,8 +196,6 @@ pub const PRODUCTIONS: &[Production] = &[
     with("SMEMBERS", 8, Leeway::Order, &[Key]),
     plain("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
     plain("SMOVE", 6, &[Key, Key, Member]),
-    // What it takes is a matter of chance, unless it takes all.
-    with("SPOP", 1, Leeway::Order, &[Key, Word("1000000")]),
     with("SRANDMEMBER", 3, Leeway::Order, &[Key, Word("1000000")]),
     plain("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
     plain("STRLEN", 5, &[Key]),
@@ -229,15 +204,22 @@ pub const PRODUCTIONS: &[Production] = &[
     plain("SUNIONSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
     plain("SWAPDB", 1, &[Database, Database]),
     plain("TOUCH", 3, &[Repeat(1, 3, &[Key])]),
-    with("TTL", 6, Leeway::Clock, &[Key]),
+    with("TTL", 6, Leeway::Seconds, &[Key]),
     plain("TYPE", 5, &[Key]),
     plain("UNLINK", 3, &[Repeat(1, 3, &[Key])]),
+];
+
+/// Commands that mean something for every type of value, for sequences about one of them.
+pub const GENERIC: &[&str] = &[
+    "COPY", "DEBUG", "DEL", "DUMP", "EXISTS", "EXPIRE", "KEYS", "MOVE", "OBJECT", "PERSIST", "PTTL", "RENAME",
+    "RENAMENX", "SELECT", "SET", "TOUCH", "TYPE", "UNLINK",
 ];
 
 /// The keys that generated commands use; few, so that they meet.
 pub const KEYS: &[&str] = &["k1", "k2", "k3", "{tag}4", ""];
 
-const INTEGERS: &[&str] = &[
+/// Integers, and what is nearly one.
+pub const INTEGERS: &[&str] = &[
     "0",
     "1",
     "-1",
@@ -256,7 +238,8 @@ const INTEGERS: &[&str] = &[
     "5x",
     "",
 ];
-const FLOATS: &[&str] = &[
+/// Decimal fractions, and what is nearly one.
+pub const FLOATS: &[&str] = &[
     "0", "1", "-1", "0.1", "1.5", "-2.25", "3.0e3", "1e17", "1e-5", "5.0", "inf", "nan", "1e400", "abc", "0x10", " 1",
     "1.", ".5",
 ];
@@ -289,12 +272,9 @@ pub fn sentence(production: &Production, rng: &mut Rng) -> Vec<Vec<u8>> {
     words
 }
 
-/// Picks a production by weight among those whose name contains `filter`.
-pub fn pick(rng: &mut Rng, filter: &str) -> Option<&'static Production> {
-    let matching = || {
-        let productions = PRODUCTIONS.iter();
-        productions.filter(|production| production.name.contains(filter))
-    };
+/// Picks a production by weight among those whose name `wanted` takes.
+pub fn pick(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Production> {
+    let matching = || PRODUCTIONS.iter().filter(|production| wanted(production.name));
     let total: u32 = matching().map(|production| production.weight).sum();
     if total == 0 {
         return None;
@@ -310,7 +290,7 @@ pub fn pick(rng: &mut Rng, filter: &str) -> Option<&'static Production> {
 }
 
 /// Makes a command probably wrong: drops, adds, doubles or replaces a word.
-fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+pub fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     let garbage = choose(rng, GARBAGE).as_bytes().to_vec();
     let index = rng.usize(0..words.len());
     match rng.u32(0..4) {
@@ -324,7 +304,8 @@ fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-fn choose<'a>(rng: &mut Rng, words: &[&'a str]) -> &'a str {
+/// One of `words`.
+pub fn choose<'a>(rng: &mut Rng, words: &[&'a str]) -> &'a str {
     words[rng.usize(0..words.len())]
 }
 
@@ -415,7 +396,7 @@ mod tests {
     fn the_same_seed_writes_the_same_commands() {
         let write = |seed| {
             let mut rng = Rng::with_seed(seed);
-            let mut next = || pick(&mut rng, "").map(|production| sentence(production, &mut rng));
+            let mut next = || pick(&mut rng, |_| true).map(|production| sentence(production, &mut rng));
             (0..200).filter_map(|_| next()).collect::<Vec<_>>()
         };
         assert_eq!(write(7), write(7));
@@ -423,17 +404,17 @@ mod tests {
     }
 
     #[test]
-    fn every_production_is_picked_and_a_filter_restricts() {
+    fn every_production_is_picked_and_a_condition_restricts() {
         let mut rng = Rng::with_seed(1);
         let mut names = std::collections::BTreeSet::new();
         for _ in 0..20_000 {
-            names.extend(pick(&mut rng, "").map(|production| production.name));
+            names.extend(pick(&mut rng, |_| true).map(|production| production.name));
         }
         assert!(PRODUCTIONS.iter().all(|production| names.contains(production.name)));
         for _ in 0..100 {
-            let name = pick(&mut rng, "BIT").map(|production| production.name);
+            let name = pick(&mut rng, |name| name.contains("BIT")).map(|production| production.name);
             assert!(name.is_some_and(|name| name.contains("BIT")), "{name:?}");
         }
-        assert!(pick(&mut rng, "NOTHING").is_none());
+        assert!(pick(&mut rng, |_| false).is_none());
     }
 }

@@ -17,6 +17,13 @@ pub enum Rule {
     Approx(i64),
     /// The order of the elements; a map's values stay with their keys.
     Unordered,
+    /// The order of pairs, in a map or in an array in which names and values alternate.
+    UnorderedPairs,
+    /// The order within the second element, a cursor command's page: of pairs or of single elements.
+    UnorderedPage {
+        /// Whether names and values alternate in it.
+        pairs: bool,
+    },
     /// The order of maps, sets and arrays of aggregates, at every depth.
     UnorderedTables,
     /// The order of the lines of a text.
@@ -25,6 +32,12 @@ pub enum Rule {
     Fields,
     /// The values of a map, and its order.
     Keys,
+    /// Differences of up to this much between the numbers that belong to these names, at every depth.
+    NearNames(Vec<String>, i64),
+    /// Differences of up to this much between moments: Unix times in milliseconds.
+    NearMoments(i64),
+    /// Differences of up to this much between the numbers at this place of the rows of an array.
+    NearColumn(usize, i64),
     /// The values of these names in `name=value` and `name:value` texts, and in maps.
     Mask(Vec<String>),
 }
@@ -38,7 +51,8 @@ pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
         Rule::Approx(tolerance) => Some(*tolerance),
         _ => None,
     });
-    close(&reduced(rules, a), &reduced(rules, b), tolerance.unwrap_or(0))
+    let b = rules.iter().fold(b.clone(), |b, rule| drawn_near(rule, a, b));
+    close(&reduced(rules, a), &reduced(rules, &b), tolerance.unwrap_or(0))
 }
 
 /// `reply` with everything replaced or put in order that `rules` overlook.
@@ -67,7 +81,14 @@ fn reduce(rule: &Rule, reply: Reply) -> Reply {
         Rule::Fields => map_lines(&reply, field_names, true),
         Rule::Keys => keys(&reply),
         Rule::Mask(names) => mask(&reply, names),
-        Rule::ErrorCode | Rule::BothError | Rule::Approx(_) => reply,
+        Rule::UnorderedPairs => unordered_pairs(&reply),
+        Rule::UnorderedPage { pairs } => unordered_page(&reply, *pairs),
+        Rule::ErrorCode
+        | Rule::BothError
+        | Rule::Approx(_)
+        | Rule::NearNames(..)
+        | Rule::NearMoments(_)
+        | Rule::NearColumn(..) => reply,
     }
 }
 
@@ -99,6 +120,84 @@ fn unordered(reply: &Reply) -> Reply {
         other => other.clone(),
     };
     Reply { kind: reply.kind, body }
+}
+
+fn unordered_pairs(reply: &Reply) -> Reply {
+    let Body::Items(items) = &reply.body else {
+        return reply.clone();
+    };
+    let mut pairs: Vec<&[Reply]> = items.chunks(2).collect();
+    pairs.sort();
+    Reply {
+        kind: reply.kind,
+        body: Body::Items(pairs.concat()),
+    }
+}
+
+fn unordered_page(reply: &Reply, pairs: bool) -> Reply {
+    let Body::Items(items) = &reply.body else {
+        return reply.clone();
+    };
+    let sort = if pairs { unordered_pairs } else { unordered };
+    let page = |(place, item): (usize, &Reply)| if place == 1 { sort(item) } else { item.clone() };
+    Reply {
+        kind: reply.kind,
+        body: Body::Items(items.iter().enumerate().map(page).collect()),
+    }
+}
+
+/// The earliest moment that is taken for one: what is smaller is a count or a span.
+const FIRST_MOMENT_MS: i128 = 1_000_000_000_000;
+
+/// `b` with those numbers replaced by `a`'s that `rule` takes for equal.
+fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
+    let (Body::Items(theirs), Body::Items(ours)) = (&a.body, &b.body) else {
+        let is_near = match rule {
+            Rule::NearMoments(tolerance) => {
+                number(a.text()).is_some_and(|moment| moment > FIRST_MOMENT_MS) && near(a, &b, *tolerance)
+            }
+            _ => false,
+        };
+        return if is_near { a.clone() } else { b };
+    };
+    let mut items = ours.clone();
+    for (place, (item, counterpart)) in items.iter_mut().zip(theirs).enumerate() {
+        let nearby = match rule {
+            Rule::NearNames(names, tolerance) => {
+                let name = place.checked_sub(1).map(|before| theirs[before].text());
+                let named = name.is_some_and(|name| names.iter().any(|known| known.as_bytes() == name));
+                named && near(counterpart, item, *tolerance)
+            }
+            Rule::NearColumn(column, tolerance) => {
+                if let (Body::Items(row), Some(cell)) = (&mut item.body, counterpart.items().get(*column))
+                    && let Some(own) = row.get_mut(*column)
+                    && near(cell, own, *tolerance)
+                {
+                    *own = cell.clone();
+                }
+                continue;
+            }
+            Rule::NearMoments(_) => false,
+            _ => continue,
+        };
+        *item = if nearby {
+            counterpart.clone()
+        } else {
+            drawn_near(rule, counterpart, item.clone())
+        };
+    }
+    Reply {
+        kind: b.kind,
+        body: Body::Items(items),
+    }
+}
+
+/// Whether both are numbers that differ by no more than `tolerance`. A negative one means something else than a time.
+fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+    match (number(a.text()), number(b.text())) {
+        (Some(a), Some(b)) => a == b || (a >= 0 && b >= 0 && (a - b).abs() <= i128::from(tolerance)),
+        _ => false,
+    }
 }
 
 fn unordered_tables(reply: &Reply) -> Reply {
@@ -211,10 +310,7 @@ fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     }
     match (&a.body, &b.body) {
         (Body::Text(_), Body::Text(_)) if tolerance == 0 => false,
-        (Body::Text(a), Body::Text(b)) => match (number(a), number(b)) {
-            (Some(a), Some(b)) => (a - b).abs() <= i128::from(tolerance),
-            _ => false,
-        },
+        (Body::Text(_), Body::Text(_)) => near(a, b, tolerance),
         (Body::Items(a), Body::Items(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(a, b, tolerance)),
         _ => false,
     }

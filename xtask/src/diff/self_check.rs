@@ -11,8 +11,8 @@ const PLANTED: [&str; 2] = ["--databases", "4"];
 /// Compares Valkey with itself, then with an altered Valkey.
 pub fn run(valkey: &Path) -> Result<(), String> {
     let equal = run_plan(&plan(valkey, &[], true, ""))?;
-    if equal.differences > 0 || equal.sequence.is_some() {
-        if let Some(found) = &equal.sequence {
+    if equal.differences > 0 || !equal.sequences.is_empty() {
+        for found in &equal.sequences {
             println!("{found}");
         }
         return Err("Valkey differs from itself: these cases depend on chance".to_string());
@@ -26,7 +26,7 @@ pub fn run(valkey: &Path) -> Result<(), String> {
         return Err("the cases do not see a server with fewer databases".to_string());
     }
     let generated = run_plan(&plan(valkey, &PLANTED, false, "SELECT"))?;
-    let Some(found) = generated.sequence else {
+    let Some(found) = generated.sequences.first() else {
         return Err("the generator does not see a server with fewer databases".to_string());
     };
     println!("{found}");

@@ -31,6 +31,11 @@ fn right_replies_are_found_wherever_they_are_cut() {
         ("elements:2", two.clone(), false),
         ("elements:2", b"%1\r\n+a\r\n+b\r\n".to_vec(), false),
         ("any", b"$-1\r\n".to_vec(), true),
+        ("exactly:12", b":12\r\n".to_vec(), false),
+        ("item", bulk(values.of(1)), false),
+        ("items:2", two.clone(), false),
+        ("scored:1", array(&[bulk(values.of(1)), bulk(b"0")]), false),
+        ("fields:1", array(&[bulk(b"field:000000"), bulk(values.of(1))]), false),
     ];
     for (kind, reply, miss) in cases {
         let checker = checker(kind, 64);
@@ -72,6 +77,10 @@ fn wrong_types_and_lengths_stop_the_run() {
         ("bulk", b"$-1\r\n".to_vec()),
         ("elements:2", array(&[bulk(b"a")])),
         ("elements:1", b"$1\r\na\r\n".to_vec()),
+        ("exactly:12", b":11\r\n".to_vec()),
+        ("item", short.clone()),
+        ("items:2", array(&[bulk(b"a")])),
+        ("idnames:1", array(&[bulk(b"a"), bulk(b"b")])),
         ("any", b"-ERR unknown command\r\n".to_vec()),
         ("any", b"nonsense\r\n".to_vec()),
     ];
@@ -94,18 +103,105 @@ fn a_value_that_overruns_its_length_stops_the_run() {
     assert!(checker("value", 64).find(&reply, &mut Scanner::default()).is_err());
 }
 
+fn drawn(ids: &[u64], number: u64) -> Drawn {
+    Drawn {
+        ids: ids.to_vec(),
+        number,
+        index: 3,
+    }
+}
+
 #[test]
 fn content_is_compared_with_what_was_stored() {
     let values = Values::new(32);
     let one = checker("value", 32);
-    assert!(one.compare(&bulk(values.of(7)), &[7], &values).is_ok());
-    assert!(one.compare(&bulk(values.of(7)), &[8], &values).is_err());
-    assert!(one.compare(&bulk(values.of(7)), &[], &values).is_err());
+    let compare = |checker: &Checker, reply: &[u8], ids: &[u64]| {
+        checker.compare(reply, &drawn(ids, 0), u64::MAX, &values).is_ok()
+    };
+    assert!(compare(&one, &bulk(values.of(7)), &[7]));
+    assert!(!compare(&one, &bulk(values.of(7)), &[8]));
+    assert!(!compare(&one, &bulk(values.of(7)), &[]));
     let two = checker("values:2", 32);
     let reply = array(&[bulk(values.of(7)), bulk(values.of(9))]);
-    assert!(two.compare(&reply, &[7, 9], &values).is_ok());
-    assert!(two.compare(&reply, &[9, 7], &values).is_err());
-    assert!(two.compare(&reply, &[7], &values).is_err());
+    assert!(compare(&two, &reply, &[7, 9]));
+    assert!(!compare(&two, &reply, &[9, 7]));
+    assert!(!compare(&two, &reply, &[7]));
+}
+
+fn name(values: &Values, id: u64, number: u64) -> Vec<u8> {
+    let mut name = Vec::new();
+    values.append_name(id, number, &mut name);
+    bulk(&name)
+}
+
+#[test]
+fn collections_are_compared_element_by_element() {
+    let values = Values::new(20);
+    let names = |numbers: &[u64]| array(&numbers.iter().map(|n| name(&values, 7, *n)).collect::<Vec<_>>());
+    let id_names = |ids: &[u64]| array(&ids.iter().map(|id| name(&values, 0, *id)).collect::<Vec<_>>());
+    let items = |numbers: &[u64]| array(&numbers.iter().map(|n| bulk(values.item(7, *n))).collect::<Vec<_>>());
+    let field = |number: u64, item: u64| {
+        [
+            bulk(format!("field:{number:06}").as_bytes()),
+            bulk(values.item(7, item)),
+        ]
+    };
+    let fields = |pairs: &[(u64, u64)]| array(&pairs.iter().flat_map(|(n, item)| field(*n, *item)).collect::<Vec<_>>());
+    let scored = |pairs: &[(u64, &str)]| {
+        let pair = |(n, score): &(u64, &str)| [name(&values, 7, *n), bulk(score.as_bytes())];
+        array(&pairs.iter().flat_map(pair).collect::<Vec<_>>())
+    };
+    let nested = array(&[array(&[name(&values, 7, 0), b",0\r\n".to_vec()])]);
+    let entry = |n: u64| {
+        let pair = array(&[bulk(b"field:000000"), bulk(values.item(n, 0))]);
+        array(&[bulk(format!("{}-1", n + 1).as_bytes()), pair])
+    };
+    let entries = |numbers: &[u64]| {
+        let entries = numbers.iter().map(|n| entry(*n)).collect::<Vec<_>>();
+        array(&[array(&[bulk(b"stream"), array(&entries)])])
+    };
+    let cases = [
+        ("items:2", items(&[0, 1]), true),
+        ("items:2", items(&[1, 0]), false),
+        ("items:2", items(&[0, 0]), false),
+        ("names:2", names(&[1, 0]), true),
+        ("names:2", names(&[1, 1]), false),
+        ("names:2", names(&[1, 2]), false),
+        ("names:2", id_names(&[0, 1]), false),
+        ("fields:2", fields(&[(1, 1), (0, 0)]), true),
+        ("fields:2", fields(&[(1, 0), (0, 1)]), false),
+        ("fields:2", fields(&[(0, 0), (0, 0)]), false),
+        ("scored:2", scored(&[(0, "0"), (1, "1")]), true),
+        ("scored:2", scored(&[(1, "1"), (0, "0")]), false),
+        ("scored:2", scored(&[(0, "0"), (1, "2")]), false),
+        ("scored:1", nested, true),
+        ("idnames:2", id_names(&[7, 8]), true),
+        ("idnames:3", id_names(&[7, 8]), true),
+        ("idnames:2", id_names(&[8, 9]), false),
+        ("idnames:2", id_names(&[7]), false),
+        // The request is the third of its connection: the second turn, of two entries each.
+        ("entries:2", entries(&[2, 3]), true),
+        ("entries:2", entries(&[3, 2]), false),
+        ("entries:2", entries(&[0, 1]), false),
+        ("entries:2", entries(&[2]), false),
+        ("item", bulk(values.item(7, 4)), true),
+        ("item", bulk(values.item(7, 5)), false),
+        ("name", name(&values, 7, 9), true),
+        ("name", name(&values, 6, 9), false),
+        ("number", b":4\r\n".to_vec(), true),
+        ("number", b":5\r\n".to_vec(), false),
+        ("id", b":7\r\n".to_vec(), true),
+        ("id", b":-7\r\n".to_vec(), false),
+        ("below:5", b":4\r\n".to_vec(), true),
+        ("below:4", b":4\r\n".to_vec(), false),
+    ];
+    for (kind, reply, is_right) in cases {
+        let checker = checker(kind, 20);
+        let found = checker.find(&reply, &mut Scanner::default());
+        let compared = matches!(found, Ok(Some(found)) if found.length == reply.len())
+            && checker.compare(&reply, &drawn(&[7], 4), 9, &values).is_ok();
+        assert_eq!(compared, is_right, "{kind} {}", reply.escape_ascii());
+    }
 }
 
 #[test]

@@ -34,9 +34,11 @@ fn report() -> Report {
         load: "get".into(),
         value_size: 512,
         pipeline: 16,
+        notes: vec!["Weft: 7 long commands".into()],
         sides: vec![weft, valkey],
     }];
     let memory = vec![MemoryRow {
+        what: "",
         value_size: 64,
         ttl: true,
         keys: 10,

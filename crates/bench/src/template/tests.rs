@@ -15,7 +15,12 @@ fn request(text: &str, value_size: usize, expire_s: Option<u64>) -> String {
 #[test]
 fn commands_are_encoded_as_resp_arrays() {
     let value = String::from_utf8(Values::new(8).of(42).to_vec()).expect("values are text");
-    let field = |id| String::from_utf8(Values::new(8).of(id).to_vec()).expect("values are text");
+    let item = |id, number| String::from_utf8(Values::new(8).item(id, number).to_vec()).expect("values are text");
+    let name = |id, number| {
+        let mut name = Vec::new();
+        Values::new(8).append_name(id, number, &mut name);
+        String::from_utf8(name).expect("names are text")
+    };
     let cases = [
         ("PING", None, "*1\r\n$4\r\nPING\r\n".to_string()),
         (
@@ -49,28 +54,66 @@ fn commands_are_encoded_as_resp_arrays() {
             "*3\r\n$4\r\nHGET\r\n$1\r\nh\r\n$12\r\nfield:000000\r\n".to_string(),
         ),
         (
-            "SADD s {members:2}",
+            "LSET l:{id} {number:1} {item}",
             None,
-            "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$13\r\nmember:000000\r\n$13\r\nmember:000001\r\n".to_string(),
+            format!(
+                "*4\r\n$4\r\nLSET\r\n$14\r\nl:000000000042\r\n$1\r\n0\r\n$8\r\n{}\r\n",
+                item(42, 0)
+            ),
+        ),
+        (
+            "SADD s {names:2}",
+            None,
+            format!(
+                "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$8\r\n{}\r\n$8\r\n{}\r\n",
+                name(0, 0),
+                name(0, 1)
+            ),
+        ),
+        (
+            "SREM s:{id} {name:1}",
+            None,
+            format!("*3\r\n$4\r\nSREM\r\n$14\r\ns:000000000042\r\n$8\r\n{}\r\n", name(42, 0)),
+        ),
+        (
+            "SADD s {idname}",
+            None,
+            format!("*3\r\n$4\r\nSADD\r\n$1\r\ns\r\n$8\r\n{}\r\n", name(0, 42)),
         ),
         (
             "ZADD z {scored:1}",
             None,
-            "*4\r\n$4\r\nZADD\r\n$1\r\nz\r\n$1\r\n0\r\n$13\r\nmember:000000\r\n".to_string(),
+            format!("*4\r\n$4\r\nZADD\r\n$1\r\nz\r\n$1\r\n0\r\n$8\r\n{}\r\n", name(0, 0)),
         ),
         (
-            "RPUSH l {values:1}",
+            "ZADD z {scored-id}",
             None,
-            format!("*3\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n$8\r\n{}\r\n", field(0)),
+            format!(
+                "*4\r\n$4\r\nZADD\r\n$1\r\nz\r\n$12\r\n000000000042\r\n$8\r\n{}\r\n",
+                name(0, 42)
+            ),
+        ),
+        (
+            "RPUSH l:{id} {values:1}",
+            None,
+            format!(
+                "*3\r\n$5\r\nRPUSH\r\n$14\r\nl:000000000042\r\n$8\r\n{}\r\n",
+                item(42, 0)
+            ),
         ),
         (
             "HSET h {fields:2}",
             None,
             format!(
                 "*6\r\n$4\r\nHSET\r\n$1\r\nh\r\n$12\r\nfield:000000\r\n$8\r\n{}\r\n$12\r\nfield:000001\r\n$8\r\n{}\r\n",
-                field(0),
-                field(1)
+                item(0, 0),
+                item(0, 1)
             ),
+        ),
+        (
+            "XACK s {entries:2}",
+            None,
+            "*4\r\n$4\r\nXACK\r\n$1\r\ns\r\n$3\r\n1-1\r\n$3\r\n2-1\r\n".to_string(),
         ),
     ];
     for (text, expire_s, expected) in cases {
@@ -91,7 +134,7 @@ fn a_long_request_draws_the_same_keys_on_both_sides() {
         let mut out = Vec::new();
         template.append(&mut RequestDraw::new(&order, 5, 6), &values, &mut out);
         let sent = String::from_utf8(out).expect("requests here are text");
-        let ids = template.ids(&mut RequestDraw::new(&order, 5, 6));
+        let ids = template.drawn(&mut RequestDraw::new(&order, 5, 6)).ids;
         assert_eq!(ids.len(), template.keys());
         let mut rest = sent.as_str();
         for id in ids {
@@ -117,7 +160,30 @@ fn what_cannot_be_encoded_is_refused() {
         "GET {keys:x}",
         "GET {key",
         "GET x{keys:3}",
+        "SADD s {member:3}",
     ] {
         assert!(Template::parse(text, &values, None).is_err(), "{text:?} was accepted");
+    }
+    let too_short = Values::new(NAME_BYTES - 1);
+    assert!(Template::parse("SADD s {idname}", &too_short, None).is_err());
+}
+
+#[test]
+fn turns_go_round_the_stream() {
+    assert_eq!(stream_round(10), 201);
+    let cases = [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 10),
+        (4, 10),
+        (199, 990),
+        (200, 990),
+        (201, 0),
+        (202, 0),
+        (204, 10),
+    ];
+    for (index, first) in cases {
+        assert_eq!(first_entry(index, 10), first, "request {index}");
     }
 }

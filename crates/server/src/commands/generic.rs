@@ -37,7 +37,6 @@ pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
 }
 
 /// A value of its own; large strings are shared, not copied.
-#[allow(unreachable_code, reason = "until a type of collection exists")]
 fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
     match value {
         ValueRef::Int(number) => OwnedValue::Int(number),

@@ -37,6 +37,7 @@ pub mod sorted_set_blocking;
 pub mod spec;
 pub mod stream;
 pub mod stream_arguments;
+pub mod stream_blocking;
 pub mod stream_claim;
 pub mod stream_groups;
 pub mod stream_info;

@@ -182,21 +182,40 @@ fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// An empty result that takes members of these sets without being converted on the way, if it can be known.
+/// An empty set for members of these sets that are shown and forgotten: one that is fast to search.
 fn result_for_reply(sets: &[SetView<'_>]) -> Set {
-    if sets.iter().all(|set| matches!(set, SetView::Integers(_))) {
-        Set::of_integers()
-    } else {
-        Set::of_table()
+    match largest(sets) {
+        Some(largest) if !sets.iter().all(|set| matches!(set, SetView::Integers(_))) => {
+            Set::of_table(largest.len(), largest.text_bytes())
+        }
+        _ => Set::of_integers(),
     }
 }
 
+/// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become a
+/// table.
+fn result_for_union(sets: &[SetView<'_>], limits: Limits) -> Set {
+    match largest(sets) {
+        Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {
+            Set::of_table(largest.len(), largest.text_bytes())
+        }
+        _ => Set::of_integers(),
+    }
+}
+
+fn largest<'a>(sets: &[SetView<'a>]) -> Option<SetView<'a>> {
+    sets.iter().copied().max_by_key(SetView::len)
+}
+
 fn union(mut result: Set, sets: &[SetView<'_>], limits: Limits) -> Set {
-    for set in sets {
+    let [first, others @ ..] = sets else { return result };
+    first.iter().for_each(|member| result.add_missing(member, limits));
+    for set in others {
         for member in set.iter() {
             result.add_element(member, limits);
         }
     }
+    result.shrink();
     result
 }
 
@@ -236,7 +255,7 @@ fn sunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
-    let result = union(Set::of_integers(), &sets, limits);
+    let result = union(result_for_union(&sets, limits), &sets, limits);
     store_result(ctx, result, "sunionstore");
     Ok(())
 }

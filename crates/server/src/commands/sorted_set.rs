@@ -9,8 +9,9 @@ mod read;
 mod remove;
 mod scan;
 
-pub use pop::{End, PopShape, pop};
-pub use range_query::{RangeQuery, parse_lex_range, parse_score_range};
+pub use add::{AddOptions, add_scores};
+pub use pop::{End, PopArguments, PopShape, pop};
+pub use range::{reply_members, store_result, store_result_of};
 
 use weft_resp::Reply;
 use weft_table::{NewValue, ValueRef};
@@ -164,7 +165,7 @@ pub fn edit<R>(
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
-    } else if changed {
+    } else if changed || matches!(draft, Draft::Large(_)) {
         store(key, draft, Expiry::Keep);
     }
     Ok(Some(Edited { result, emptied }))

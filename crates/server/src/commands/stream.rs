@@ -363,7 +363,7 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         let edited = Edited {
             times: trimmed,
             event: (trimmed > 0).then_some(TRIMMED),
-            second: None,
+            ..Edited::NOTHING
         };
         Ok((Some(trimmed), edited))
     })?;

@@ -234,6 +234,8 @@ pub struct Edited {
     pub event: Option<Event>,
     /// What happened then.
     pub second: Option<Event>,
+    /// Whether those who wait for the stream may have something now.
+    pub wakes: bool,
 }
 
 impl Edited {
@@ -246,6 +248,7 @@ impl Edited {
             times,
             event: None,
             second: None,
+            wakes: true,
         }
     }
 
@@ -255,7 +258,13 @@ impl Edited {
             times: 1,
             event: Some(Event::stream(name)),
             second: None,
+            wakes: true,
         }
+    }
+
+    /// The same change, of which those who wait for the stream get nothing.
+    pub const fn that_wakes_nobody(self) -> Edited {
+        Edited { wakes: false, ..self }
     }
 
     /// What a command did that made a consumer if it needed one, and then changed things quietly.
@@ -330,6 +339,10 @@ fn close(mut key: KeyWrite<'_>, edited: Edited) {
         (Some(event), Some(second)) => {
             key.note(event);
             key.changed_times(second, edited.times);
+        }
+        (Some(event), None) if !edited.wakes => {
+            key.note(event);
+            key.changed_quietly(edited.times);
         }
         (Some(event), None) => key.changed_times(event, edited.times),
         _ if edited.times > 0 => key.changed_quietly(edited.times),

@@ -99,7 +99,7 @@ fn setid(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => any_id(word, 0)?,
         };
         group.entries_read = options.entries_read;
-        Ok(((), Edited::event("xgroup-setid")))
+        Ok(((), Edited::event("xgroup-setid").that_wakes_nobody()))
     })?;
     match set {
         Some(()) => ctx.reply.ok(),

@@ -2,25 +2,33 @@
 //!
 //! XREADGROUP asks for what nobody in its group got so far (`>`), or for what the consumer itself has pending.
 
-use weft_resp::number::parse_i64;
 use weft_resp::{Protocol, Reply};
 use weft_values::stream::{Delivery, Stream, StreamId};
 
+use super::blocked::{end_ms, wait};
 use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
 use super::error::{CommandError, shown};
 use super::stream_arguments::{
-    Edited, edit, exact_id, integer, is_word, range_cost_ns, reply_entry, reply_id, stream_of,
+    Edited, edit, exact_id, integer, integer_or, is_word, range_cost_ns, reply_entry, reply_id, stream_of,
 };
+use crate::blocking::{GroupRead, Operation};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xread", leased(xread)), ("xreadgroup", leased_to_write(xreadgroup))];
+
+/// Whether to wait for entries.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    /// Until then, in ms since the epoch; or for ever.
+    Until(Option<u64>),
+}
 
 /// What stands in front of the streams.
 struct Options<'a> {
     /// Entries of each stream at most.
     count: usize,
-    /// How long to wait for entries, ms; 0 for ever. `None` is not to wait.
-    block_ms: Option<u64>,
+    patience: Patience,
     no_ack: bool,
     /// Group and consumer.
     group: Option<(&'a [u8], &'a [u8])>,
@@ -33,7 +41,7 @@ impl<'a> Options<'a> {
     fn parse(ctx: &Context<'a, '_>, as_group: bool) -> Result<Self, CommandError> {
         let mut options = Options {
             count: usize::MAX,
-            block_ms: None,
+            patience: Patience::None,
             no_ack: false,
             group: None,
             first_key: 0,
@@ -45,7 +53,9 @@ impl<'a> Options<'a> {
             let more = ctx.argc() - index - 1;
             index += 1;
             if more > 0 && is_word(word, "BLOCK") {
-                options.block_ms = Some(block_ms(ctx.arg(index))?);
+                let not_an_integer = "ERR timeout is not an integer or out of range";
+                let timeout_ms = integer_or(ctx.arg(index), not_an_integer)?;
+                options.patience = Patience::Until(end_ms(timeout_ms, ctx.now_ms)?);
                 index += 1;
             } else if more > 0 && is_word(word, "COUNT") {
                 options.count = match integer(ctx.arg(index))? {
@@ -91,11 +101,6 @@ impl<'a> Options<'a> {
     }
 }
 
-fn block_ms(word: &[u8]) -> Result<u64, CommandError> {
-    let ms = parse_i64(word).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
-    u64::try_from(ms).map_err(|_| CommandError::constant("ERR timeout is negative"))
-}
-
 fn balanced(ctx: &Context<'_, '_>, words: usize, as_group: bool) -> Result<usize, CommandError> {
     if words.is_multiple_of(2) {
         return Ok(words);
@@ -116,17 +121,24 @@ fn only_for_groups(option: &str, as_group: bool) -> Result<(), CommandError> {
 }
 
 /// Writes the array, or map, of streams that had something, each with its name in front.
-struct Streams {
+pub struct Streams {
     begun: Option<weft_resp::Deferred>,
     served: usize,
 }
 
 impl Streams {
-    fn new() -> Self {
+    /// Nothing yet.
+    pub fn new() -> Self {
         Streams { begun: None, served: 0 }
     }
 
-    fn begin(&mut self, reply: &mut Reply<'_>, name: &[u8]) {
+    /// Whether no stream had something.
+    pub fn is_empty(&self) -> bool {
+        self.served == 0
+    }
+
+    /// Writes what stands in front of a stream's entries.
+    pub fn begin(&mut self, reply: &mut Reply<'_>, name: &[u8]) {
         if self.begun.is_none() {
             self.begun = Some(match reply.protocol {
                 Protocol::Resp2 => reply.begin_array(),
@@ -140,7 +152,8 @@ impl Streams {
         reply.bulk(name);
     }
 
-    fn end(self, reply: &mut Reply<'_>) {
+    /// Writes what stands behind the last, or in front of the first, or that there was nothing.
+    pub fn end(self, reply: &mut Reply<'_>) {
         match (self.begun, reply.protocol) {
             (None, _) => reply.null_array(),
             (Some(begun), Protocol::Resp2) => reply.end_array(begun, self.served),
@@ -166,7 +179,7 @@ fn xread(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let mut streams = Streams::new();
-    for (index, after) in after.into_iter().enumerate() {
+    for (index, after) in after.iter().copied().enumerate() {
         let name = ctx.keys.name(index);
         if let Some(stream) = stream_of(ctx.keys.read(index))?
             && has_entries_behind(stream, after)
@@ -175,8 +188,24 @@ fn xread(ctx: &mut Context<'_, '_>) -> CommandResult {
             reply_entries_behind(&mut ctx.reply, stream, after, options.count);
         }
     }
-    streams.end(&mut ctx.reply);
+    let operation = |options: &Options<'_>| Operation::StreamRead(after.into(), options.count);
+    end_or_wait(ctx, streams, &options, operation);
     Ok(())
+}
+
+/// Ends the reply; or, if no stream had something, waits if that is wanted.
+fn end_or_wait<'a>(
+    ctx: &mut Context<'a, '_>,
+    streams: Streams,
+    options: &Options<'a>,
+    operation: impl FnOnce(&Options<'a>) -> Operation,
+) {
+    match options.patience {
+        Patience::Until(deadline_ms) if streams.is_empty() => {
+            wait(ctx, operation(options), 0..options.streams, deadline_ms);
+        }
+        _ => streams.end(&mut ctx.reply),
+    }
 }
 
 /// Behind which ID XREAD reads.
@@ -296,11 +325,20 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Err(no_group_to_read(name, group));
         }
     }
-    streams.end(&mut ctx.reply);
+    let operation = |options: &Options<'_>| {
+        Operation::StreamReadGroup(Box::new(GroupRead {
+            group: group.into(),
+            consumer: consumer.into(),
+            count: options.count,
+            no_ack: options.no_ack,
+        }))
+    };
+    end_or_wait(ctx, streams, &options, operation);
     Ok(())
 }
 
-fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {
+/// The error for a group that XREADGROUP does not find.
+pub fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such key '",
         shown(key),

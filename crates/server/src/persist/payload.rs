@@ -13,7 +13,7 @@ use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
-use weft_values::set::{Set, SetView};
+use weft_values::set::SetView;
 use weft_values::sorted_set::packed::Packed;
 use weft_values::sorted_set::{Draft, View};
 
@@ -92,11 +92,15 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
+/// Whether a payload holds a collection, and not a string.
+pub fn is_collection(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|kind| *kind != TYPE_STRING)
+}
+
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
-    let zset_limits = config.sorted_set_limits();
     match reader.byte()? {
         TYPE_STRING => reader.string().map(Restored::String),
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
@@ -108,46 +112,19 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
                 hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
             })
         }
-        sets::TYPE_SET => sets::read_set(&mut reader, config.set_limits()).map(restored_set),
-        sets::TYPE_INTSET => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_intset(&whole, config.set_limits()).map(restored_set)
-        }
-        sets::TYPE_LISTPACK => {
-            let whole = reader.string()?.into_bytes()?;
-            sets::read_listpack(&whole, config.set_limits()).map(restored_set)
-        }
-        sorted_sets::TYPE_DECIMAL => {
-            sorted_sets::read_members(&mut reader, false, zset_limits).map(restored_sorted_set)
-        }
-        sorted_sets::TYPE_BINARY => sorted_sets::read_members(&mut reader, true, zset_limits).map(restored_sorted_set),
-        sorted_sets::TYPE_ZIPLIST => {
-            let whole = reader.string()?.into_bytes()?;
-            sorted_sets::read_ziplist(&whole, zset_limits).map(restored_sorted_set)
-        }
-        sorted_sets::TYPE_LISTPACK => {
-            let whole = reader.string()?.into_bytes()?;
-            sorted_sets::read_listpack(&whole, zset_limits).map(restored_sorted_set)
-        }
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
         version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
             let stream = streams::read(&mut reader, version)?;
             Some(Restored::Object(Value::Stream(stream)))
         }
-        _ => None,
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
     }
 }
 
-fn restored_sorted_set<'p>(draft: Draft) -> Restored<'p> {
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
     match draft {
         Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
         Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
-    }
-}
-
-fn restored_set<'p>(set: Set) -> Restored<'p> {
-    match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
     }
 }
 

@@ -6,10 +6,13 @@
 //! 20   a string: a listpack
 //! ```
 
+use weft_values::Value;
 use weft_values::listpack;
 use weft_values::set::{Integers, Limits, Set, SetView};
 
+use super::payload::Restored;
 use super::strings::{Loaded, Reader, write_length, write_string};
+use crate::config::Config;
 
 /// The type of a set of any members.
 pub const TYPE_SET: u8 = 2;
@@ -45,11 +48,30 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
     }
 }
 
+/// A set of one of the types above, in the form that it has under the limits in `config`. `None` if it is broken.
+pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<Restored<'p>> {
+    let set = read_set(kind, reader, config.set_limits())?;
+    Some(match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
+    })
+}
+
+fn read_set(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+    match kind {
+        TYPE_SET => read_members(reader, limits),
+        TYPE_INTSET => read_intset(&reader.string()?.into_bytes()?, limits),
+        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, limits),
+        _ => None,
+    }
+}
+
 /// A set of [`TYPE_SET`], in the form it has under these limits. `None` if it is empty or names a member twice.
-pub fn read_set(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+fn read_members(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
     let members = reader.length()?;
     let mut set = if members > limits.integers {
-        Set::of_table()
+        // The number may be a lie; what is read is not.
+        Set::of_table(0, 0)
     } else {
         Set::of_integers()
     };
@@ -68,7 +90,7 @@ pub fn read_set(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
 }
 
 /// A set of [`TYPE_INTSET`]; `None` if it is empty, or not what it should be.
-pub fn read_intset(whole: &[u8], limits: Limits) -> Option<Set> {
+fn read_intset(whole: &[u8], limits: Limits) -> Option<Set> {
     let (width, rest) = whole.split_first_chunk::<4>()?;
     let (members, numbers) = rest.split_first_chunk::<4>()?;
     let integers = Integers::validate(u32::from_le_bytes(*width) as usize, numbers)?;
@@ -81,7 +103,7 @@ pub fn read_intset(whole: &[u8], limits: Limits) -> Option<Set> {
 }
 
 /// A set of [`TYPE_LISTPACK`]; `None` if it is empty, names a member twice, or is not what it should be.
-pub fn read_listpack(whole: &[u8], limits: Limits) -> Option<Set> {
+fn read_listpack(whole: &[u8], limits: Limits) -> Option<Set> {
     let (run, _) = listpack::validate(whole)?;
     Set::of_foreign_run(run, limits).filter(|set| !set.is_empty())
 }

@@ -17,13 +17,13 @@ use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
 
 /// The type with scores in decimal.
-pub const TYPE_DECIMAL: u8 = 3;
+const TYPE_DECIMAL: u8 = 3;
 /// The type with scores in binary.
-pub const TYPE_BINARY: u8 = 5;
+const TYPE_BINARY: u8 = 5;
 /// The type in a ziplist.
-pub const TYPE_ZIPLIST: u8 = 12;
+const TYPE_ZIPLIST: u8 = 12;
 /// The type in a listpack.
-pub const TYPE_LISTPACK: u8 = 17;
+const TYPE_LISTPACK: u8 = 17;
 
 const DECIMAL_NAN: u8 = 253;
 const DECIMAL_INFINITY: u8 = 254;
@@ -74,9 +74,19 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
     }
 }
 
-/// A sorted set of [`TYPE_DECIMAL`] or [`TYPE_BINARY`], in the form it has under these limits. `None` if it is empty,
-/// names a member twice, or is cut short.
-pub fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option<Draft> {
+/// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it should
+/// be, or the type is another.
+pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Draft> {
+    match kind {
+        TYPE_DECIMAL => read_members(reader, false, limits),
+        TYPE_BINARY => read_members(reader, true, limits),
+        TYPE_ZIPLIST => read_ziplist(&reader.string()?.into_bytes()?, limits),
+        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, limits),
+        _ => None,
+    }
+}
+
+fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option<Draft> {
     let count = reader.length()?;
     let mut gathering = Gathering::default();
     for _ in 0..count {
@@ -125,8 +135,7 @@ fn limits_of_packed(limits: Limits) -> Limits {
     }
 }
 
-/// A sorted set of [`TYPE_LISTPACK`]; `None` if it is empty, or not what it should be.
-pub fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
+fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
     let (run, count) = listpack::validate(whole)?;
     if count % 2 == 1 {
         return None;
@@ -139,8 +148,7 @@ pub fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
     finish(gathering, limits_of_packed(limits))
 }
 
-/// A sorted set of [`TYPE_ZIPLIST`]; `None` if it is empty, or not what it should be.
-pub fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
+fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
     let ziplist = Ziplist::check(whole)?;
     let mut gathering = Gathering::default();
     let mut elements = ziplist.iter().map(|element| match element {

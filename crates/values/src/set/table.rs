@@ -6,12 +6,13 @@ use crate::records::{self, Record, Records, Shape, hash_of};
 #[derive(Clone, Debug)]
 pub struct Table(Records);
 
-impl Table {
-    /// An empty table.
-    pub fn new() -> Self {
+impl Default for Table {
+    fn default() -> Self {
         Table(Records::new(Shape::Members))
     }
+}
 
+impl Table {
     /// An empty table for so many members of so many bytes in all.
     pub fn with_capacity(members: usize, bytes: usize) -> Self {
         Table(Records::with_capacity(Shape::Members, members, bytes))

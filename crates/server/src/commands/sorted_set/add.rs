@@ -12,17 +12,23 @@ use crate::keyspace::event::Event;
 const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");
 
 /// The options of ZADD.
-#[derive(Clone, Copy, Default)]
-struct Options {
-    if_missing: bool,
-    if_present: bool,
-    if_greater: bool,
-    if_less: bool,
-    count_changed: bool,
-    increment: bool,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddOptions {
+    /// NX: members that are there stay as they are.
+    pub if_missing: bool,
+    /// XX: no members are added.
+    pub if_present: bool,
+    /// GT: scores only grow.
+    pub if_greater: bool,
+    /// LT: scores only shrink.
+    pub if_less: bool,
+    /// CH: the reply counts changed scores as well.
+    pub count_changed: bool,
+    /// INCR: the score is added to the one there is.
+    pub increment: bool,
 }
 
-impl Options {
+impl AddOptions {
     /// The score that a member shall have; `None` if the options forbid any change.
     fn decide(&self, before: Option<f64>, given: f64) -> Option<f64> {
         let Some(before) = before else {
@@ -47,20 +53,20 @@ struct Tally {
 
 /// ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]
 pub fn zadd(ctx: &mut Context<'_, '_>) -> CommandResult {
-    add(ctx, Options::default())
+    add(ctx, AddOptions::default())
 }
 
 /// ZINCRBY key increment member
 pub fn zincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let increment = Options {
+    let increment = AddOptions {
         increment: true,
-        ..Options::default()
+        ..AddOptions::default()
     };
     add(ctx, increment)
 }
 
 /// Parses options from the third argument on; returns the index behind them.
-fn parse_options(ctx: &Context<'_, '_>, options: &mut Options) -> usize {
+fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
     let mut index = 2;
     while index < ctx.argc() {
         let word = ctx.arg(index);
@@ -84,8 +90,8 @@ fn parse_options(ctx: &Context<'_, '_>, options: &mut Options) -> usize {
     index
 }
 
-fn check_options(options: &Options, pairs: usize) -> CommandResult {
-    let Options {
+fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
+    let AddOptions {
         if_missing,
         if_present,
         if_greater,
@@ -111,44 +117,62 @@ fn check_options(options: &Options, pairs: usize) -> CommandResult {
     Ok(())
 }
 
-/// The pairs of score and member that a command gives.
-struct Pairs {
+/// The members that a command gives, with their scores.
+struct Given {
     scores: Vec<f64>,
-    /// Index of the first score among the arguments.
-    first: usize,
+    /// Index of the first member among the arguments.
+    first_member: usize,
+    /// Arguments from one member to the next.
+    stride: usize,
     longest_bytes: usize,
 }
 
-fn parse_pairs(ctx: &Context<'_, '_>, first: usize, pairs: usize) -> Result<Pairs, CommandError> {
-    let mut scores = Vec::with_capacity(pairs);
-    let mut longest_bytes = 0;
-    for index in (first..ctx.argc()).step_by(2) {
-        scores.push(parse_f64(ctx.arg(index)).ok_or(CommandError::NOT_A_FLOAT)?);
-        longest_bytes = longest_bytes.max(ctx.arg(index + 1).len());
+impl Given {
+    fn new(ctx: &Context<'_, '_>, scores: Vec<f64>, first_member: usize, stride: usize) -> Result<Self, CommandError> {
+        let members = (first_member..ctx.argc()).step_by(stride);
+        let longest_bytes = members.map(|index| ctx.arg(index).len()).max().unwrap_or(0);
+        if longest_bytes > LONGEST_MEMBER_BYTES {
+            return Err(CommandError::STRING_TOO_LONG);
+        }
+        Ok(Self {
+            scores,
+            first_member,
+            stride,
+            longest_bytes,
+        })
     }
-    if longest_bytes > LONGEST_MEMBER_BYTES {
-        return Err(CommandError::STRING_TOO_LONG);
-    }
-    Ok(Pairs {
-        scores,
-        first,
-        longest_bytes,
-    })
 }
 
-fn add(ctx: &mut Context<'_, '_>, mut options: Options) -> CommandResult {
+fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
     let first = parse_options(ctx, &mut options);
     let words = ctx.argc() - first;
     if words == 0 || words % 2 == 1 {
         return Err(CommandError::SYNTAX);
     }
-    let pairs = words / 2;
-    check_options(&options, pairs)?;
-    let pairs = parse_pairs(ctx, first, pairs)?;
-    if ctx.leaves_worker(pairs.scores.len() as u64 * CHANGE_NS) {
+    check_options(&options, words / 2)?;
+    let scores: Option<Vec<f64>> = (first..ctx.argc())
+        .step_by(2)
+        .map(|index| parse_f64(ctx.arg(index)))
+        .collect();
+    add_scores(ctx, options, scores.ok_or(CommandError::NOT_A_FLOAT)?, first + 1, 2)
+}
+
+/// Gives scores to the members among the arguments, the first at `first_member`, the others `stride` apart, and replies.
+///
+/// # Errors
+/// The key is no sorted set, a member is too long, or an increment leads to no number.
+pub fn add_scores(
+    ctx: &mut Context<'_, '_>,
+    options: AddOptions,
+    scores: Vec<f64>,
+    first_member: usize,
+    stride: usize,
+) -> CommandResult {
+    if ctx.leaves_worker(scores.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let tally = put(ctx, &options, &pairs)?;
+    let given = Given::new(ctx, scores, first_member, stride)?;
+    let tally = put(ctx, &options, &given)?;
     if options.increment {
         match tally.score {
             Some(score) => ctx.reply.double(score),
@@ -161,26 +185,22 @@ fn add(ctx: &mut Context<'_, '_>, mut options: Options) -> CommandResult {
     Ok(())
 }
 
-fn put(ctx: &mut Context<'_, '_>, options: &Options, pairs: &Pairs) -> Result<Tally, CommandError> {
+fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &Given) -> Result<Tally, CommandError> {
     let limits = ctx.server.config.sorted_set_limits();
     let args = ctx.args;
-    let members = pairs.scores.len();
+    let members = given.scores.len();
     let mut key = ctx.keys.write(0);
     let change = |mut set: Editing<'_>| {
         if let Editing::InPlace(set) = &mut set {
-            set.expect(members, pairs.longest_bytes, limits);
+            set.expect(members, given.longest_bytes, limits);
         }
-        let tally = upsert_all(
-            &mut set,
-            options,
-            limits,
-            |index| (args.at(pairs.first + 2 * index + 1), pairs.scores[index]),
-            members,
-        );
+        let named = given.scores.iter().enumerate();
+        let named = named.map(|(index, score)| (args.at(given.first_member + index * given.stride), *score));
+        let tally = upsert_all(&mut set, options, limits, named);
         let changed = tally.added + tally.changed > 0;
         (tally, changed)
     };
-    let copy = |packed: &[u8]| Draft::of_packed(packed, members, pairs.longest_bytes, limits);
+    let copy = |packed: &[u8]| Draft::of_packed(packed, members, given.longest_bytes, limits);
     let edited = match edit(&mut key, copy, change) {
         Ok(edited) => edited,
         Err(error) => {
@@ -192,7 +212,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &Options, pairs: &Pairs) -> Result<Ta
         Some(Edited { result, .. }) => result,
         None if options.if_present => Tally::default(),
         None => {
-            let mut draft = Draft::new(members, pairs.longest_bytes, limits);
+            let mut draft = Draft::new(members, given.longest_bytes, limits);
             let (tally, _) = change(Editing::Draft(&mut draft));
             store(&mut key, draft, Expiry::Never);
             tally
@@ -213,14 +233,12 @@ fn put(ctx: &mut Context<'_, '_>, options: &Options, pairs: &Pairs) -> Result<Ta
 
 fn upsert_all<'m>(
     set: &mut Editing<'_>,
-    options: &Options,
+    options: &AddOptions,
     limits: Limits,
-    pair: impl Fn(usize) -> (&'m [u8], f64),
-    pairs: usize,
+    members: impl Iterator<Item = (&'m [u8], f64)>,
 ) -> Tally {
     let mut tally = Tally::default();
-    for index in 0..pairs {
-        let (member, given) = pair(index);
+    for (member, given) in members {
         let upsert = set.upsert(member, limits, |before| {
             let score = options.decide(before, given)?;
             if score.is_nan() {

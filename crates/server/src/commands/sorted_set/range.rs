@@ -121,7 +121,12 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Puts the result of a command under its key, or deletes the key if the result is empty; returns the result's length.
-pub fn store_result(mut key: KeyWrite<'_>, result: Option<Draft>, event: &'static str) -> usize {
+pub fn store_result(key: KeyWrite<'_>, result: Option<Draft>, event: &'static str) -> usize {
+    store_result_of(key, result, event, 1)
+}
+
+/// As [`store_result`]; a result counts as so many changes.
+pub fn store_result_of(mut key: KeyWrite<'_>, result: Option<Draft>, event: &'static str, changes: u64) -> usize {
     let Some(draft) = result else {
         if key.delete() {
             key.changed(Event::generic("del"));
@@ -132,6 +137,6 @@ pub fn store_result(mut key: KeyWrite<'_>, result: Option<Draft>, event: &'stati
     };
     let count = draft.view().len();
     store(&mut key, draft, Expiry::Never);
-    key.changed(Event::sorted_set(event));
+    key.changed_times(Event::sorted_set(event), changes);
     count
 }

@@ -8,9 +8,9 @@ super::table! {
     HASH_MAX_LISTPACK_VALUE "hash-max-listpack-value" = memory(64, 0, i64::MAX).unsigned().alias("hash-max-ziplist-value"),
         Live, "Bytes a field or value may have in a compact hash.";
     LIST_MAX_LISTPACK_SIZE "list-max-listpack-size" = integer(-2, I32_MIN, I32_MAX).alias("list-max-ziplist-size"),
-        NotYet, "Size of a list's nodes: elements if positive, -1 to -5 for 4 KB to 64 KB.";
+        Live, "Size of a list's nodes: elements if positive, -1 to -5 for 4 KB to 64 KB.";
     LIST_COMPRESS_DEPTH "list-compress-depth" = integer(0, 0, I32_MAX).debug(),
-        NotYet, "Nodes at both ends of a list that stay uncompressed; 0 compresses none.";
+        Live, "Nodes at both ends of a list that stay uncompressed; 0 compresses none.";
     SET_MAX_INTSET_ENTRIES "set-max-intset-entries" = integer(512, 0, i64::MAX).unsigned(),
         Live, "Members up to which a set of integers is stored compactly.";
     SET_MAX_LISTPACK_ENTRIES "set-max-listpack-entries" = integer(128, 0, i64::MAX).unsigned(),

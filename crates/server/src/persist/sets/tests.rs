@@ -33,12 +33,7 @@ fn written(set: &Set) -> Vec<u8> {
 
 fn read(bytes: &[u8], limits: Limits) -> Option<Set> {
     let mut reader = Reader::new(bytes);
-    match reader.byte()? {
-        TYPE_SET => read_set(&mut reader, limits),
-        TYPE_INTSET => read_intset(&reader.string()?.into_bytes()?, limits),
-        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, limits),
-        _ => None,
-    }
+    read_set(reader.byte()?, &mut reader, limits)
 }
 
 fn members(set: &Set) -> BTreeSet<Vec<u8>> {

@@ -23,13 +23,7 @@ fn written(draft: &Draft) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> Option<Draft> {
     let mut reader = Reader::new(bytes);
-    match reader.byte()? {
-        TYPE_DECIMAL => read_members(&mut reader, false, LIMITS),
-        TYPE_BINARY => read_members(&mut reader, true, LIMITS),
-        TYPE_ZIPLIST => read_ziplist(&reader.string()?.into_bytes()?, LIMITS),
-        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, LIMITS),
-        _ => None,
-    }
+    super::read(reader.byte()?, &mut reader, LIMITS)
 }
 
 fn listed(draft: &Draft) -> Vec<(String, f64)> {

@@ -1,3 +1,5 @@
+//! Tests of packed integers.
+
 use std::collections::BTreeSet;
 
 use super::*;

@@ -1,0 +1,287 @@
+//! Clients beside a load that are not measured themselves: one with long commands, many that wait.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+use crate::control::Control;
+use crate::error::{Doing, Error, Result};
+use crate::process;
+use crate::reply::{Header, Scanner};
+use crate::server::Server;
+
+#[cfg(test)]
+mod tests;
+
+/// Who is there beside a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// Nobody.
+    Nobody,
+    /// A client that repeats these commands, one at a time.
+    LongCommands(&'static [LongCommand]),
+    /// So many clients that wait for elements of lists, and wait again when they got one.
+    Waiting {
+        /// How many.
+        clients: usize,
+        /// Whether all wait for the list `awaited` instead of one each that stays empty.
+        together: bool,
+    },
+}
+
+/// A command that takes long, and its right reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongCommand {
+    /// The command; words are separated by blanks.
+    pub line: &'static str,
+    /// The integer it answers, or the number of elements.
+    pub answer: u64,
+}
+
+/// How long clients may take until all wait.
+const GATHER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest sleep without looking at the stop flag.
+const LONGEST_WAIT_MS: i64 = 20;
+
+/// Room for each read of a long reply.
+const READ_BYTES: usize = 1 << 20;
+
+impl Company {
+    /// What stands behind a load's name in tables.
+    pub fn note(self) -> String {
+        match self {
+            Company::Nobody => String::new(),
+            Company::LongCommands(_) => ", beside long commands".into(),
+            Company::Waiting { clients, together } => {
+                let place = if together { "the same list" } else { "other lists" };
+                format!(", {clients} wait for {place}")
+            }
+        }
+    }
+}
+
+/// Runs `load` beside `company`; gives what it gives, and how much the company did.
+pub fn beside<T>(
+    company: Company,
+    server: &Server,
+    cores: &[usize],
+    load: impl FnOnce() -> Result<T>,
+) -> Result<(T, String)> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let worker = match company {
+            Company::Nobody => return Ok((load()?, String::new())),
+            Company::LongCommands(commands) => {
+                let mut client = LongClient::connect(server.address, commands)?;
+                let stop = &stop;
+                scope.spawn(move || client.run(stop))
+            }
+            Company::Waiting { clients, together } => {
+                let mut herd = Herd::gather(server, clients, together)?;
+                let (stop, cores) = (&stop, cores.to_vec());
+                scope.spawn(move || herd.run(stop, &cores))
+            }
+        };
+        let outcome = load();
+        stop.store(true, Ordering::Relaxed);
+        let done = worker.join().expect("the company does not panic");
+        Ok((outcome?, done?))
+    })
+}
+
+fn encode(line: &str) -> Vec<u8> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    request.into_bytes()
+}
+
+/// A client that repeats long commands.
+struct LongClient {
+    stream: TcpStream,
+    commands: &'static [LongCommand],
+    buffer: Vec<u8>,
+}
+
+impl LongClient {
+    fn connect(address: SocketAddr, commands: &'static [LongCommand]) -> Result<LongClient> {
+        let stream = Control::connect(address, 2)?.into_stream();
+        let buffer = Vec::new();
+        Ok(LongClient {
+            stream,
+            commands,
+            buffer,
+        })
+    }
+
+    /// Repeats the commands until told to stop; tells how many were answered and how long the slowest took.
+    fn run(&mut self, stop: &AtomicBool) -> Result<String> {
+        let (mut done, mut slowest) = (0, Duration::ZERO);
+        for command in self.commands.iter().cycle() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let begin = Instant::now();
+            self.call(command)?;
+            slowest = slowest.max(begin.elapsed());
+            done += 1;
+        }
+        Ok(format!(
+            "{done} long commands, the slowest {:.2} s",
+            slowest.as_secs_f64()
+        ))
+    }
+
+    fn call(&mut self, command: &LongCommand) -> Result<()> {
+        let doing = || format!("sending {}", command.line);
+        self.stream.write_all(&encode(command.line)).doing(doing())?;
+        self.buffer.clear();
+        let mut filled = 0;
+        let mut scanner = Scanner::default();
+        loop {
+            if self.buffer.len() < filled + READ_BYTES {
+                self.buffer.resize(filled + READ_BYTES, 0);
+            }
+            let count = self.stream.read(&mut self.buffer[filled..]).doing(doing())?;
+            filled += count;
+            let bytes = &self.buffer[..filled];
+            let broken = |text: &str| Error::WrongReply(format!("{}: {text}", command.line));
+            if scanner.advance(bytes).map_err(|error| broken(error.0))?.is_some() {
+                return self.check(command, filled);
+            }
+            if count == 0 {
+                return Err(broken("the server closed the connection"));
+            }
+        }
+    }
+
+    fn check(&self, command: &LongCommand, filled: usize) -> Result<()> {
+        let bytes = &self.buffer[..filled];
+        let header = Header::parse(bytes).ok().flatten();
+        let right = match header {
+            Some(header) if header.kind == b':' => bytes == format!(":{}\r\n", command.answer).as_bytes(),
+            Some(header) => matches!(header.kind, b'*' | b'~' | b'%') && header.children == command.answer,
+            None => false,
+        };
+        if right {
+            return Ok(());
+        }
+        let shown = bytes.get(..80).unwrap_or(bytes).escape_ascii();
+        Err(Error::WrongReply(format!("{} answered \"{shown}\"", command.line)))
+    }
+}
+
+/// A client of the herd and the request it repeats.
+struct Waiter {
+    stream: TcpStream,
+    request: Vec<u8>,
+    received: Vec<u8>,
+}
+
+/// Many clients that wait for elements.
+struct Herd {
+    epoll: OwnedFd,
+    waiters: Vec<Waiter>,
+}
+
+impl Herd {
+    /// Connects the clients and returns when the server says that all wait.
+    fn gather(server: &Server, clients: usize, together: bool) -> Result<Herd> {
+        process::allow_open_files();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
+        let mut waiters = Vec::with_capacity(clients);
+        for number in 0..clients {
+            let mut stream = Control::connect(server.address, 2)?.into_stream();
+            let list = if together {
+                "awaited".to_string()
+            } else {
+                format!("waiting:{number}")
+            };
+            let request = encode(&format!("BLPOP {list} 0"));
+            stream.write_all(&request).doing("sending BLPOP")?;
+            stream.set_nonblocking(true).doing("making a connection non-blocking")?;
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
+            waiters.push(Waiter {
+                stream,
+                request,
+                received: Vec::new(),
+            });
+        }
+        let begin = Instant::now();
+        let mut control = server.control()?;
+        loop {
+            let blocked = control.info("blocked_clients")?;
+            if blocked.as_deref().and_then(|count| count.parse().ok()) >= Some(clients) {
+                return Ok(Herd { epoll, waiters });
+            }
+            if begin.elapsed() > GATHER_TIMEOUT {
+                return Err(Error::Server(format!(
+                    "blocked_clients is {blocked:?} and not {clients}"
+                )));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Lets whoever got an element wait again, until told to stop; tells how many elements came.
+    fn run(&mut self, stop: &AtomicBool, cores: &[usize]) -> Result<String> {
+        if !cores.is_empty() {
+            process::pin_this_thread(cores)?;
+        }
+        let mut served = 0u64;
+        let mut events = Vec::with_capacity(256);
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: LONGEST_WAIT_MS * 1_000_000,
+        };
+        while !stop.load(Ordering::Relaxed) {
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).doing("waiting for elements"),
+            }
+            for event in &events {
+                let data: u64 = event.data.u64();
+                served += u64::from(self.waiters[data as usize].serve()?);
+            }
+        }
+        Ok(format!("{served} elements to clients that waited"))
+    }
+}
+
+impl Waiter {
+    /// Reads what came; whether it was an element, after which the client waits again.
+    fn serve(&mut self) -> Result<bool> {
+        let mut chunk = [0; 512];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => return Err(Error::Server("the server closed a connection that waited".into())),
+            Ok(count) => self.received.extend_from_slice(&chunk[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(source) => {
+                return Err(Error::System {
+                    doing: "reading an element".into(),
+                    source,
+                });
+            }
+        }
+        let broken = |bytes: &[u8]| Error::WrongReply(format!("BLPOP answered \"{}\"", bytes.escape_ascii()));
+        match Scanner::default().advance(&self.received) {
+            Ok(None) => return Ok(false),
+            Ok(Some(length)) if length == self.received.len() && self.received.starts_with(b"*2\r\n") => {}
+            _ => return Err(broken(&self.received)),
+        }
+        self.received.clear();
+        self.stream.write_all(&self.request).doing("sending BLPOP")?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,101 @@
+//! Tests of long commands and waiting clients against servers inside the test.
+
+use std::net::TcpListener;
+
+use super::*;
+
+/// Answers everything that arrives on one connection by `reply`, cut in two.
+fn serve(reply: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        let mut request = [0; 1024];
+        while let Ok(1..) = stream.read(&mut request) {
+            let (first, second) = reply.split_at(reply.len() / 2);
+            let sent = stream.write_all(first).and_then(|()| {
+                thread::sleep(Duration::from_millis(2));
+                stream.write_all(second)
+            });
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+const COMMANDS: &[LongCommand] = &[LongCommand {
+    line: "KEYS *",
+    answer: 2,
+}];
+
+#[test]
+fn long_commands_are_repeated_until_told_to_stop() {
+    let mut client = LongClient::connect(serve(b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"), COMMANDS).expect("connects");
+    let stop = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let running = scope.spawn(|| client.run(&stop));
+        thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        running.join().expect("does not panic").expect("right replies")
+    });
+    let count: u64 = done.split(' ').next().expect("a count").parse().expect("a number");
+    assert!(count > 1, "{done}");
+}
+
+#[test]
+fn a_wrong_answer_to_a_long_command_is_an_error() {
+    for reply in [&b"*1\r\n$1\r\na\r\n"[..], b":3\r\n", b"-ERR no\r\n", b"$1\r\na\r\n"] {
+        let mut client = LongClient::connect(serve(reply), COMMANDS).expect("connects");
+        let outcome = client.run(&AtomicBool::new(false));
+        assert!(matches!(outcome, Err(Error::WrongReply(_))), "{outcome:?}");
+    }
+}
+
+fn waiter(reply: &'static [u8]) -> Waiter {
+    let mut stream = TcpStream::connect(serve(reply)).expect("connects");
+    let request = encode("BLPOP awaited 0");
+    stream.write_all(&request).expect("sends");
+    Waiter {
+        stream,
+        request,
+        received: Vec::new(),
+    }
+}
+
+#[test]
+fn who_got_an_element_waits_again() {
+    let mut waiter = waiter(b"*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
+    for _ in 0..3 {
+        let mut reads = 0;
+        while !waiter.serve().expect("an element") {
+            reads += 1;
+            assert!(reads < 10, "the pieces never make an element");
+        }
+    }
+}
+
+#[test]
+fn anything_but_an_element_ends_the_wait() {
+    for reply in [&b"*-1\r\n"[..], b"-ERR timeout\r\n", b"+OK\r\n"] {
+        let mut waiter = waiter(reply);
+        let outcome = (0..10).map(|_| waiter.serve()).find(|outcome| outcome.is_err());
+        assert!(matches!(outcome, Some(Err(Error::WrongReply(_)))), "{outcome:?}");
+    }
+}
+
+#[test]
+fn notes_tell_companies_apart() {
+    let waiting = |clients, together| Company::Waiting { clients, together };
+    let companies = [
+        Company::Nobody,
+        Company::LongCommands(COMMANDS),
+        waiting(10, false),
+        waiting(10, true),
+        waiting(9, true),
+    ];
+    for (place, company) in companies.iter().enumerate() {
+        assert!(companies[..place].iter().all(|other| other.note() != company.note()));
+    }
+}

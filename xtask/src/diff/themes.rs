@@ -1,0 +1,160 @@
+//! What generated sequences are about: for each type of value its commands, and what prepares the ground.
+
+use super::leeway::Leeway;
+
+/// A subject of sequences.
+#[derive(Debug)]
+pub struct Theme {
+    /// Its name, for `--filter`.
+    pub name: &'static str,
+    /// The ACL category whose commands it uses; empty for none.
+    pub category: &'static str,
+    /// Further commands.
+    pub also: &'static [&'static str],
+    /// Commands sent first, three times in four.
+    pub prelude: &'static [&'static str],
+    /// Groups of parameters, one of which is changed every other time: small limits make small collections change encodings.
+    pub parameters: &'static [&'static [(&'static str, &'static str)]],
+}
+
+/// The themes beside the strings, whose commands stand in the [`grammar`](super::grammar).
+pub const THEMES: &[Theme] = &[
+    Theme {
+        name: "hash",
+        category: "hash",
+        also: &[],
+        prelude: &["HSET k1 a 1 b 2 c three d 4.5", "HSET k2 f v a w"],
+        parameters: &[
+            &[("hash-max-listpack-entries", "3")],
+            &[("hash-max-listpack-value", "4")],
+        ],
+    },
+    Theme {
+        name: "list",
+        category: "list",
+        also: &[],
+        prelude: &["RPUSH k1 a b c 1 2 3 a", "RPUSH k2 x a 100"],
+        parameters: &[
+            &[("list-max-listpack-size", "3")],
+            &[("list-max-listpack-size", "1")],
+            &[("list-compress-depth", "1")],
+        ],
+    },
+    Theme {
+        name: "set",
+        category: "set",
+        also: &[],
+        prelude: &["SADD k1 a b c 1 2", "SADD k2 1 2 3", "SADD k3 c d e f"],
+        parameters: &[
+            // With a smaller limit for integers than for others, an encoding tells in which order elements came.
+            &[("set-max-intset-entries", "2"), ("set-max-listpack-entries", "2")],
+            &[("set-max-listpack-entries", "3")],
+            &[("set-max-listpack-value", "4")],
+        ],
+    },
+    Theme {
+        name: "sorted_set",
+        category: "sortedset",
+        also: &[],
+        prelude: &["ZADD k1 1 a 2 b 2 c 3 d", "ZADD k2 0 a 0 b 0 c 0 f", "SADD k3 a c 1"],
+        parameters: &[
+            &[("zset-max-listpack-entries", "3")],
+            &[("zset-max-listpack-value", "4")],
+        ],
+    },
+    Theme {
+        name: "stream",
+        category: "stream",
+        also: &["xadd", "xadd", "xgroup|create", "xreadgroup", "xreadgroup"],
+        prelude: &[
+            "XADD k1 1-1 a 1 b 2",
+            "XADD k1 1-2 a 1 c 2",
+            "XGROUP CREATE k1 g1 0",
+            "XGROUP CREATE k2 g1 0 MKSTREAM",
+            "XADD k2 2-0 f v",
+            "XREADGROUP GROUP g1 c1 COUNT 1 STREAMS k1 k2 > >",
+        ],
+        parameters: &[&[("stream-node-max-entries", "3")], &[("stream-node-max-bytes", "40")]],
+    },
+    Theme {
+        name: "geo",
+        category: "geo",
+        also: &["zrange", "zrem"],
+        prelude: &["GEOADD k1 13.361389 38.115556 Palermo 15.087269 37.502669 Catania 10.75 59.91 Oslo"],
+        parameters: &[&[("zset-max-listpack-entries", "3")]],
+    },
+    Theme {
+        name: "hyperloglog",
+        category: "hyperloglog",
+        also: &["pfadd", "pfadd"],
+        prelude: &[],
+        parameters: &[&[("hll-sparse-max-bytes", "30")]],
+    },
+    Theme {
+        name: "sort",
+        category: "",
+        also: &[
+            "sort", "sort", "sort", "sort", "sort_ro", "sort_ro", "rpush", "sadd", "zadd",
+        ],
+        prelude: &[
+            "MSET w_1 3 w_2 1 w_3 2 w_10 2 w_a 5 w_b x w_-4 0",
+            "HSET h_1 f 5",
+            "HSET h_2 f 1",
+            "HSET h_3 g 1",
+            "RPUSH k1 3 1 2 10 1",
+            "SADD k2 1 2 3 10",
+            "ZADD k3 5 1 4 2 3 3",
+        ],
+        parameters: &[
+            &[("set-max-intset-entries", "2")],
+            &[("zset-max-listpack-entries", "2")],
+        ],
+    },
+];
+
+/// Commands that are not generated, with the reason.
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    ("sort", "has a theme of its own"),
+    ("sort_ro", "has a theme of its own"),
+    ("pfselftest", "is about the server's own code"),
+];
+
+/// What may differ in the replies of commands, for those of which anything may.
+pub const LEEWAYS: &[(&str, Leeway)] = &[
+    ("hexpiretime", Leeway::Seconds),
+    ("hgetall", Leeway::Pairs),
+    ("hkeys", Leeway::Elements),
+    ("hpexpiretime", Leeway::Clock),
+    ("hpttl", Leeway::Clock),
+    ("hrandfield", Leeway::Drawn("HGETALL")),
+    ("hscan", Leeway::Scan),
+    ("httl", Leeway::Seconds),
+    ("hvals", Leeway::Elements),
+    ("sdiff", Leeway::Order),
+    ("sinter", Leeway::Order),
+    ("smembers", Leeway::Elements),
+    ("sort", Leeway::Sort),
+    ("sort_ro", Leeway::Sort),
+    ("spop", Leeway::Drawn("SMEMBERS")),
+    ("srandmember", Leeway::Drawn("SMEMBERS")),
+    ("sscan", Leeway::Scan),
+    ("sunion", Leeway::Order),
+    ("xadd", Leeway::EntryId),
+    ("xinfo|consumers", Leeway::StreamTimes),
+    ("xinfo|stream", Leeway::StreamTimes),
+    ("xpending", Leeway::Idle),
+    ("zrandmember", Leeway::Drawn("ZRANGE")),
+    ("zlexcount", Leeway::Words),
+    ("zrange", Leeway::Words),
+    ("zrangebylex", Leeway::Words),
+    ("zrangestore", Leeway::Words),
+    ("zremrangebylex", Leeway::Words),
+    ("zrevrangebylex", Leeway::Words),
+    ("zscan", Leeway::Scan),
+];
+
+/// What may differ in the replies of a command.
+pub fn leeway(command: &str) -> Leeway {
+    let known = LEEWAYS.iter().find(|(name, _)| *name == command);
+    known.map_or(Leeway::None, |(_, leeway)| *leeway)
+}
