@@ -237,8 +237,9 @@ impl Small {
 
     /// The start of the first record whose tag is that of this hash: what a search reads next.
     pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
-        let entry = self.index[..self.len()].iter().position(|tag| *tag == hash as u8)?;
-        self.arena.get(self.offset(entry)..)
+        let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
+        let id = self.id(tags.iter().position(|tag| *tag == hash as u8)?);
+        self.chunk(id.chunk()).get(id.offset()..)
     }
 
     /// Whether one more record of so many bytes has room.
