@@ -179,6 +179,23 @@ pub fn format_f64(number: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(&buffer[..len]);
 }
 
+/// Appends `number` as [`format_f64`] does, but for large integers, which have an exponent where it is short. So
+/// fingerprints of data show scores.
+pub fn format_f64_shortest(number: f64, out: &mut Vec<u8>) {
+    if number == 0.0 || !number.is_finite() {
+        return format_f64(number, out);
+    }
+    let mut text = Text {
+        buffer: &mut [0; F64_TEXT_MAX_LEN],
+        len: 0,
+    };
+    if number < 0.0 {
+        text.append(b"-");
+    }
+    append_digits(&shortest_digits(number.abs()), &mut text);
+    out.extend_from_slice(&text.buffer[..text.len]);
+}
+
 /// Writes `number` at the start of `buffer` as [`format_f64`] does. Returns its length.
 pub(crate) fn write_f64(number: f64, buffer: &mut [u8; F64_TEXT_MAX_LEN]) -> usize {
     let mut text = Text { buffer, len: 0 };

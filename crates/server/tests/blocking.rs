@@ -413,6 +413,34 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
     pusher.expect_nobody_waits();
 }
 
+/// Somebody reads the destination of a move for a long time: the push that serves the move is answered when it is done.
+#[test]
+fn a_destination_that_is_being_read_is_waited_for() {
+    const ELEMENTS: usize = 1_000_000;
+    let server = Server::start();
+    let mut pusher = server.connect();
+    for _ in 0..ELEMENTS / 10_000 {
+        let mut words = vec!["RPUSH", "large"];
+        words.extend(std::iter::repeat_n("an element of the large list", 10_000));
+        pusher.call(&words);
+    }
+    for round in 0..5 {
+        let mut first = server.waiting(&mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
+        let mut second = server.waiting(&mut pusher, 1, &["BLPOP", "k", "0"]);
+        let mut reader = server.connect();
+        reader.send(&["LRANGE", "large", "0", "-1"]);
+        // The reader holds its lease by now, most of the time.
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(pusher.call(&["RPUSH", "k", "x", "y"]), "2");
+        assert_eq!(pusher.call(&["LLEN", "large"]), (ELEMENTS + round + 1).to_string());
+        assert_eq!(pusher.call(&["EXISTS", "k"]), "0");
+        assert_eq!(first.answer(), "x");
+        assert_eq!(second.answer(), "(k y)");
+        reader.answer();
+        pusher.expect_nobody_waits();
+    }
+}
+
 /// Producers push numbers to some keys; consumers take them in every way there is. Nothing is lost, nothing comes twice.
 #[test]
 fn every_element_reaches_exactly_one_of_many_consumers() {

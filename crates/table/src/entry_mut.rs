@@ -127,6 +127,13 @@ impl<'a, V> EntryMut<'a, V> {
         garbage
     }
 
+    /// Notes that something in the value is due at a time, in ms since the Unix epoch: [`Table::expire_due`] looks at the
+    /// value then. Nothing takes that back; a look in vain costs little.
+    pub fn note_value_due(&mut self, due_ms: u64) {
+        self.table.root.set_values_due(true);
+        self.table.note_expiry(self.index, self.spot, Some(due_ms));
+    }
+
     /// The value if it is an object.
     #[must_use]
     pub fn object_mut(&mut self) -> Option<&mut V> {

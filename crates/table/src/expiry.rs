@@ -19,8 +19,12 @@
 //! A table of segments is swept in stretches, at most [`SEGMENTS_AT_ONCE`] per call: the sweep
 //! remembers the placement it has reached (segments may split and merge meanwhile) and the earliest
 //! bound behind it, which becomes the table's when the sweep is through.
+//!
+//! Values may have parts that are due while their key is not (the fields of a hash). Such a value notes its time in the
+//! bound of its bucket too, and a sweep lets the caller look at every object in a due bucket.
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
+use crate::entry::EntryRef;
 use crate::garbage::Removed;
 use crate::probe::prefetch_line;
 use crate::segment::Spot;
@@ -70,35 +74,74 @@ impl Sweep {
     }
 }
 
+/// What a look at a value found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueDue {
+    /// Something in it is due at this time, in ms since the Unix epoch, or nothing ever.
+    At(Option<u64>),
+    /// Nothing is left of it: the key goes.
+    Empty,
+}
+
+/// What a sweep is about.
+struct Work<'a, V> {
+    now_ms: u64,
+    /// The most that `out` may hold.
+    limit: usize,
+    out: &'a mut Vec<Removed<V>>,
+    look: &'a mut dyn FnMut(&[u8], &mut V) -> ValueDue,
+}
+
 impl<V> Table<V> {
     /// A time, in ms since the Unix epoch, before which no key expires; `None` if none ever does.
     /// Cheap: it reads nothing but the table itself.
     #[inline]
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
-        if self.root.with_expiry == 0 || self.root.next_due == NEVER {
+        if !self.has_due() || self.root.next_due == NEVER {
             return None;
         }
         Some(start_of_ms(self.root.next_due))
     }
 
+    fn has_due(&self) -> bool {
+        self.root.with_expiry > 0 || self.root.has_values_due()
+    }
+
     /// Takes out at most `at_most` keys that have expired, that is whose expiry is before `now_ms`.
-    /// Returns whether there may be more.
-    pub fn expire_due(&mut self, now_ms: u64, at_most: usize, out: &mut Vec<Removed<V>>) -> bool {
-        if self.root.with_expiry == 0 || self.root.next_due > unit_of(now_ms) {
+    /// Returns whether there may be more. `look` sees every object that shares a due bucket, and
+    /// takes out of it what is due.
+    pub fn expire_due(
+        &mut self,
+        now_ms: u64,
+        at_most: usize,
+        out: &mut Vec<Removed<V>>,
+        look: &mut dyn FnMut(&[u8], &mut V) -> ValueDue,
+    ) -> bool {
+        if !self.has_due() || self.root.next_due > unit_of(now_ms) {
             return false;
         }
         let limit = out.len() + at_most;
+        let mut work = Work {
+            now_ms,
+            limit,
+            out,
+            look,
+        };
         if self.has_directory() {
-            self.sweep_directory(now_ms, limit, out)
+            self.sweep_directory(&mut work)
         } else {
-            let more = self.sweep_segment(0, now_ms, limit, out);
+            let more = self.sweep_segment(0, &mut work);
+            if self.root.next_due == NEVER {
+                self.root.set_values_due(false);
+            }
             self.shrink(0);
             more
         }
     }
 
-    fn sweep_directory(&mut self, now_ms: u64, limit: usize, out: &mut Vec<Removed<V>>) -> bool {
+    fn sweep_directory(&mut self, work: &mut Work<'_, V>) -> bool {
+        let now_ms = work.now_ms;
         for _ in 0..SEGMENTS_AT_ONCE {
             let Some(directory) = self.directory_mut() else {
                 return true;
@@ -111,6 +154,9 @@ impl<V> Table<V> {
             if reached == PLACEMENTS {
                 directory.sweep = Sweep::new();
                 self.root.next_due = earliest;
+                if earliest == NEVER {
+                    self.root.set_values_due(false);
+                }
                 return began_ms < now_ms && self.next_due_ms().is_some_and(|due| due < now_ms);
             }
             if reached == 0 {
@@ -118,7 +164,7 @@ impl<V> Table<V> {
             }
             let index = self.segment_index(Placement::new(reached));
             let end = self.stretch(index).end;
-            if self.segment(index).next_due <= unit_of(now_ms) && self.sweep_segment(index, now_ms, limit, out) {
+            if self.segment(index).next_due <= unit_of(now_ms) && self.sweep_segment(index, work) {
                 return true;
             }
             let next_due = self.segment(index).next_due;
@@ -132,8 +178,8 @@ impl<V> Table<V> {
     }
 
     /// Removes due entries of one segment; the result is whether `out` was full before the end.
-    fn sweep_segment(&mut self, index: usize, now_ms: u64, limit: usize, out: &mut Vec<Removed<V>>) -> bool {
-        let now = unit_of(now_ms);
+    fn sweep_segment(&mut self, index: usize, work: &mut Work<'_, V>) -> bool {
+        let now = unit_of(work.now_ms);
         let due_from = |bounds: &[u32], from: usize| {
             let rest = bounds.get(from..)?;
             rest.iter().position(|&bound| bound <= now).map(|at| from + at)
@@ -144,7 +190,7 @@ impl<V> Table<V> {
             if let Some(next) = due {
                 self.prefetch_entries_of(index, next);
             }
-            if !self.sweep_bucket(index, bucket, now_ms, limit, out) {
+            if !self.sweep_bucket(index, bucket, work) {
                 return true;
             }
         }
@@ -162,26 +208,30 @@ impl<V> Table<V> {
     }
 
     /// Removes the due entries of one bucket and corrects its bound; false if `out` was full.
-    fn sweep_bucket(
-        &mut self,
-        index: usize,
-        bucket: usize,
-        now_ms: u64,
-        limit: usize,
-        out: &mut Vec<Removed<V>>,
-    ) -> bool {
+    fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut Work<'_, V>) -> bool {
         let mut earliest = NEVER;
         for slot in 0..SLOTS {
-            let entry = self.segment(index).entry_at(bucket, slot);
-            let Some(expire_at_ms) = entry.and_then(|entry| entry.expire_at_ms()) else {
+            let Some(entry) = self.segment(index).entry_at(bucket, slot) else {
                 continue;
             };
-            if expire_at_ms >= now_ms {
-                earliest = earliest.min(unit_of(expire_at_ms));
-            } else if out.len() >= limit {
+            if work.out.len() >= work.limit {
                 return false;
+            }
+            let expire_at_ms = entry.expire_at_ms();
+            let mut gone = expire_at_ms.is_some_and(|at_ms| at_ms < work.now_ms);
+            if !gone && let Some(mut object) = entry.object::<V>() {
+                // SAFETY: rules 1 and 5: the table is borrowed exclusively; the key is not part of the object.
+                let (key, value) = unsafe { (EntryRef::<V>::new(entry), object.as_mut()) };
+                match (work.look)(key.key(), value) {
+                    ValueDue::Empty => gone = true,
+                    ValueDue::At(due_ms) => earliest = earliest.min(due_ms.map_or(NEVER, unit_of)),
+                }
+            }
+            if gone {
+                let removed = self.take_out(index, Spot { bucket, slot });
+                work.out.push(removed);
             } else {
-                out.push(self.take_out(index, Spot { bucket, slot }));
+                earliest = earliest.min(expire_at_ms.map_or(NEVER, unit_of));
             }
         }
         if let Some(bound) = self.segment_mut(index).bounds_mut().get_mut(bucket) {

@@ -67,6 +67,7 @@ mod value;
 
 pub use entry::EntryRef;
 pub use entry_mut::EntryMut;
+pub use expiry::ValueDue;
 pub use garbage::{Garbage, Removed};
 pub use probe::Hint;
 pub use segment::OldArrays;

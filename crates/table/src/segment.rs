@@ -48,9 +48,14 @@ pub(crate) struct Segment {
     bucket_count: u16,
     /// How many leading placement bits all entries share.
     pub(crate) depth: u8,
-    /// This is a table's root, and `buckets` is its directory (rule 7).
-    is_directory: bool,
+    /// [`DIRECTORY`] and [`VALUES_DUE`].
+    marks: u8,
 }
+
+/// This is a table's root, and `buckets` is its directory (rule 7).
+const DIRECTORY: u8 = 1;
+/// Kept in a table's root only: bounds may come from values that are due some time.
+const VALUES_DUE: u8 = 2;
 
 /// The next larger number of buckets whose bytes fill a size class.
 pub(crate) fn next_bucket_count(buckets: usize) -> usize {
@@ -90,31 +95,45 @@ impl Segment {
             with_expiry: 0,
             bucket_count: 0,
             depth,
-            is_directory: false,
+            marks: 0,
         }
     }
 
     #[inline]
     pub(crate) fn holds_directory(&self) -> bool {
-        self.is_directory
+        self.marks & DIRECTORY != 0
     }
 
     /// Makes this segment the root of a directory: it has no buckets of its own.
     pub(crate) fn hold_directory<D>(&mut self, directory: *mut D) {
         debug_assert!(self.buckets.is_null() && self.bounds.is_null());
         self.buckets = directory.cast();
-        self.is_directory = true;
+        self.marks |= DIRECTORY;
     }
 
     /// Gives back what `hold_directory` got.
     pub(crate) fn give_up_directory<D>(&mut self) -> Option<*mut D> {
-        if !self.is_directory {
+        if !self.holds_directory() {
             return None;
         }
         let directory = self.buckets.cast();
         self.buckets = ptr::null_mut();
-        self.is_directory = false;
+        self.marks &= !DIRECTORY;
         Some(directory)
+    }
+
+    /// Whether bounds may come from values that are due some time.
+    #[inline]
+    pub(crate) fn has_values_due(&self) -> bool {
+        self.marks & VALUES_DUE != 0
+    }
+
+    pub(crate) fn set_values_due(&mut self, due: bool) {
+        self.marks = if due {
+            self.marks | VALUES_DUE
+        } else {
+            self.marks & !VALUES_DUE
+        };
     }
 
     /// # Safety
@@ -299,6 +318,7 @@ impl Segment {
     fn resize(&mut self, buckets: usize) -> OldArrays {
         let mut new = Self::new(self.depth);
         new.with_expiry = self.with_expiry;
+        new.marks = self.marks;
         new.allocate(buckets);
         new.absorb(self, |_| true);
         OldArrays(std::mem::replace(self, new))

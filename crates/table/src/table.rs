@@ -235,7 +235,7 @@ impl<V> Table<V> {
     /// Notes that one entry less has an expiry.
     pub(crate) fn forget_expiry(&mut self) {
         self.root.with_expiry -= 1;
-        if self.root.with_expiry == 0 && !self.has_directory() {
+        if self.root.with_expiry == 0 && !self.root.has_values_due() && !self.has_directory() {
             self.root.free_bounds();
         }
     }
@@ -373,10 +373,11 @@ impl<V> Table<V> {
         {
             let only = directory.segments[0];
             debug_assert_eq!(only.len, self.root.len);
-            let with_expiry = self.root.with_expiry;
+            let (with_expiry, values_due) = (self.root.with_expiry, self.root.has_values_due());
             self.root = only;
             self.root.with_expiry = with_expiry;
-            if with_expiry == 0 {
+            self.root.set_values_due(values_due);
+            if with_expiry == 0 && !values_due {
                 self.root.free_bounds();
             }
         }
@@ -389,10 +390,13 @@ impl<V> Table<V> {
         }
         let mut only = self.root;
         only.with_expiry = 0;
+        only.set_values_due(false);
         let totals = &mut self.root;
         let (len, next_due, with_expiry) = (totals.len, totals.next_due, totals.with_expiry);
+        let values_due = totals.has_values_due();
         *totals = Segment::new(0);
         (totals.len, totals.next_due, totals.with_expiry) = (len, next_due, with_expiry);
+        totals.set_values_due(values_due);
         totals.hold_directory(Box::into_raw(Box::new(Directory {
             segments: vec![only],
             depth: 0,

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Table, ValueRef};
+use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Table, ValueDue, ValueRef};
 
 /// Checks that whatever is freed is freed with the layout it was allocated with.
 struct Exact;
@@ -282,7 +282,9 @@ impl Run {
         let mut removed = Vec::new();
         loop {
             let before = removed.len();
-            let more = self.table.expire_due(self.now_ms, at_most, &mut removed);
+            let more = self
+                .table
+                .expire_due(self.now_ms, at_most, &mut removed, &mut |_, _| ValueDue::At(None));
             assert!(removed.len() - before <= at_most);
             if !more {
                 break;
@@ -478,7 +480,7 @@ fn memory_returns_after_mass_deletes() {
         assert!(table.memory_bytes() < full / 500, "{} of {full}", table.memory_bytes());
         assert!(!table.is_large());
         let (mut removed, mut calls) = (Vec::new(), 0);
-        while table.expire_due(1 << 40, 7, &mut removed) {
+        while table.expire_due(1 << 40, 7, &mut removed, &mut |_, _| ValueDue::At(None)) {
             calls += 1;
         }
         assert_eq!((removed.len(), calls), (100, 14));

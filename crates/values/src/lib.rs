@@ -3,7 +3,9 @@
 
 pub mod bitfield;
 pub mod bits;
+pub mod geohash;
 pub mod hash;
+pub mod hyperloglog;
 pub mod lcs;
 pub mod list;
 pub mod listpack;
@@ -60,6 +62,18 @@ impl Value {
             Value::Set(set) => set.encoding_name(),
             Value::SortedSet(set) => set.encoding_name(),
             Value::Stream(_) => "stream",
+        }
+    }
+
+    /// About how many allocations there would be to free in Valkey, which decides by it who frees a value.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Value::Set(set) if set.encoding_name() == "hashtable" => set.len(),
+            Value::SortedSet(set) if set.encoding_name() == "skiplist" => set.len(),
+            Value::List(list) if list.is_quicklist() => list.stored_nodes().len(),
+            Value::Hash(hash) if hash.encoding_name() == "hashtable" => hash.len(),
+            Value::Stream(stream) => stream.free_effort(),
+            Value::List(_) | Value::Hash(_) | Value::Set(_) | Value::SortedSet(_) => 1,
         }
     }
 

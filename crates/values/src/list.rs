@@ -89,6 +89,19 @@ pub struct StoredNode<'a> {
     pub whole: Cow<'a, [u8]>,
 }
 
+/// What can be told of a list's nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// How many there are.
+    pub nodes: usize,
+    /// Bytes of what they hold, before compression, as files have it.
+    pub bytes: usize,
+    /// The `list-max-listpack-size` that they follow.
+    pub fill: i16,
+    /// The `list-compress-depth` that they follow.
+    pub depth: u16,
+}
+
 impl List {
     /// An empty quicklist under these settings (`list-max-listpack-size`, `list-compress-depth`).
     pub fn quicklist(fill: i64, depth: i64) -> Self {
@@ -165,6 +178,16 @@ impl List {
                 },
             }
         })
+    }
+
+    /// The nodes in figures.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            nodes: self.nodes.len(),
+            bytes: self.nodes.iter().map(Node::limit_bytes).sum(),
+            fill: self.fill,
+            depth: self.depth,
+        }
     }
 
     /// The elements, if they are one run.

@@ -156,6 +156,14 @@ impl Records {
         }
     }
 
+    /// Bytes of the records, without the index and holes.
+    pub fn stored_bytes(&self) -> usize {
+        match &self.0 {
+            Layout::Small(small) => small.arena.len() - small.hole_bytes as usize,
+            Layout::Large(large) => large.chunks.live_bytes(),
+        }
+    }
+
     /// The record with this key; `hash` is the key's.
     #[inline]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Id> {

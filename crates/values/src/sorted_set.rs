@@ -1,17 +1,448 @@
-//! Sorted sets.
+//! Sorted sets: members ordered by score, and by their bytes where scores are equal.
+//!
+//! Three forms, each for its size. [`packed`] bytes lie within the table's entry. A [`SortedSet`] of up to 128 members is
+//! one [leaf]; a larger one is a [tree] of leaves with an [index] that finds the leaf of a member. Every search,
+//! whether by rank, score or member, yields ranks; every range is then a walk over leaves, which are contiguous.
 
-/// There is none yet.
+mod arena;
+mod draft;
+mod gathering;
+mod index;
+mod leaf;
+mod member_hash;
+pub mod packed;
+mod range;
+mod room;
+mod tree;
+mod view;
+
+pub use draft::{Draft, Limits, Upsert};
+pub use gathering::Gathering;
+pub use range::{LexEnd, LexRange, ScoreRange};
+pub use view::{View, ViewWalk};
+
+use std::ops::Range;
+
+use crate::listpack::DECIMAL_MAX_BYTES;
+use leaf::{Leaf, MAX_BYTES, MAX_MEMBERS, ScoreOrder};
+use member_hash::{MemberHash, member_hash, tag_of};
+use packed::Packed;
+use tree::{NONE, Place, Tree, slot_after_change};
+
+/// The most bytes of a member: leaves count theirs in 32 bits.
+pub const LONGEST_MEMBER_BYTES: usize = 1 << 30;
+/// Members that a leaf gets when a tree is built at once.
+const BUILT_MEMBERS: usize = MAX_MEMBERS * 3 / 4;
+
+/// The encoding that Valkey would report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// A small set, which is too large to be packed here.
+    Listpack,
+    /// Any other.
+    Skiplist,
+}
+
 #[derive(Clone, Debug)]
-pub enum SortedSet {}
+enum Body {
+    Leaf(Box<Leaf>),
+    Tree(Box<Tree>),
+}
+
+/// A sorted set that is not packed.
+#[derive(Clone, Debug)]
+pub struct SortedSet {
+    body: Body,
+    encoding: Encoding,
+}
 
 impl SortedSet {
+    /// An empty one.
+    pub fn new(encoding: Encoding) -> Self {
+        Self::of_leaf(Leaf::with_room(0, 0), encoding)
+    }
+
+    fn of_leaf(mut leaf: Leaf, encoding: Encoding) -> Self {
+        (leaf.parent, leaf.previous, leaf.next) = (NONE, NONE, NONE);
+        Self {
+            body: Body::Leaf(Box::new(leaf)),
+            encoding,
+        }
+    }
+
+    /// The members of a packed one.
+    pub fn of_packed(packed: Packed<'_>, encoding: Encoding) -> Self {
+        let mut set = Self::new(encoding);
+        let mut scratch = [0; DECIMAL_MAX_BYTES];
+        for (member, score) in packed.walk(0..packed.len(), false) {
+            set.insert(member.text(&mut scratch), score);
+        }
+        set
+    }
+
+    /// A set of members that differ and are in order, by score and then by their bytes.
+    pub fn of_sorted(members: &[(&[u8], f64)], encoding: Encoding) -> Self {
+        debug_assert!(members.is_sorted_by(|a, b| { a.1.total_cmp_of_scores(b.1).then_with(|| a.0.cmp(b.0)).is_lt() }));
+        let mut leaves = Vec::with_capacity(members.len() / BUILT_MEMBERS + 1);
+        let mut rest = members;
+        let most = if members.len() <= MAX_MEMBERS {
+            MAX_MEMBERS
+        } else {
+            BUILT_MEMBERS
+        };
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take(most).take_while(|(member, _)| {
+                bytes += member.len() + 5;
+                bytes <= MAX_BYTES
+            });
+            let (part, behind) = rest.split_at(fitting.count().max(1));
+            leaves.push(leaf_of(part, encoding));
+            rest = behind;
+        }
+        if leaves.len() <= 1 {
+            return Self::of_leaf(leaves.pop().unwrap_or_default(), encoding);
+        }
+        let tree = Tree::of_leaves(leaves.into_iter(), members.len());
+        Self {
+            body: Body::Tree(Box::new(tree)),
+            encoding,
+        }
+    }
+
     /// The encoding that Valkey would report.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
-        match *self {}
+        match self.encoding {
+            Encoding::Listpack => "listpack",
+            Encoding::Skiplist => "skiplist",
+        }
+    }
+
+    /// Says that the set is about to have so many members, or to get so many, the longest of so many bytes: it is no
+    /// longer reported as a listpack if those are too many or too long for one.
+    #[inline]
+    pub fn expect(&mut self, members: usize, longest_bytes: usize, limits: Limits) {
+        if self.encoding == Encoding::Listpack && !limits.admit(members, longest_bytes) {
+            self.encoding = Encoding::Skiplist;
+        }
     }
 
     /// Bytes allocated behind the value itself.
     pub fn allocated_bytes(&self) -> usize {
-        match *self {}
+        match &self.body {
+            Body::Leaf(leaf) => size_of::<Leaf>() + leaf.allocated_bytes(),
+            Body::Tree(tree) => size_of::<Tree>() + tree.allocated_bytes(),
+        }
+    }
+
+    /// How many members there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.body {
+            Body::Leaf(leaf) => leaf.len(),
+            Body::Tree(tree) => tree.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    fn find(&self, hash: MemberHash, member: &[u8]) -> Option<Place> {
+        match &self.body {
+            Body::Leaf(leaf) => leaf.find(hash.tag(), member).map(|slot| Place { leaf: NONE, slot }),
+            Body::Tree(tree) => tree.find(hash, member),
+        }
+    }
+
+    #[inline]
+    fn leaf_at(&self, place: Place) -> &Leaf {
+        match &self.body {
+            Body::Leaf(leaf) => leaf,
+            Body::Tree(tree) => tree.leaf(place.leaf),
+        }
+    }
+
+    /// The score of a member.
+    #[inline]
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        let place = self.find(member_hash(member), member)?;
+        Some(self.leaf_at(place).score(place.slot))
+    }
+
+    /// The rank of a member, and its score.
+    #[inline]
+    pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        let place = self.find(member_hash(member), member)?;
+        let rank = match &self.body {
+            Body::Leaf(_) => place.slot,
+            Body::Tree(tree) => tree.rank_of(place),
+        };
+        Some((rank, self.leaf_at(place).score(place.slot)))
+    }
+
+    /// The place of the first member for which `precedes(score, member)` does not hold, and its rank.
+    #[inline]
+    fn partition<'s, P>(&'s self, precedes: P) -> (Place, usize)
+    where
+        P: FnMut(f64, &mut dyn FnMut() -> &'s [u8]) -> bool,
+    {
+        match &self.body {
+            Body::Leaf(leaf) => {
+                let slot = leaf.partition(precedes);
+                (Place { leaf: NONE, slot }, slot)
+            }
+            Body::Tree(tree) => tree.partition(precedes),
+        }
+    }
+
+    /// The ranks of the members whose scores are in a range.
+    pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
+        let (_, start) = self.partition(|score, _| range.starts_behind(score));
+        let (_, end) = self.partition(|score, _| range.ends_behind(score));
+        start..end.max(start)
+    }
+
+    /// The ranks of the members in a range; sensible where all members have one score.
+    pub fn ranks_of_lex(&self, range: &LexRange<'_>) -> Range<usize> {
+        let (_, start) = self.partition(|_, member| range.starts_behind(member()));
+        let (_, end) = self.partition(|_, member| range.ends_behind(member()));
+        start..end.max(start)
+    }
+
+    /// The members of a range of ranks with their scores, from its first or, in `reverse`, from its last.
+    pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> Walk<'_> {
+        let ranks = ranks.start.min(self.len())..ranks.end.min(self.len());
+        let first = if reverse {
+            ranks.end.saturating_sub(1)
+        } else {
+            ranks.start
+        };
+        let (tree, leaf, slot) = match &self.body {
+            Body::Leaf(leaf) => (None, &**leaf, first),
+            Body::Tree(tree) => {
+                let place = tree.place_of_rank(first);
+                (Some(&**tree), tree.leaf(place.leaf), place.slot)
+            }
+        };
+        Walk {
+            tree,
+            leaf,
+            slot,
+            left: ranks.len(),
+            reverse,
+        }
+    }
+
+    /// Puts a member in that is not there yet.
+    pub fn insert(&mut self, member: &[u8], score: f64) {
+        self.insert_hashed(member_hash(member), member, score);
+    }
+
+    fn insert_hashed(&mut self, hash: MemberHash, member: &[u8], score: f64) {
+        let (place, _) = self.partition(|other_score, other| {
+            let order = other_score.total_cmp_of_scores(score);
+            order.then_with(|| other().cmp(member)).is_lt()
+        });
+        match &mut self.body {
+            Body::Tree(tree) => tree.insert(place, hash, score, member),
+            Body::Leaf(leaf) => {
+                leaf.insert(place.slot, score, member, hash.tag());
+                if leaf.is_too_large() {
+                    self.body = Body::Tree(Box::new(Tree::of_leaf(std::mem::take(leaf))));
+                }
+            }
+        }
+    }
+
+    /// Adds a member or changes its score: `decide` gets the score it has, if it is there, and tells the one it shall
+    /// have; `None` leaves everything as it is.
+    pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
+        let hash = member_hash(member);
+        let found = self.find(hash, member);
+        let before = found.map(|place| self.leaf_at(place).score(place.slot));
+        let Some(mut score) = decide(before) else {
+            return Upsert::Left;
+        };
+        if self.encoding == Encoding::Listpack {
+            // A listpack does not tell -0 from 0.
+            score += 0.0;
+        }
+        match found {
+            None => {
+                self.expect(self.len() + 1, member.len(), limits);
+                self.insert_hashed(hash, member, score);
+                Upsert::Added
+            }
+            Some(_) if before == Some(score) => Upsert::Left,
+            Some(place) => {
+                self.change_score(place, hash, member, score);
+                Upsert::Changed
+            }
+        }
+    }
+
+    fn change_score(&mut self, place: Place, hash: MemberHash, member: &[u8], score: f64) {
+        match &mut self.body {
+            Body::Leaf(leaf) => {
+                let to = slot_after_change(leaf, place.slot, score);
+                leaf.move_slot(place.slot, to, score);
+            }
+            Body::Tree(tree) => {
+                if !tree.move_within_leaf(place, score) {
+                    self.remove_at(place, hash);
+                    self.insert_hashed(hash, member, score);
+                }
+            }
+        }
+    }
+
+    fn remove_at(&mut self, place: Place, hash: MemberHash) {
+        match &mut self.body {
+            Body::Leaf(leaf) => leaf.remove(place.slot),
+            Body::Tree(tree) => {
+                tree.remove(place, hash);
+                self.fell_if_small();
+            }
+        }
+    }
+
+    /// A tree of one leaf becomes a leaf.
+    fn fell_if_small(&mut self) {
+        if let Body::Tree(tree) = &mut self.body
+            && tree.leaf_count() == 1
+        {
+            let tree = std::mem::replace(&mut **tree, Tree::of_leaf(Leaf::default()));
+            *self = Self::of_leaf(tree.into_leaf(), self.encoding);
+        }
+    }
+
+    /// Takes a member out; returns its score.
+    pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        let hash = member_hash(member);
+        let place = self.find(hash, member)?;
+        let score = self.leaf_at(place).score(place.slot);
+        self.remove_at(place, hash);
+        Some(score)
+    }
+
+    /// Takes the members of a range of ranks out.
+    pub fn remove_ranks(&mut self, ranks: Range<usize>) {
+        match &mut self.body {
+            Body::Leaf(leaf) => leaf.remove_range(ranks),
+            Body::Tree(tree) => {
+                tree.remove_ranks(ranks);
+                self.fell_if_small();
+            }
+        }
+    }
+
+    /// Shows members from a cursor on, `count` or somewhat more; returns the next cursor, 0 at the end.
+    ///
+    /// Members come in the order of their hashes, which no growth changes; so one that is there from the first call to
+    /// the last is shown. The members of a set that is one leaf are shown all at once.
+    pub fn scan<'s>(&'s self, cursor: u64, count: usize, mut show: impl FnMut(&'s [u8], f64)) -> u64 {
+        let tree = match &self.body {
+            Body::Leaf(leaf) => {
+                (0..leaf.len()).for_each(|slot| show(leaf.member(slot), leaf.score(slot)));
+                return 0;
+            }
+            Body::Tree(tree) => tree,
+        };
+        let Ok(from) = u32::try_from(cursor) else {
+            return 0;
+        };
+        let mut shown = 0;
+        let mut last = None;
+        for (hash, number) in tree.index_entries_from(from) {
+            if last == Some((hash, number)) {
+                // Two members of one leaf with one hash were shown together.
+                continue;
+            }
+            if shown >= count && last.is_some_and(|(before, _)| before != hash) {
+                return u64::from(hash);
+            }
+            let leaf = tree.leaf(number);
+            for slot in leaf.slots_of_tag(tag_of(hash)) {
+                if member_hash(leaf.member(slot)).prefix() == hash {
+                    show(leaf.member(slot), leaf.score(slot));
+                    shown += 1;
+                }
+            }
+            last = Some((hash, number));
+        }
+        0
     }
 }
+
+fn leaf_of(members: &[(&[u8], f64)], encoding: Encoding) -> Leaf {
+    let bytes = members.iter().map(|(member, _)| leaf::record_bytes(member)).sum();
+    let mut leaf = Leaf::with_room(members.len(), bytes);
+    for (slot, (member, score)) in members.iter().enumerate() {
+        let score = if encoding == Encoding::Listpack {
+            *score + 0.0
+        } else {
+            *score
+        };
+        leaf.insert(slot, score, member, member_hash(member).tag());
+    }
+    leaf
+}
+
+/// Members of a [`SortedSet`] with their scores, in order.
+#[derive(Clone, Debug)]
+pub struct Walk<'a> {
+    tree: Option<&'a Tree>,
+    leaf: &'a Leaf,
+    slot: usize,
+    left: usize,
+    reverse: bool,
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (&'a [u8], f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let (leaf, slot) = (self.leaf, self.slot);
+        let found = (leaf.member(slot), leaf.score(slot));
+        if self.left > 0 {
+            if !self.reverse && slot + 1 < leaf.len() {
+                self.slot += 1;
+            } else if self.reverse && slot > 0 {
+                self.slot -= 1;
+            } else {
+                self.change_leaf();
+            }
+        }
+        Some(found)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl Walk<'_> {
+    fn change_leaf(&mut self) {
+        let Some(tree) = self.tree else { return };
+        if self.reverse {
+            self.leaf = tree.leaf(self.leaf.previous);
+            self.slot = self.leaf.len() - 1;
+        } else {
+            self.leaf = tree.leaf(self.leaf.next);
+            self.slot = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@
 //! @conn 2                    the following commands go over a second connection
 //! @close                     closes the connection in use
 //! @sleep 50                  milliseconds
+//! @blocked 2                 waits until two clients wait for keys (INFO's blocked_clients)
 //! @config name value         CONFIG SET on both servers, undone after the section
 //! @write "bytes"             sends bytes on the connection, compares nothing
 //! @drain                     compares all bytes that arrive until the connection is quiet
@@ -103,6 +104,8 @@ pub enum Action {
     Close,
     /// Wait so many milliseconds.
     SleepMs(u64),
+    /// Wait until so many clients are blocked.
+    Blocked(u64),
     /// Set a configuration parameter until the section ends.
     Config(String, String),
 }
@@ -325,6 +328,7 @@ impl Parser {
             "conn" => Action::Switch(number(rest)?),
             "close" => Action::Close,
             "sleep" => Action::SleepMs(number(rest)?),
+            "blocked" => Action::Blocked(number(rest)?),
             "drain" => Action::Drain,
             "scan" => Action::Scan(self.arguments(rest, variables)?),
             "raw" => Action::Raw(self.literals(rest, variables)?),

@@ -13,6 +13,8 @@ pub enum Argument {
     Key,
     /// A value: small numbers, short and long texts, binary data.
     Value,
+    /// A member of a collection: one of a few, so that collections have some in common.
+    Member,
     /// An integer, now and then at the ends of its range.
     Integer,
     /// A position in a string: small, of either sign.
@@ -50,8 +52,8 @@ pub enum Argument {
 }
 
 use Argument::{
-    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe, Milliseconds, Offset, OneOf,
-    Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
+    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe, Member, Milliseconds, Offset,
+    OneOf, Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
 };
 
 /// A command that can be generated.
@@ -176,6 +178,10 @@ pub const PRODUCTIONS: &[Production] = &[
     with("RANDOMKEY", 1, Leeway::Type, &[]),
     plain("RENAME", 4, &[Key, Key]),
     plain("RENAMENX", 4, &[Key, Key]),
+    plain("SADD", 20, &[Key, Repeat(1, 8, &[Member])]),
+    plain("SCARD", 4, &[Key]),
+    with("SDIFF", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
+    plain("SDIFFSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
     plain("SELECT", 1, &[Database]),
     plain("SET", 20, &[Key, Value, EXPIRY, Maybe(&[Word("GET")]),
                        OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")], &[Word("IFEQ"), Value]])]),
@@ -183,8 +189,19 @@ pub const PRODUCTIONS: &[Production] = &[
     plain("SETEX", 4, &[Key, Seconds, Value]),
     plain("SETNX", 4, &[Key, Value]),
     plain("SETRANGE", 8, &[Key, Offset, Value]),
+    with("SINTER", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
+    plain("SINTERCARD", 4, &[Counted(&[Key]), Maybe(&[Word("LIMIT"), Index])]),
+    plain("SINTERSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
+    plain("SISMEMBER", 6, &[Key, Member]),
+    with("SMEMBERS", 8, Leeway::Order, &[Key]),
+    plain("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
+    plain("SMOVE", 6, &[Key, Key, Member]),
+    with("SRANDMEMBER", 3, Leeway::Order, &[Key, Word("1000000")]),
+    plain("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
     plain("STRLEN", 5, &[Key]),
     plain("SUBSTR", 3, &[Key, Index, Index]),
+    with("SUNION", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
+    plain("SUNIONSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
     plain("SWAPDB", 1, &[Database, Database]),
     plain("TOUCH", 3, &[Repeat(1, 3, &[Key])]),
     with("TTL", 6, Leeway::Seconds, &[Key]),
@@ -325,6 +342,11 @@ fn word(argument: &Argument, rng: &mut Rng) -> String {
         // The empty key is rare, as it is in life.
         Key if rng.u32(0..30) > 0 => choose(rng, &KEYS[..4]).to_string(),
         Key => String::new(),
+        Member => match rng.u32(0..8) {
+            0..4 => rng.i32(-5..300).to_string(),
+            4..7 => format!("m{}", rng.u32(0..100)),
+            _ => "long".repeat(rng.usize(1..20)),
+        },
         Integer if rng.bool() => rng.i32(-300..300).to_string(),
         Integer => choose(rng, INTEGERS).to_string(),
         Index => rng.i32(-12..40).to_string(),

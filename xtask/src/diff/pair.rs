@@ -115,6 +115,27 @@ impl Servers {
         })
     }
 
+    /// Waits until `count` clients are blocked on both servers; the line of INFO that says so, or what it says after
+    /// a long time.
+    pub fn await_blocked(&mut self, count: u64) -> Both<Answer> {
+        let deadline = Instant::now() + PATIENCE;
+        let wanted = format!("blocked_clients:{count}");
+        self.control.map(|connection| {
+            loop {
+                let info = match connection.call(&words("INFO clients")) {
+                    Answer::Reply(received) => String::from_utf8_lossy(received.reply.text()).into_owned(),
+                    other => return other,
+                };
+                let line = info.lines().find(|line| line.starts_with("blocked_clients:"));
+                let line = line.unwrap_or_default().to_owned();
+                if line == wanted || Instant::now() > deadline {
+                    return Answer::Bytes(line.into_bytes(), false);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    }
+
     /// Which of `commands` Weft does not have; a command that Valkey does not have either is a slip of the pen.
     pub fn lacking(&mut self, commands: &[String]) -> Result<Vec<String>, String> {
         let mut lacking = Vec::new();

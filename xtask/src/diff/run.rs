@@ -96,6 +96,11 @@ impl Run<'_> {
                 thread::sleep(Duration::from_millis(*duration));
                 Ok(())
             }
+            Action::Blocked(count) => {
+                let answers = self.servers.await_blocked(*count);
+                self.compare(step, "(number of blocked clients)", &answers);
+                Ok(())
+            }
             Action::Config(name, value) => {
                 let answers = self.servers.configure(name, value);
                 self.compare(step, &format!("CONFIG SET {name} {value}"), &answers);

@@ -15,6 +15,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 ///   connections, which travel in messages, and the keyspace.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
 /// - `start` builds everything, and only `main` is above it.
+/// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
 const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("config",      &[]),
@@ -49,6 +50,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "apply",
                       "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+    ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 
 /// Modules that start everything and therefore may import everything.

@@ -81,7 +81,7 @@ mod waiter;
 
 #[cfg(test)]
 pub use operation::ScoreEnd;
-pub use operation::{Kind, Line, Operation};
+pub use operation::{GroupRead, Kind, Line, Operation};
 pub use queues::{Counts, Waiting};
 pub use timers::Timers;
 pub use waiter::{Served, Wait, WaitKey, Waiter};

@@ -1,6 +1,7 @@
 //! What a blocked client wants done, as data: whoever serves it has neither its request nor its connection.
 
 use weft_values::list::End;
+use weft_values::stream::StreamId;
 
 use super::waiter::WaitKey;
 
@@ -38,6 +39,23 @@ pub enum Operation {
     /// BZMPOP: up to so many members.
     #[allow(dead_code, reason = "for BZMPOP")]
     SortedSetPopMany(ScoreEnd, usize),
+    /// XREAD: up to so many entries of every stream behind an ID of its own.
+    StreamRead(Box<[StreamId]>, usize),
+    /// XREADGROUP: entries that nobody in the group got so far.
+    StreamReadGroup(Box<GroupRead>),
+}
+
+/// What XREADGROUP wants of each of its streams.
+#[derive(Clone, Debug)]
+pub struct GroupRead {
+    /// The group.
+    pub group: Box<[u8]>,
+    /// Its consumer.
+    pub consumer: Box<[u8]>,
+    /// Entries of each stream at most.
+    pub count: usize,
+    /// Whether entries count as acknowledged at once.
+    pub no_ack: bool,
 }
 
 /// What a key can be to those who wait for it.
@@ -61,11 +79,9 @@ pub enum Line {
     /// For a sorted set: in the same way.
     SortedSets,
     /// For a stream's entries, which all of them may get.
-    #[allow(dead_code, reason = "for XREAD")]
     Streams,
     /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. They
     /// are also told when the stream is gone.
-    #[allow(dead_code, reason = "for XREADGROUP")]
     Group(Box<[u8]>),
 }
 
@@ -75,6 +91,8 @@ impl Operation {
         match self {
             Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => Line::Lists,
             Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => Line::SortedSets,
+            Operation::StreamRead(..) => Line::Streams,
+            Operation::StreamReadGroup(read) => Line::Group(read.group.clone()),
         }
     }
 

@@ -21,6 +21,10 @@ pub trait Reach {
     /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
     /// operation's destination.
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
+    /// Whether a key's slot is held. Others are not touched: they are not what is ready.
+    fn holds(&mut self, key: &WaitKey) -> bool;
+    /// The time, in ms since the epoch.
+    fn now_ms(&self) -> u64;
     /// The parameters.
     fn config(&self) -> &Config;
 }
@@ -37,11 +41,15 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
         Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
             unreachable!("no command waits for a sorted set yet")
         }
+        Operation::StreamRead(after, count) => {
+            super::stream_blocking::perform_read(waiter, after, *count, reach, reply)
+        }
+        Operation::StreamReadGroup(read) => super::stream_blocking::perform_group_read(waiter, read, reach, reply),
     }
 }
 
 /// Whether a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
-pub fn can_perform(waiter: &Waiter, _key: &WaitKey, _reach: &mut dyn Reach) -> bool {
+pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn Reach) -> bool {
     match &waiter.operation {
         // An empty list or sorted set does not exist.
         Operation::ListPop(_)
@@ -49,6 +57,8 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, _reach: &mut dyn Reach) -> b
         | Operation::ListMove { .. }
         | Operation::SortedSetPop(_)
         | Operation::SortedSetPopMany(..) => true,
+        Operation::StreamRead(after, _) => super::stream_blocking::can_read(waiter, after, reach),
+        Operation::StreamReadGroup(read) => super::stream_blocking::can_read_group(waiter, read, reach),
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Binding {
     pub run: Handler,
     /// Its mode.
     pub mode: Mode,
+    /// Whether it writes keys that its key specifications call read-only.
+    pub writes_all_keys: bool,
 }
 
 /// Binds a handler that runs under the leases of its keys.
@@ -45,6 +47,16 @@ pub const fn leased(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Leased,
+        writes_all_keys: false,
+    }
+}
+
+/// Binds a handler that runs under the leases of its keys and writes them all, whatever the key specifications say.
+pub const fn leased_to_write(run: Handler) -> Binding {
+    Binding {
+        run,
+        mode: Mode::Leased,
+        writes_all_keys: true,
     }
 }
 
@@ -53,6 +65,7 @@ pub const fn exclusive(run: Handler) -> Binding {
     Binding {
         run,
         mode: Mode::Exclusive,
+        writes_all_keys: true,
     }
 }
 

@@ -131,6 +131,8 @@ fn take(all: &mut Exclusive<'_>, databases: Range<usize>, access: &AccessContext
     }
     for (db, (keys, expiring)) in databases.zip(&figures) {
         access.counts.add(access.seat, db, -keys, -expiring);
+        let volatile = access.counts.volatile(db) as i64;
+        access.counts.add_volatile(access.seat, db, -volatile);
     }
     let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
     Taken { tables, keys }
@@ -183,4 +185,7 @@ fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContex
     let expiring = counts.with_expiry(other) as i64 - counts.with_expiry(one) as i64;
     counts.add(seat, one, keys, expiring);
     counts.add(seat, other, -keys, -expiring);
+    let volatile = counts.volatile(other) as i64 - counts.volatile(one) as i64;
+    counts.add_volatile(seat, one, volatile);
+    counts.add_volatile(seat, other, -volatile);
 }

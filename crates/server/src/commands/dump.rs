@@ -15,18 +15,25 @@ use crate::persist::payload;
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("dump", leased(dump)), ("restore", leased(restore))];
 
+/// What encoding or decoding a byte of a collection takes, ns.
+const COLLECTION_BYTE_NS: u64 = 5;
 /// Longer strings are compressed in the background.
 const IN_PLACE_BYTES: usize = 64 * 1024;
 
 fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
     let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
     let protocol = ctx.client.protocol;
+    let in_place_ns = ctx.in_place_ns();
     let large = match ctx.keys.read(0).map(|entry| entry.value()) {
         None => {
             ctx.reply.null();
             return Ok(());
         }
         Some(ValueRef::Blob(blob)) if blob.len() > IN_PLACE_BYTES => blob.clone(),
+        Some(ValueRef::Object(object)) if object.allocated_bytes() as u64 * COLLECTION_BYTE_NS > in_place_ns => {
+            ctx.leave();
+            return Ok(());
+        }
         Some(value) => {
             ctx.reply.bulk(&payload::dump(value, compress));
             return Ok(());
@@ -97,6 +104,9 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let at_ms = restored_expiry(ctx, options.absolute_ttl)?;
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
+    if payload::is_collection(ctx.arg(3)) && ctx.leaves_worker(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
+        return Ok(());
+    }
     if !payload::verify(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }

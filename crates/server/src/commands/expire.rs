@@ -24,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// Under which conditions an expiry is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Conditions {
+pub struct Conditions {
     /// `NX`: the key has none.
     unset: bool,
     /// `XX`: the key has one.
@@ -36,7 +36,11 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, CommandError> {
+    /// The conditions that options name.
+    ///
+    /// # Errors
+    /// An option is unknown, or two exclude each other.
+    pub fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, CommandError> {
         let mut conditions = Conditions::default();
         for option in options {
             let named = [
@@ -75,7 +79,7 @@ impl Conditions {
     }
 
     /// Whether a key that expires at `current` (never: `None`) may expire at `new` instead.
-    fn allow(self, current: Option<i64>, new: i64) -> bool {
+    pub fn allow(self, current: Option<i64>, new: i64) -> bool {
         match current {
             // Never is later than any time.
             None => !self.set && !self.later,
@@ -159,7 +163,7 @@ fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Rounds milliseconds to seconds.
-fn in_seconds(ms: i64) -> i64 {
+pub fn in_seconds(ms: i64) -> i64 {
     ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 

@@ -68,6 +68,7 @@ pub fn any_absolute_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str
         .ok_or_else(|| invalid_expire_time(command))
 }
 
-fn invalid_expire_time(command: &str) -> CommandError {
+/// The error about a time that is none.
+pub fn invalid_expire_time(command: &str) -> CommandError {
     CommandError::text(format!("ERR invalid expire time in '{command}' command"))
 }

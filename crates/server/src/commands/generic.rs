@@ -9,6 +9,7 @@ use super::database::database_index;
 use super::error::CommandError;
 use super::object::encoding_name;
 use crate::keyspace::access::{Expiry, KeyWrite, Touch};
+use crate::keyspace::effects::Cause;
 use crate::keyspace::event::Event;
 
 /// The commands of this file and their handlers.
@@ -21,7 +22,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("renamenx", leased(renamenx)),
     ("touch", leased(touch)),
     ("type", leased(type_of)),
-    ("unlink", leased(del)),
+    ("unlink", leased(unlink)),
 ];
 
 const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
@@ -36,7 +37,6 @@ pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
 }
 
 /// A value of its own; large strings are shared, not copied.
-#[allow(unreachable_code, reason = "until a type of collection exists")]
 fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
     match value {
         ValueRef::Int(number) => OwnedValue::Int(number),
@@ -76,13 +76,21 @@ fn count_existing(ctx: &mut Context<'_, '_>, touch: Touch) -> CommandResult {
     Ok(())
 }
 
-/// DEL and UNLINK: what takes long to free is freed in the background anyway.
 fn del(ctx: &mut Context<'_, '_>) -> CommandResult {
+    delete_keys(ctx, Cause::Del)
+}
+
+fn unlink(ctx: &mut Context<'_, '_>) -> CommandResult {
+    delete_keys(ctx, Cause::Unlink)
+}
+
+/// Deletes the keys; what differs is who frees them.
+fn delete_keys(ctx: &mut Context<'_, '_>, cause: Cause) -> CommandResult {
     let mut deleted = 0;
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
         let mut key = ctx.keys.write(index);
-        if key.delete() {
+        if key.delete_for(cause) {
             key.changed(Event::generic("del"));
             deleted += 1;
         } else {
@@ -201,6 +209,7 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
 
 fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (db, replace) = copy_options(ctx)?;
+    let now_ms = ctx.now_ms;
     if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
         return Err(SAME_OBJECT);
     }
@@ -226,6 +235,8 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Object(object),
     };
     target.set(value, expiry);
+    // Fields that have expired are not copied.
+    target.change_hash(|hash| hash.remove_expired(now_ms, usize::MAX, |_| ()));
     keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
     ctx.reply.integer(1);

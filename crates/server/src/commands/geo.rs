@@ -1,6 +1,162 @@
-//! The geo commands.
+//! Positions in sorted sets: a member's score is its position. The search commands are in [`search`].
 
-use super::context::Binding;
+mod search;
+
+use weft_resp::number::{format_fixed, parse_f64};
+use weft_resp::{LongDouble, Reply};
+use weft_values::geohash::Position;
+use weft_values::sorted_set::View;
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use super::sorted_set::{AddOptions, add_scores, view_of};
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("geoadd", leased(geoadd)),
+    ("geodist", leased(geodist)),
+    ("geohash", leased(geohash)),
+    ("geopos", leased(geopos)),
+    ("georadius", leased(search::georadius)),
+    ("georadius_ro", leased(search::georadius_ro)),
+    ("georadiusbymember", leased(search::georadiusbymember)),
+    ("georadiusbymember_ro", leased(search::georadiusbymember_ro)),
+    ("geosearch", leased(search::geosearch)),
+    ("geosearchstore", leased(search::geosearchstore)),
+];
+
+/// Digits behind the point of a distance.
+const DISTANCE_DIGITS: u32 = 4;
+
+/// A position given as longitude and latitude.
+///
+/// # Errors
+/// The words are no numbers, or the position is not on the map.
+fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<Position, CommandError> {
+    let position = Position {
+        longitude: parse_f64(longitude).ok_or(CommandError::NOT_A_FLOAT)?,
+        latitude: parse_f64(latitude).ok_or(CommandError::NOT_A_FLOAT)?,
+    };
+    if position.is_on_map() {
+        return Ok(position);
+    }
+    let Position { longitude, latitude } = position;
+    Err(CommandError::text(format!(
+        "ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"
+    )))
+}
+
+/// The metres of a unit.
+///
+/// # Errors
+/// The word is no unit.
+fn parse_unit(word: &[u8]) -> Result<f64, CommandError> {
+    let units: [(&[u8], f64); 4] = [(b"m", 1.0), (b"km", 1000.0), (b"ft", 0.3048), (b"mi", 1609.34)];
+    let found = units.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+    let unknown = CommandError::constant("ERR unsupported unit provided. please use M, KM, FT, MI");
+    found.map(|(_, metres)| metres).ok_or(unknown)
+}
+
+/// Writes a distance, in whichever unit it is.
+fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
+    let mut text = Vec::with_capacity(24);
+    format_fixed(distance, DISTANCE_DIGITS, &mut text);
+    reply.bulk(&text);
+}
+
+fn reply_position(reply: &mut Reply<'_>, position: Position) {
+    reply.array(2);
+    reply.long_double(LongDouble::from_f64(position.longitude));
+    reply.long_double(LongDouble::from_f64(position.latitude));
+}
+
+/// GEOADD key [NX|XX] [CH] longitude latitude member [longitude latitude member ...]
+fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut options = AddOptions::default();
+    let mut first = 2;
+    while first < ctx.argc() {
+        let word = ctx.arg(first);
+        let flag = match word {
+            _ if word.eq_ignore_ascii_case(b"nx") => &mut options.if_missing,
+            _ if word.eq_ignore_ascii_case(b"xx") => &mut options.if_present,
+            _ if word.eq_ignore_ascii_case(b"ch") => &mut options.count_changed,
+            _ => break,
+        };
+        *flag = true;
+        first += 1;
+    }
+    let words = ctx.argc() - first;
+    if words % 3 != 0 || (options.if_missing && options.if_present) {
+        return Err(CommandError::SYNTAX);
+    }
+    let scores: Result<Vec<f64>, CommandError> = (first..ctx.argc())
+        .step_by(3)
+        .map(|at| parse_position(ctx.arg(at), ctx.arg(at + 1)).map(Position::score))
+        .collect();
+    let scores = scores?;
+    if scores.is_empty() {
+        return Err(CommandError::SYNTAX);
+    }
+    add_scores(ctx, options, scores, first + 2, 3)
+}
+
+/// Reads the key and shows its sorted set, if there is one.
+fn with_view<R>(
+    ctx: &mut Context<'_, '_>,
+    show: impl FnOnce(Option<View<'_>>, &mut Reply<'_>) -> R,
+) -> Result<R, CommandError> {
+    let view = match ctx.keys.read(0) {
+        Some(entry) => Some(view_of(entry.value())?),
+        None => None,
+    };
+    Ok(show(view, &mut ctx.reply))
+}
+
+fn position_of(view: Option<&View<'_>>, member: &[u8]) -> Option<Position> {
+    view?.score(member).map(Position::of_score)
+}
+
+/// GEODIST key member member [unit]
+fn geodist(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let metres = match ctx.argc() {
+        4 => 1.0,
+        5 => parse_unit(ctx.arg(4))?,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let (one, other) = (ctx.arg(2), ctx.arg(3));
+    with_view(ctx, |view, reply| {
+        let positions = position_of(view.as_ref(), one).zip(position_of(view.as_ref(), other));
+        match positions {
+            Some((one, other)) => reply_distance(reply, one.distance_m(other) / metres),
+            None => reply.null(),
+        }
+    })
+}
+
+/// GEOHASH key [member ...]
+fn geohash(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let args = ctx.args;
+    with_view(ctx, |view, reply| {
+        reply.array(args.len() - 2);
+        for member in args.iter().skip(2) {
+            match position_of(view.as_ref(), member) {
+                Some(position) => reply.bulk(&position.geohash()),
+                None => reply.null(),
+            }
+        }
+    })
+}
+
+/// GEOPOS key [member ...]
+fn geopos(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let args = ctx.args;
+    with_view(ctx, |view, reply| {
+        reply.array(args.len() - 2);
+        for member in args.iter().skip(2) {
+            match position_of(view.as_ref(), member) {
+                Some(position) => reply_position(reply, position),
+                None => reply.null_array(),
+            }
+        }
+    })
+}

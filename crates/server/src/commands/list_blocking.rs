@@ -53,8 +53,8 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
 }
 
 fn blmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
     let pop = many_pop(ctx, 2)?;
+    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
     if !pop_first_of(ctx, pop)? {
         let ManyPop { end, count } = pop;
         let keys = 0..ctx.keys.len();
@@ -109,8 +109,11 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
             };
             move_element(&mut keys, *from, *to, rules, reply)?;
         }
-        Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
-            unreachable!("who waits for a sorted set is not served from a list")
+        Operation::SortedSetPop(_)
+        | Operation::SortedSetPopMany(..)
+        | Operation::StreamRead(..)
+        | Operation::StreamReadGroup(_) => {
+            unreachable!("who waits for something else is not served from a list")
         }
     }
     Ok(())

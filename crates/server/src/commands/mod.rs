@@ -26,6 +26,7 @@ pub mod object;
 pub mod randomkey;
 pub mod registry;
 pub mod scan;
+pub mod scan_options;
 pub mod server;
 pub mod set;
 pub mod set_algebra;
@@ -35,8 +36,13 @@ pub mod sorted_set_algebra;
 pub mod sorted_set_blocking;
 pub mod spec;
 pub mod stream;
+pub mod stream_arguments;
+pub mod stream_blocking;
+pub mod stream_claim;
 pub mod stream_groups;
 pub mod stream_info;
+pub mod stream_pending;
+pub mod stream_read;
 pub mod string;
 pub mod tables;
 pub mod wait;
@@ -82,8 +88,11 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     sorted_set_algebra::BINDINGS,
     sorted_set_blocking::BINDINGS,
     stream::BINDINGS,
+    stream_claim::BINDINGS,
     stream_groups::BINDINGS,
     stream_info::BINDINGS,
+    stream_pending::BINDINGS,
+    stream_read::BINDINGS,
     string::BINDINGS,
     wait::BINDINGS,
 ];

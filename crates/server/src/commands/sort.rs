@@ -1,6 +1,417 @@
-//! SORT and SORT_RO.
+//! SORT and SORT_RO: the elements of a list, set or sorted set, in an order of their own or of values elsewhere.
+//!
+//! 1. The options; then the elements are copied, all of them or, if they stay in their order, those of the window.
+//! 2. BY: the weight of each is looked up behind its pattern, or it is its own weight.
+//! 3. The elements are put in order, and LIMIT cuts the window out.
+//! 4. GET: what the reply or the stored list is made of.
+//!
+//! Keys behind patterns are read under leases that the command takes on its way (see `keyspace/access/undeclared.rs`);
+//! it changes nothing before it has read everything, so it can start over when a slot is not to be had.
 
-use super::context::Binding;
+mod elements;
+mod pattern;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use weft_resp::number::{parse_f64, parse_i64};
+use weft_table::ValueRef;
+use weft_values::listpack::Element;
+
+use super::context::{After, Binding, CommandResult, Context, bulk_of, leased};
+use super::error::CommandError;
+use super::hash::fields::hash_of_value;
+use super::list::stored::{self, Rules};
+use crate::keyspace::access::{Contended, FurtherLeases, Keys};
+use crate::keyspace::event::Event;
+use crate::keyspace::hash::KeyHasher;
+use elements::{Elements, Source};
+use pattern::{Pattern, text_of};
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[];
+pub const BINDINGS: &[(&str, Binding)] = &[("sort", leased(sort)), ("sort_ro", leased(sort_read_only))];
+
+const NOT_A_WEIGHT: CommandError = CommandError::constant("ERR One or more scores can't be converted into double");
+
+/// What copying an element takes, ns.
+const COPY_NS: u64 = 60;
+/// What following a pattern takes, ns.
+const FOLLOW_NS: u64 = 400;
+/// What a comparison takes, ns.
+const COMPARE_NS: u64 = 15;
+
+fn sort(ctx: &mut Context<'_, '_>) -> CommandResult {
+    sort_with(ctx, true)
+}
+
+fn sort_read_only(ctx: &mut Context<'_, '_>) -> CommandResult {
+    sort_with(ctx, false)
+}
+
+/// The options of a SORT.
+#[derive(Debug, Default)]
+struct Options<'a> {
+    descending: bool,
+    alphabetical: bool,
+    /// LIMIT: elements to leave out, and to show if not negative.
+    limit: Option<(i64, i64)>,
+    by: Option<&'a [u8]>,
+    /// BY was given a pattern that is the same for all elements: they stay in their order.
+    unsorted: bool,
+    gets: Vec<Pattern<'a>>,
+    stores: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(ctx: &Context<'a, '_>, may_store: bool) -> Result<Self, CommandError> {
+        let mut options = Options::default();
+        let mut index = 2;
+        while index < ctx.argc() {
+            let is = |name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
+            let left = ctx.argc() - index - 1;
+            if is("ASC") {
+                options.descending = false;
+            } else if is("DESC") {
+                options.descending = true;
+            } else if is("ALPHA") {
+                options.alphabetical = true;
+            } else if is("LIMIT") && left >= 2 {
+                let number = |argument| parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER);
+                options.limit = Some((number(ctx.arg(index + 1))?, number(ctx.arg(index + 2))?));
+                index += 2;
+            } else if may_store && is("STORE") && left >= 1 {
+                options.stores = true;
+                index += 1;
+            } else if is("BY") && left >= 1 {
+                let by = ctx.arg(index + 1);
+                // Once constant, a later pattern does not bring the order back.
+                options.unsorted |= !text_of(by).contains(&b'*');
+                options.by = Some(by);
+                index += 1;
+            } else if is("GET") && left >= 1 {
+                options.gets.push(Pattern::parse(ctx.arg(index + 1)));
+                index += 1;
+            } else {
+                return Err(CommandError::SYNTAX);
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+
+    /// The elements that LIMIT asks for, out of `len`.
+    fn window(&self, len: usize) -> Range<usize> {
+        let (skipped, count) = self.limit.unwrap_or((0, -1));
+        let start = usize::try_from(skipped).unwrap_or(0).min(len);
+        // A negative count stands for all.
+        let end = usize::try_from(count).map_or(len, |count| start.saturating_add(count).min(len));
+        start..end
+    }
+
+    /// An estimate of what sorting `len` elements takes, ns.
+    fn cost_ns(&self, len: usize) -> u64 {
+        let shown = self.window(len).len() as u64;
+        let len = len as u64;
+        let follow_get = shown * self.gets.iter().filter(|get| get.leads_to_a_key()).count() as u64;
+        if self.unsorted {
+            return shown * COPY_NS + follow_get * FOLLOW_NS;
+        }
+        let follow_by = if self.by.is_some() { len } else { 0 };
+        let comparisons = len * u64::from(len.checked_ilog2().unwrap_or(0) + 1);
+        len * COPY_NS + (follow_by + follow_get) * FOLLOW_NS + comparisons * COMPARE_NS
+    }
+}
+
+/// Why there is no result.
+enum Halt {
+    /// There never will be.
+    Failed(CommandError),
+    /// A slot was leased by somebody else.
+    Contended,
+}
+
+impl From<Contended> for Halt {
+    fn from(Contended: Contended) -> Self {
+        Halt::Contended
+    }
+}
+
+impl From<CommandError> for Halt {
+    fn from(error: CommandError) -> Self {
+        Halt::Failed(error)
+    }
+}
+
+fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
+    let mut options = Options::parse(ctx, may_store)?;
+    let in_place_ns = ctx.in_place_ns();
+    let lookups = (ctx.keys.effects.hits, ctx.keys.effects.misses);
+    let source = match ctx.keys.read(0) {
+        Some(entry) => Source::of(entry.value())?,
+        None => Source::Nothing,
+    };
+    if options.unsorted && options.stores && matches!(source, Source::Set(_)) {
+        // A set has no order to stay in, and what is stored must not depend on chance.
+        options.unsorted = false;
+        options.alphabetical = true;
+        options.by = None;
+    }
+    let len = source.len();
+    let window = options.window(len);
+    if options.cost_ns(len) > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let (elements, window) = match options.unsorted {
+        true => {
+            let elements = source.window(window, options.descending);
+            let all = 0..elements.len();
+            (elements, all)
+        }
+        false => (source.window(0..len, false), window),
+    };
+    match sort_elements(ctx, &options, &elements, window) {
+        Ok(()) => Ok(()),
+        Err(Halt::Failed(error)) => Err(error),
+        Err(Halt::Contended) => {
+            // The run that produces the reply is the one that counts.
+            (ctx.keys.effects.hits, ctx.keys.effects.misses) = lookups;
+            ctx.after = After::Defer;
+            Ok(())
+        }
+    }
+}
+
+fn sort_elements(
+    ctx: &mut Context<'_, '_>,
+    options: &Options<'_>,
+    elements: &Elements,
+    window: Range<usize>,
+) -> Result<(), Halt> {
+    let mut follower = Follower {
+        further: FurtherLeases::new(ctx.pass),
+        hasher: &ctx.server.keyspace.hasher,
+        name: Vec::new(),
+    };
+    let mut order: Vec<usize> = (0..elements.len()).collect();
+    if !options.unsorted {
+        let weights = weigh(&mut ctx.keys, &mut follower, options, elements)?;
+        order.sort_by(|one, other| {
+            let ascending = weights.compare(elements, *one, *other, options.stores);
+            if options.descending {
+                ascending.reverse()
+            } else {
+                ascending
+            }
+        });
+    }
+    let chosen = order.get(window).unwrap_or_default();
+    if options.stores {
+        let result = gather(&mut ctx.keys, &mut follower, options, elements, chosen)?;
+        drop(follower);
+        store(ctx, &result);
+        return Ok(());
+    }
+    ctx.reply.array(chosen.len() * options.gets.len().max(1));
+    for index in chosen {
+        let element = elements.at(*index);
+        if options.gets.is_empty() {
+            ctx.reply.bulk(element);
+        }
+        for get in &options.gets {
+            show(ctx, &mut follower, get, element)?;
+        }
+    }
+    Ok(())
+}
+
+/// Replies with what a GET finds for an element.
+fn show(
+    ctx: &mut Context<'_, '_>,
+    follower: &mut Follower<'_, '_>,
+    get: &Pattern<'_>,
+    element: &[u8],
+) -> Result<(), Halt> {
+    let Context {
+        keys, reply, shared, ..
+    } = ctx;
+    match get {
+        Pattern::Element => reply.bulk(element),
+        Pattern::Nothing => reply.null(),
+        Pattern::Key(key) if key.field.is_none() => {
+            // Large strings are not copied.
+            match follower.entry(keys, key, element)? {
+                Some(entry) => bulk_of(reply, shared, entry).unwrap_or_else(|_| reply.null()),
+                None => reply.null(),
+            }
+        }
+        Pattern::Key(key) => follower.follow(keys, key, element, |found| match found {
+            Some(Element::Int(number)) => reply.bulk_integer(number),
+            Some(Element::Bytes(bytes)) => reply.bulk(bytes),
+            None => reply.null(),
+        })?,
+    }
+    Ok(())
+}
+
+/// The elements of the list that is to be stored. What a GET does not find is an empty string there.
+fn gather(
+    keys: &mut Keys<'_, '_>,
+    follower: &mut Follower<'_, '_>,
+    options: &Options<'_>,
+    elements: &Elements,
+    chosen: &[usize],
+) -> Result<Elements, Halt> {
+    let mut result = Elements::default();
+    for index in chosen {
+        let element = elements.at(*index);
+        if options.gets.is_empty() {
+            result.push(Element::Bytes(element));
+        }
+        for get in &options.gets {
+            match get {
+                Pattern::Element => result.push(Element::Bytes(element)),
+                Pattern::Nothing => result.push(Element::Bytes(b"")),
+                Pattern::Key(key) => follower.follow(keys, key, element, |found| {
+                    result.push(found.unwrap_or(Element::Bytes(b"")));
+                })?,
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Stores the result in the last key of the plan, which is the destination.
+fn store(ctx: &mut Context<'_, '_>, result: &Elements) {
+    let rules = Rules::of(&ctx.server.config);
+    let destination = ctx.keys.len() - 1;
+    let mut key = ctx.keys.write(destination);
+    if result.len() > 0 {
+        stored::replace(&mut key, result.iter(), rules);
+        key.changed_times(Event::list("sortstore"), result.len() as u64);
+    } else if key.delete() {
+        key.changed(Event::generic("del"));
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(result.len() as i64);
+}
+
+/// Looks up what patterns lead to.
+struct Follower<'a, 'p> {
+    further: FurtherLeases<'a, 'p>,
+    hasher: &'a KeyHasher,
+    /// The name of the key that was looked up last.
+    name: Vec<u8>,
+}
+
+impl Follower<'_, '_> {
+    /// The entry of the key that a pattern makes of an element.
+    fn entry<'k>(
+        &'k mut self,
+        keys: &'k mut Keys<'_, '_>,
+        key: &pattern::KeyPattern<'_>,
+        element: &[u8],
+    ) -> Result<Option<weft_table::EntryRef<'k, weft_values::Value>>, Contended> {
+        key.name_for(element, &mut self.name);
+        keys.read_undeclared(&mut self.further, self.hasher.hash(&self.name), &self.name)
+    }
+
+    /// Runs `show` on the string, or the field of a hash, that a pattern leads to.
+    fn follow<R>(
+        &mut self,
+        keys: &mut Keys<'_, '_>,
+        key: &pattern::KeyPattern<'_>,
+        element: &[u8],
+        show: impl FnOnce(Option<Element<'_>>) -> R,
+    ) -> Result<R, Contended> {
+        let now_ms = keys.access.now_ms;
+        let value = self.entry(keys, key, element)?.map(|entry| entry.value());
+        Ok(match (value, key.field) {
+            (Some(value), Some(field)) => show(hash_of_value(value).ok().and_then(|hash| hash.value(field, now_ms))),
+            (Some(ValueRef::Int(number)), None) => show(Some(Element::Int(number))),
+            (Some(ValueRef::Bytes(bytes)), None) => show(Some(Element::Bytes(bytes))),
+            (Some(ValueRef::Blob(blob)), None) => show(Some(Element::Bytes(blob))),
+            (Some(ValueRef::Packed(_) | ValueRef::Object(_)) | None, _) => show(None),
+        })
+    }
+}
+
+/// By what elements are compared.
+enum Weights {
+    /// Numbers; 0 where there is none.
+    Numbers(Vec<f64>),
+    /// Strings, which come before all others where there is none.
+    Texts { texts: Elements, present: Vec<bool> },
+    /// The elements themselves.
+    Elements,
+}
+
+fn weigh(
+    keys: &mut Keys<'_, '_>,
+    follower: &mut Follower<'_, '_>,
+    options: &Options<'_>,
+    elements: &Elements,
+) -> Result<Weights, Halt> {
+    // A pattern that leads nowhere, or to the element itself, keeps the order and never comes here.
+    let key = match options.by.map(Pattern::parse) {
+        Some(Pattern::Key(key)) => Some(key),
+        Some(Pattern::Element | Pattern::Nothing) | None => None,
+    };
+    match (key, options.alphabetical) {
+        (None, true) => Ok(Weights::Elements),
+        (None, false) => {
+            let numbers: Option<Vec<f64>> = elements.iter().map(number_of).collect();
+            Ok(Weights::Numbers(numbers.ok_or(NOT_A_WEIGHT)?))
+        }
+        (Some(key), true) => {
+            let (mut texts, mut present) = (Elements::default(), Vec::with_capacity(elements.len()));
+            for element in elements.iter() {
+                follower.follow(keys, &key, element, |found| {
+                    present.push(found.is_some());
+                    texts.push(found.unwrap_or(Element::Bytes(b"")));
+                })?;
+            }
+            Ok(Weights::Texts { texts, present })
+        }
+        (Some(key), false) => {
+            let mut numbers = Vec::with_capacity(elements.len());
+            for element in elements.iter() {
+                let number = follower.follow(keys, &key, element, |found| match found {
+                    None => Some(0.0),
+                    Some(Element::Int(number)) => Some(number as f64),
+                    Some(Element::Bytes(bytes)) => number_of(bytes),
+                })?;
+                numbers.push(number);
+            }
+            let numbers: Option<Vec<f64>> = numbers.into_iter().collect();
+            Ok(Weights::Numbers(numbers.ok_or(NOT_A_WEIGHT)?))
+        }
+    }
+}
+
+/// The number that a string is, up to a zero byte.
+fn number_of(bytes: &[u8]) -> Option<f64> {
+    parse_f64(text_of(bytes))
+}
+
+impl Weights {
+    /// Compares two elements. What is stored is the same everywhere, so it is compared byte by byte.
+    fn compare(&self, elements: &Elements, one: usize, other: usize, stores: bool) -> Ordering {
+        let collate = |one: &[u8], other: &[u8]| match stores {
+            true => one.cmp(other),
+            false => text_of(one).cmp(text_of(other)),
+        };
+        match self {
+            Weights::Numbers(numbers) => numbers[one]
+                .partial_cmp(&numbers[other])
+                .unwrap_or(Ordering::Equal)
+                .then_with(|| elements.at(one).cmp(elements.at(other))),
+            Weights::Texts { texts, present } => match (present[one], present[other]) {
+                (true, true) => collate(texts.at(one), texts.at(other)),
+                (one, other) => one.cmp(&other),
+            },
+            Weights::Elements => collate(elements.at(one), elements.at(other)),
+        }
+    }
+}

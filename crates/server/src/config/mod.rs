@@ -19,6 +19,7 @@
 //! when it moved.
 
 pub mod command_line;
+mod compact_forms;
 mod directory;
 mod file;
 mod glob;

@@ -387,7 +387,11 @@ pub static PARAMETERS: [Parameter; COUNT] = joined();
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
 pub mod id {
     pub use super::cluster::id::*;
+    pub use super::encodings::id::{HASH_MAX_LISTPACK_ENTRIES, HASH_MAX_LISTPACK_VALUE, HLL_SPARSE_MAX_BYTES};
     pub use super::encodings::id::{LIST_COMPRESS_DEPTH, LIST_MAX_LISTPACK_SIZE};
+    pub use super::encodings::id::{SET_MAX_INTSET_ENTRIES, SET_MAX_LISTPACK_ENTRIES, SET_MAX_LISTPACK_VALUE};
+    pub use super::encodings::id::{STREAM_NODE_MAX_BYTES, STREAM_NODE_MAX_ENTRIES};
+    pub use super::encodings::id::{ZSET_MAX_LISTPACK_ENTRIES, ZSET_MAX_LISTPACK_VALUE};
     pub use super::logging::id::*;
     pub use super::memory::id::*;
     pub use super::network::id::*;

@@ -35,7 +35,6 @@ pub(super) struct Origin {
 
 impl Config {
     /// Every parameter at its default.
-    #[cfg(test)]
     pub fn defaults() -> Config {
         let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
         Config::new(&values, Origin::default())

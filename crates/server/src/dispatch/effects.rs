@@ -1,11 +1,21 @@
 //! Acts upon what commands did: counters at the end of each batch, memory after the leases.
+//!
+//! Most memory is given back at once, by the thread that has it. What takes long goes to the lazyfree thread, unless a
+//! parameter wants those who cause the work to do it; by then no lease is held, so only the clients of that thread wait.
+//! Two things take long: many allocations, for which Valkey's count of objects stands, and many bytes, whose pages go
+//! back to the operating system. Only the first are counted as `lazyfreed_objects`, as in Valkey.
 
-use crate::keyspace::effects::Effects;
+use weft_values::Value;
+
+use crate::config::id;
+use crate::keyspace::effects::{Cause, Effects};
 use crate::observe::metrics::Counter;
 use crate::state::Server;
 
-/// Values above this size are freed in the background.
-const BACKGROUND_BYTES: usize = 1 << 20;
+/// Values of more bytes take long to free.
+const LONG_BYTES: usize = 1 << 20;
+/// Values of more elements take long to free, and count as objects freed in the background.
+const LONG_EFFORT: usize = 64;
 
 /// Frees what a command left, now that its leases have ended.
 #[inline]
@@ -14,15 +24,47 @@ pub fn release(effects: &mut Effects, server: &Server) {
         return;
     }
     for garbage in effects.garbage.drain(..) {
-        if garbage.bytes() > BACKGROUND_BYTES {
-            server.lazyfree.free(1, Box::new(garbage));
+        if let Some(objects) = long_work(garbage.bytes(), garbage.object())
+            && in_background(Cause::Command, server)
+        {
+            server.lazyfree.free(objects, Box::new(garbage));
         }
     }
-    for removed in effects.removed.drain(..) {
-        if removed.allocated_bytes() > BACKGROUND_BYTES {
-            server.lazyfree.free(1, Box::new(removed));
+    for (removed, cause) in effects.removed.drain(..) {
+        let object = match removed.value() {
+            weft_table::ValueRef::Object(object) => Some(object),
+            _ => None,
+        };
+        if let Some(objects) = long_work(removed.allocated_bytes(), object)
+            && in_background(cause, server)
+        {
+            server.lazyfree.free(objects, Box::new(removed));
         }
     }
+}
+
+/// As how many objects it counts to free this in the background; `None` if it does not take long.
+#[inline]
+fn long_work(bytes: usize, object: Option<&Value>) -> Option<u64> {
+    let Some(object) = object else {
+        return (bytes > LONG_BYTES).then_some(0);
+    };
+    if object.free_effort() > LONG_EFFORT {
+        Some(1)
+    } else {
+        (bytes + object.allocated_bytes() > LONG_BYTES).then_some(0)
+    }
+}
+
+/// Whether long work that has this cause is left to the lazyfree thread.
+fn in_background(cause: Cause, server: &Server) -> bool {
+    let parameter = match cause {
+        Cause::Unlink => return true,
+        Cause::Del => id::LAZYFREE_LAZY_USER_DEL,
+        Cause::Command => id::LAZYFREE_LAZY_SERVER_DEL,
+        Cause::Expiry => id::LAZYFREE_LAZY_EXPIRE,
+    };
+    server.config.boolean(parameter)
 }
 
 /// Adds a batch's figures to the counters.
@@ -31,5 +73,10 @@ pub fn count(effects: &mut Effects, server: &Server, seat: usize) {
     metrics.add(seat, Counter::KeyspaceHits, std::mem::take(&mut effects.hits));
     metrics.add(seat, Counter::KeyspaceMisses, std::mem::take(&mut effects.misses));
     metrics.add(seat, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
+    metrics.add(
+        seat,
+        Counter::ExpiredFields,
+        std::mem::take(&mut effects.expired_fields),
+    );
     metrics.add(seat, Counter::Dirty, std::mem::take(&mut effects.dirty));
 }

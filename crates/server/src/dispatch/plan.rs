@@ -5,7 +5,7 @@
 
 use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
 
-use crate::commands::context::{Binding, Mode};
+use crate::commands::context::Binding;
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
@@ -178,14 +178,13 @@ impl Planner<'_> {
                 },
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
-                let exclusive = binding.mode == Mode::Exclusive;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash(args.at(position.index));
                     plans.keys.push(PlannedKey {
                         hash,
                         argument: position.index as u32,
                         slot: KeyHasher::slot(hash) as u16,
-                        write: exclusive || !position.flags.is_read_only(),
+                        write: binding.writes_all_keys || !position.flags.is_read_only(),
                         lease: 0,
                     });
                 });

@@ -15,12 +15,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weft_reactor::unix_ms;
 use weft_resp::Reply;
 
 use crate::blocking::{Kind, Line, Served, WaitKey, Waiter};
 use crate::commands::blocked::{self, Reach};
 use crate::config::Config;
-use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey};
+use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey, is_expired};
 use crate::keyspace::effects::{Change, Effects};
 use crate::keyspace::ready::{ReadyKey, kind_of};
 use crate::keyspace::{Pass, Seat, Slot, SlotHeader, WriteLease};
@@ -69,7 +70,13 @@ pub fn serve_ready<'p>(
     let mut service = Service {
         held: &mut keys.held,
         pass,
-        access: keys.access,
+        access: AccessContext {
+            // A command may have taken long, and waiters are nobody's special clients.
+            now_ms: unix_ms(),
+            touch: true,
+            sees_expired: false,
+            ..keys.access
+        },
         effects: keys.effects,
         server,
         served,
@@ -141,8 +148,10 @@ impl<'p> Serving<'_, '_, '_, 'p> {
     }
 
     fn kind(&mut self, db: usize, slot: u16, hash: u64, name: &[u8]) -> Kind {
+        let now_ms = self.service.access.now_ms;
         let table = self.slot(slot).and_then(|(_, slot)| slot.table(db));
-        kind_of(table.and_then(|table| table.find(hash, name)))
+        let entry = table.and_then(|table| table.find(hash, name));
+        kind_of(entry.filter(|entry| !is_expired(entry.expire_at_ms(), now_ms)))
     }
 
     fn concerned(&mut self, key: &ReadyKey, kind: Kind) -> Vec<Line> {
@@ -259,6 +268,14 @@ impl Reach for Serving<'_, '_, '_, '_> {
             index: Change::UNPLANNED,
         };
         KeyWrite::new(parts, named, db, *access, effects)
+    }
+
+    fn holds(&mut self, key: &WaitKey) -> bool {
+        Serving::holds(self, key.slot)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.service.access.now_ms
     }
 
     fn config(&self) -> &Config {

@@ -5,17 +5,22 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
+mod undeclared;
+
+pub use undeclared::{Contended, FurtherLeases};
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_resp::Args;
 use weft_sync::StripedCounters;
-use weft_table::{EntryMut, EntryRef, NewValue, Removed};
+use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
+use weft_values::hash::Hash;
 
 use crate::blocking::Waiting;
 
 use super::clock::AccessClock;
-use super::effects::{Change, Effects};
+use super::effects::{Cause, Change, Effects};
 use super::event::Event;
 use super::ready::{self, ReadyKey};
 use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
@@ -119,7 +124,27 @@ impl Held<'_, '_> {
     }
 }
 
-/// Keys and keys with an expiry per database: each thread writes its own row, readers add them up.
+/// Counters per database.
+const COUNTS: usize = 3;
+
+/// When the first part of a value expires, in ms since the epoch, if parts of it do.
+#[inline]
+pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
+    match value {
+        ValueRef::Object(object) => object_due_ms(object),
+        _ => None,
+    }
+}
+
+#[inline]
+fn object_due_ms(object: &Value) -> Option<u64> {
+    match object {
+        Value::Hash(hash) => hash.next_due_ms(),
+        _ => None,
+    }
+}
+
+/// Keys, keys with an expiry and volatile values per database: each thread writes its own row, readers add them up.
 pub struct KeyCounts {
     rows: StripedCounters,
     /// Databases that somebody used, by number.
@@ -131,7 +156,7 @@ impl KeyCounts {
     /// Zeroes for `databases` databases and `seats` threads.
     pub fn new(seats: usize, databases: usize) -> Self {
         KeyCounts {
-            rows: StripedCounters::new(seats, databases * 2),
+            rows: StripedCounters::new(seats, databases * COUNTS),
             opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
             databases,
         }
@@ -141,10 +166,18 @@ impl KeyCounts {
     #[inline]
     pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
-            self.rows.add_as_only_writer(seat, db * 2, keys);
+            self.rows.add_as_only_writer(seat, db * COUNTS, keys);
         }
         if with_expiry != 0 {
-            self.rows.add_as_only_writer(seat, db * 2 + 1, with_expiry);
+            self.rows.add_as_only_writer(seat, db * COUNTS + 1, with_expiry);
+        }
+    }
+
+    /// Adds to the count of volatile values in database `db` in the row of thread `seat`.
+    #[inline]
+    pub fn add_volatile(&self, seat: usize, db: usize, values: i64) {
+        if values != 0 {
+            self.rows.add_as_only_writer(seat, db * COUNTS + 2, values);
         }
     }
 
@@ -162,12 +195,17 @@ impl KeyCounts {
 
     /// Keys in database `db`.
     pub fn keys(&self, db: usize) -> u64 {
-        self.rows.sum(db * 2).max(0) as u64
+        self.rows.sum(db * COUNTS).max(0) as u64
     }
 
     /// Keys with an expiry in database `db`.
     pub fn with_expiry(&self, db: usize) -> u64 {
-        self.rows.sum(db * 2 + 1).max(0) as u64
+        self.rows.sum(db * COUNTS + 1).max(0) as u64
+    }
+
+    /// Keys in database `db` whose value is volatile: parts of it expire (fields of a hash).
+    pub fn volatile(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTS + 2).max(0) as u64
     }
 
     /// Databases counted.
@@ -175,9 +213,9 @@ impl KeyCounts {
         self.databases
     }
 
-    /// Whether any key anywhere has an expiry.
+    /// Whether any key anywhere, or a part of its value, expires.
     pub fn any_expiry(&self) -> bool {
-        (0..self.databases).any(|db| self.with_expiry(db) > 0)
+        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
     }
 }
 
@@ -261,25 +299,19 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        let Some(entry) = found else {
-            self.effects.misses += 1;
-            return None;
-        };
-        if is_expired(entry.expire_at_ms(), self.access.now_ms) && !self.access.sees_expired {
-            self.effects.misses += 1;
-            self.effects.queue_expired(db, key, name);
-            return None;
-        }
-        self.effects.hits += 1;
-        let advance = match touch {
-            Touch::Yes => self.access.touch,
-            Touch::No => false,
-            Touch::Always => true,
-        };
-        if advance {
-            self.access.clock.touch(entry);
-        }
-        Some(entry)
+        visible(found, &self.access, self.effects, touch, |effects| {
+            effects.queue_expired(db, key, name);
+        })
+    }
+
+    /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
+    #[inline]
+    pub fn peek(&self, index: usize) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        let table = self.held.slot(key)?.table(self.db)?;
+        let entry = table.find(key.hash, self.name(index))?;
+        let visible = self.access.sees_expired || !is_expired(entry.expire_at_ms(), self.access.now_ms);
+        visible.then_some(entry)
     }
 
     /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
@@ -361,6 +393,36 @@ pub struct NamedKey<'k> {
     pub index: u32,
 }
 
+/// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
+#[inline]
+fn visible<'e>(
+    found: Option<EntryRef<'e, Value>>,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+    touch: Touch,
+    queue_expired: impl FnOnce(&mut Effects),
+) -> Option<EntryRef<'e, Value>> {
+    let Some(entry) = found else {
+        effects.misses += 1;
+        return None;
+    };
+    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+        effects.misses += 1;
+        queue_expired(effects);
+        return None;
+    }
+    effects.hits += 1;
+    let advance = match touch {
+        Touch::Yes => access.touch,
+        Touch::No => false,
+        Touch::Always => true,
+    };
+    if advance {
+        access.clock.touch(entry);
+    }
+    Some(entry)
+}
+
 /// What becomes of the expiry when a value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
@@ -387,6 +449,8 @@ pub struct KeyWrite<'k> {
     effects: &'k mut Effects,
     keys_before: usize,
     expiring_before: usize,
+    /// Volatile values more than before.
+    volatile: i64,
     closed: bool,
 }
 
@@ -405,6 +469,7 @@ impl<'k> KeyWrite<'k> {
         let mut write = KeyWrite {
             keys_before: table.len(),
             expiring_before: table.with_expiry(),
+            volatile: 0,
             table,
             header,
             waiting,
@@ -464,6 +529,10 @@ impl KeyWrite<'_> {
     /// Sets the value, making the key when it is missing.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
+        let due_ms = match &value {
+            NewValue::Object(object) => object_due_ms(object),
+            _ => None,
+        };
         match self.table.find_mut(self.hash, self.name) {
             Some(mut entry) => {
                 if self.access.touch {
@@ -482,6 +551,9 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
+                if entry.object_mut().is_some_and(|object| object_due_ms(object).is_some()) {
+                    self.volatile -= 1;
+                }
                 let freed = entry.set_value(value);
                 self.effects.discard(freed);
             }
@@ -499,6 +571,39 @@ impl KeyWrite<'_> {
         if let Expiry::At(at) = expiry {
             self.header.hint.lower_due(at);
         }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
+        }
+    }
+
+    /// Counts a volatile value that was put here, and remembers when it is due.
+    #[cold]
+    fn note_volatile(&mut self, due_ms: u64) {
+        self.volatile += 1;
+        if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
+            entry.note_value_due(due_ms);
+        }
+        self.header.hint.lower_due(due_ms);
+    }
+
+    /// Changes a hash that is a value of its own; `None` if the key's value is none.
+    pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
+        let mut entry = self.table.find_mut(self.hash, self.name)?;
+        if self.access.touch {
+            self.access.clock.touch(entry.as_ref());
+        }
+        let Some(Value::Hash(hash)) = entry.object_mut() else {
+            return None;
+        };
+        let was_volatile = hash.is_volatile();
+        let result = change(hash);
+        let due_ms = hash.next_due_ms();
+        self.volatile += i64::from(due_ms.is_some()) - i64::from(was_volatile);
+        if let Some(due_ms) = due_ms {
+            entry.note_value_due(due_ms);
+            self.header.hint.lower_due(due_ms);
+        }
+        Some(result)
     }
 
     /// Sets or removes the expiry of an existing key.
@@ -514,14 +619,21 @@ impl KeyWrite<'_> {
 
     /// Takes the entry out.
     pub fn remove(&mut self) -> Option<Removed<Value>> {
-        self.table.remove(self.hash, self.name)
+        let removed = self.table.remove(self.hash, self.name)?;
+        self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
+        Some(removed)
     }
 
     /// Deletes the entry; the memory is freed after the lease. Whether there was one.
     pub fn delete(&mut self) -> bool {
-        match self.table.remove(self.hash, self.name) {
+        self.delete_for(Cause::Command)
+    }
+
+    /// The same, for a cause of its own.
+    pub fn delete_for(&mut self, cause: Cause) -> bool {
+        match self.remove() {
             Some(removed) => {
-                self.effects.discard_removed(removed);
+                self.effects.discard_removed(removed, cause);
                 true
             }
             None => false,
@@ -531,11 +643,18 @@ impl KeyWrite<'_> {
     /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry.
     pub fn put(&mut self, removed: Removed<Value>) {
         let at = removed.expire_at_ms();
+        let due_ms = value_due_ms(removed.value());
+        if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
+            self.volatile -= 1;
+        }
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
         self.note(Event::NEW);
         if let Some(at) = at {
             self.header.hint.lower_due(at);
+        }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
         }
     }
 
@@ -556,10 +675,30 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
+    /// Closes the write: what changed `times` times is for the log alone. Nobody is told, and no client that watches the
+    /// key minds.
+    pub fn changed_quietly(mut self, times: u64) {
+        self.effects.dirty += times;
+        self.finish();
+    }
+
     /// Closes the write: nothing changed.
     #[inline]
     pub fn unchanged(mut self) {
         self.finish();
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired, and records that.
+    pub fn expired_fields(&mut self, fields: usize) {
+        if fields > 0 {
+            self.count_expired_fields(fields as u64);
+            self.note(Event::hash("hexpired"));
+        }
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired.
+    pub fn count_expired_fields(&mut self, fields: u64) {
+        self.effects.expired_fields += fields;
     }
 
     /// Records an event beside the one the write is closed with (`set` beside `expire`).
@@ -582,7 +721,7 @@ impl KeyWrite<'_> {
         let expired = self
             .entry()
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), self.access.now_ms));
-        if expired && self.delete() {
+        if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
             self.note_ready();
@@ -608,6 +747,9 @@ impl KeyWrite<'_> {
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
         self.access.counts.add(self.access.seat, self.db, keys, expiring);
+        self.access
+            .counts
+            .add_volatile(self.access.seat, self.db, self.volatile);
         let occupied = !self.table.is_empty();
         if occupied != (self.keys_before > 0) {
             self.header.mark(self.db, occupied);

@@ -31,3 +31,6 @@ pub fn compact(seat: &mut Seat) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

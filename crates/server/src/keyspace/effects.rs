@@ -65,6 +65,19 @@ pub struct ExpiredKey {
     pub name: Vec<u8>,
 }
 
+/// Why an entry or a value went away; parameters decide by it who frees what takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// DEL.
+    Del,
+    /// UNLINK.
+    Unlink,
+    /// Another command replaced it, or took the last element out.
+    Command,
+    /// Its time was up.
+    Expiry,
+}
+
 /// The record of the command that runs, and what waits for the end of its leases. One per thread, reused.
 #[derive(Default)]
 pub struct Effects {
@@ -78,6 +91,8 @@ pub struct Effects {
     pub misses: u64,
     /// Keys deleted because they were expired.
     pub expired_keys: u64,
+    /// Fields of hashes deleted because they were expired.
+    pub expired_fields: u64,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Keys whose waiting clients may be served now.
@@ -86,8 +101,8 @@ pub struct Effects {
     pub expired: Vec<ExpiredKey>,
     /// Memory to free after the leases.
     pub garbage: Vec<Garbage<Value>>,
-    /// Entries to free after the leases.
-    pub removed: Vec<Removed<Value>>,
+    /// Entries to free after the leases, and why they went away.
+    pub removed: Vec<(Removed<Value>, Cause)>,
 }
 
 impl Effects {
@@ -100,8 +115,8 @@ impl Effects {
     }
 
     /// Keeps a removed entry until the leases have ended.
-    pub fn discard_removed(&mut self, removed: Removed<Value>) {
-        self.removed.push(removed);
+    pub fn discard_removed(&mut self, removed: Removed<Value>, cause: Cause) {
+        self.removed.push((removed, cause));
     }
 
     /// Remembers a key for deletion by a writer.

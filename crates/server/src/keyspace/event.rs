@@ -9,8 +9,16 @@ pub enum Class {
     Generic,
     /// `$`: string commands.
     String,
+    /// `h`: hash commands.
+    Hash,
+    /// `s`: set commands.
+    Set,
+    /// `z`: sorted set commands.
+    SortedSet,
     /// `l`: list commands.
     List,
+    /// `t`: stream commands.
+    Stream,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
@@ -18,6 +26,8 @@ pub enum Class {
     Evicted,
     /// `n`: a key came into being.
     New,
+    /// No letter: nothing is published, though the value changed.
+    Silent,
 }
 
 /// What happened to a key.
@@ -46,6 +56,30 @@ impl Event {
         }
     }
 
+    /// An event of class `h`.
+    pub const fn hash(name: &'static str) -> Self {
+        Event {
+            class: Class::Hash,
+            name,
+        }
+    }
+
+    /// An event of class `s`.
+    pub const fn set(name: &'static str) -> Self {
+        Event {
+            class: Class::Set,
+            name,
+        }
+    }
+
+    /// An event of class `z`.
+    pub const fn sorted_set(name: &'static str) -> Self {
+        Event {
+            class: Class::SortedSet,
+            name,
+        }
+    }
+
     /// An event of class `l`.
     pub const fn list(name: &'static str) -> Self {
         Event {
@@ -54,10 +88,24 @@ impl Event {
         }
     }
 
+    /// An event of class `t`.
+    pub const fn stream(name: &'static str) -> Self {
+        Event {
+            class: Class::Stream,
+            name,
+        }
+    }
+
     /// The event of a key that came into being.
     pub const NEW: Event = Event {
         class: Class::New,
         name: "new",
+    };
+
+    /// A change that is no event: of what a value remembers about itself.
+    pub const SILENT: Event = Event {
+        class: Class::Silent,
+        name: "",
     };
 
     /// The event of an expired key.

@@ -1,4 +1,4 @@
-//! Deletes expired keys: those that readers stumbled upon, and those that nobody asks for any more.
+//! Deletes expired keys and fields: those that readers stumbled upon, and those that nobody asks for any more.
 //!
 //! A slot's header says when its next key is due, and the slot's table indexes due keys by bucket, so the
 //! cycle never samples: it reads 16384 header words, queues the slots that are due, and workers take the
@@ -7,11 +7,11 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use weft_table::Removed;
+use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{KeyCounts, is_expired};
-use super::effects::{Effects, ExpiredKey};
+use super::access::{KeyCounts, is_expired, value_due_ms};
+use super::effects::{Cause, Effects, ExpiredKey};
 use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
 use crate::observe::lock;
 
@@ -19,6 +19,8 @@ use crate::observe::lock;
 const SLOTS_A_TAKE: usize = 16;
 /// Keys deleted under one lease.
 const KEYS_A_LEASE: usize = 64;
+/// Fields of hashes deleted under one lease.
+const FIELDS_A_LEASE: usize = 256;
 
 /// Queues the slots whose next key is due; returns how many are queued.
 pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
@@ -84,11 +86,18 @@ fn expire_slot(
     };
     let mut more = false;
     let (header, data) = lease.parts_mut();
+    let mut fields = FieldExpiry::new(now_ms);
     for db in 0..data.databases() {
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
+        let from = removed.len();
+        fields.volatile = 0;
         // A key lives through the millisecond it expires in.
-        more |= table.expire_due(now_ms.saturating_sub(1), KEYS_A_LEASE, &mut removed);
+        let until_ms = now_ms.saturating_sub(1);
+        more |= table.expire_due(until_ms, KEYS_A_LEASE, &mut removed, &mut |_, value| fields.look(value));
+        let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
+        let volatile = fields.volatile - gone.count() as i64;
+        keyspace.counts.add_volatile(row, db, volatile);
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
     }
     publish(header, data);
@@ -96,8 +105,51 @@ fn expire_slot(
     note_waited(keyspace, data, slot, effects);
     drop(lease);
     drop(pass);
-    effects.expired_keys += removed.len() as u64;
-    more
+    effects.expired_keys += removed.len() as u64 - fields.emptied;
+    effects.expired_fields += fields.removed as u64;
+    for removed in removed {
+        effects.discard_removed(removed, Cause::Expiry);
+    }
+    more || fields.more
+}
+
+/// Removes due fields of the hashes of one slot.
+struct FieldExpiry {
+    now_ms: u64,
+    removed: usize,
+    /// Hashes that lost their last field.
+    emptied: u64,
+    /// Hashes with fields that expire, more than before.
+    volatile: i64,
+    /// Fields are left that are due.
+    more: bool,
+}
+
+impl FieldExpiry {
+    fn new(now_ms: u64) -> Self {
+        FieldExpiry {
+            now_ms,
+            removed: 0,
+            emptied: 0,
+            volatile: 0,
+            more: false,
+        }
+    }
+
+    fn look(&mut self, value: &mut Value) -> ValueDue {
+        let Value::Hash(hash) = value else {
+            return ValueDue::At(None);
+        };
+        let was_volatile = hash.is_volatile();
+        self.removed += hash.remove_expired(self.now_ms, FIELDS_A_LEASE.saturating_sub(self.removed), |_| ());
+        self.more |= hash.has_expired_fields(self.now_ms);
+        self.volatile += i64::from(hash.is_volatile()) - i64::from(was_volatile);
+        if hash.is_empty() {
+            self.emptied += 1;
+            return ValueDue::Empty;
+        }
+        ValueDue::At(hash.next_due_ms())
+    }
 }
 
 /// Has those served who wait for the end of keys. Their notes are acted upon after the lease.
@@ -140,7 +192,9 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
             .find(hash, &name)
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
         if still_expired && let Some(removed) = table.remove(hash, &name) {
-            effects.discard_removed(removed);
+            let volatile = value_due_ms(removed.value()).is_some();
+            keyspace.counts.add_volatile(row, db, -i64::from(volatile));
+            effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;
         }
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));

@@ -27,6 +27,8 @@ pub enum Counter {
     KeyspaceMisses,
     /// `expired_keys`
     ExpiredKeys,
+    /// `expired_fields`
+    ExpiredFields,
     /// `rdb_changes_since_last_save`
     Dirty,
     /// `total_error_replies`

@@ -2,10 +2,13 @@
 
 pub use weft_values::lzf;
 
+pub mod hashes;
 pub mod lists;
 pub mod payload;
+pub mod sets;
+pub mod sorted_sets;
+pub mod streams;
 pub mod strings;
-#[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod ziplist;
 #[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod zipmap;

@@ -9,11 +9,19 @@ use std::borrow::Cow;
 use crc::{CRC_64_REDIS, Crc, Table};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
+use weft_values::hash::{self, HashRef};
 use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, View};
 
+use super::hashes;
 use super::lists;
+use super::sets;
+use super::sorted_sets;
+use super::streams;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
@@ -46,22 +54,30 @@ pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
-            PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
+            PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
+            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
-            Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
-            Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
+            Value::Set(set) => sets::write(&mut out, set.view(), compress),
+            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
+            Value::Stream(stream) => {
+                out.push(streams::TYPE_THIRD);
+                streams::write(&mut out, stream, compress);
+            }
         },
     }
-    out.extend(VERSION.to_le_bytes());
-    let checksum = CRC.checksum(&out);
-    out.extend(checksum.to_le_bytes());
+    seal(&mut out, VERSION);
     out
+}
+
+/// Makes a payload of a value: appends the version and the checksum.
+pub fn seal(body: &mut Vec<u8>, version: u16) {
+    body.extend(version.to_le_bytes());
+    let checksum = CRC.checksum(body);
+    body.extend(checksum.to_le_bytes());
 }
 
 /// Whether a payload is whole, and of a version that can be read; unknown versions pass if `relaxed` is set
@@ -76,6 +92,11 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     (known || (relaxed && version >= 1)) && CRC.checksum(body).to_le_bytes() == checksum
 }
 
+/// Whether a payload holds a collection, and not a string.
+pub fn is_collection(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|kind| *kind != TYPE_STRING)
+}
+
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
@@ -85,7 +106,25 @@ pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
             lists::read(kind, &mut reader, config)
         }
-        _ => None,
+        kind if hashes::TYPES.contains(&kind) => {
+            hashes::read(kind, &mut reader, config.hash_limits()).map(|hash| match hash {
+                hashes::Read::Packed(packed) => Restored::Packed(packed),
+                hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
+            })
+        }
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
+        version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
+            let stream = streams::read(&mut reader, version)?;
+            Some(Restored::Object(Value::Stream(stream)))
+        }
+        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
+    }
+}
+
+fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+    match draft {
+        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
     }
 }
 

@@ -160,7 +160,11 @@ impl Worker {
             ClientWait::Keys(mut blocked) => {
                 let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
-                self.book(&mut blocked, (0, null.len()), with_error);
+                self.book(&mut blocked, (0, null.len()), false);
+                if with_error {
+                    // Valkey counts it so.
+                    self.server().metrics.rejected(self.thread.seat, blocked.command);
+                }
                 null
             }
             ClientWait::Time { bytes, .. } => bytes,

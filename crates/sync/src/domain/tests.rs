@@ -197,12 +197,20 @@ fn a_shared_cell_is_read_through_publications_and_written_after_them() {
     let shared = domain.cells[3].word.peek();
     let leases: Vec<_> = (0..5).map(|_| one.try_read(3).unwrap()).collect();
     assert_eq!(domain.cells[3].word.peek(), shared, "no reader touched the word");
-    let counted = one.try_read(3 + 8).expect("the place is taken, so this one counts in the word");
+    let counted = one
+        .try_read(3 + 8)
+        .expect("the place is taken, so this one counts in the word");
     assert_ne!(domain.cells[3 + 8].word.peek(), shared);
-    assert!(other.try_write(3).is_none() && other.try_write(3).is_none(), "published readers are in");
+    assert!(
+        other.try_write(3).is_none() && other.try_write(3).is_none(),
+        "published readers are in"
+    );
     assert!(other.try_write(3 + 8).is_none());
     assert!(one.try_write(3).is_none(), "one's own as well");
-    assert!(other.try_read(3).is_some(), "a writer that gave up left the cell to readers");
+    assert!(
+        other.try_read(3).is_some(),
+        "a writer that gave up left the cell to readers"
+    );
     drop((leases, counted));
     *other.try_write(3).expect("all readers are out") += 1;
     assert_eq!(domain.cells[3].word.peek(), 0, "the writer ended the sharing");

@@ -1,6 +1,6 @@
 //! The index finds every key that is due, no other, and reads little for it.
 
-use super::{NEVER, ORIGIN_MS, start_of_ms, unit_of};
+use super::{NEVER, ORIGIN_MS, ValueDue, start_of_ms, unit_of};
 use crate::{NewValue, Table};
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -24,7 +24,7 @@ fn table_of(count: u64, after_ms: impl Fn(u64) -> Option<u64>) -> Table<()> {
 
 fn expired_by(table: &mut Table<()>, now_ms: u64, at_most: usize) -> usize {
     let mut removed = Vec::new();
-    while table.expire_due(now_ms, at_most, &mut removed) {}
+    while table.expire_due(now_ms, at_most, &mut removed, &mut |_, _| ValueDue::At(None)) {}
     for entry in &removed {
         assert!(entry.expire_at_ms().is_some_and(|at| at < now_ms));
     }
@@ -113,7 +113,7 @@ fn a_sweep_survives_growth_and_expiries_behind_it() {
     let mut table = table_of(60_000, |number| Some(number % 1_000));
     let mut removed = Vec::new();
     for round in 0..50 {
-        assert!(table.expire_due(NOW_MS + 500, 100, &mut removed));
+        assert!(table.expire_due(NOW_MS + 500, 100, &mut removed, &mut |_, _| ValueDue::At(None)));
         for number in 0..1_000 {
             let number: u64 = 1_000_000 + round * 1_000 + number;
             let expiry = Some(NOW_MS + 100 + number % 7);
@@ -121,8 +121,62 @@ fn a_sweep_survives_growth_and_expiries_behind_it() {
             drop(table.insert(hash(number), &number.to_be_bytes(), value, expiry, 0));
         }
     }
-    while table.expire_due(NOW_MS + 501, 1_000, &mut removed) {}
+    while table.expire_due(NOW_MS + 501, 1_000, &mut removed, &mut |_, _| ValueDue::At(None)) {}
     assert_eq!(removed.len(), 30_060 + 50_000);
     assert!(table.iter().all(|entry| entry.expire_at_ms() >= Some(NOW_MS + 501)));
     assert!(table.next_due_ms().unwrap() > NOW_MS + 200);
+}
+
+/// Sweeps until nothing is left to do; each value is the times of its parts, of which those before `now_ms` go.
+fn swept_parts(table: &mut Table<Vec<u64>>, now_ms: u64) -> (usize, usize) {
+    let (mut parts, mut removed) = (0, Vec::new());
+    let mut look = |_: &[u8], times: &mut Vec<u64>| {
+        let before = times.len();
+        times.retain(|at_ms| *at_ms >= now_ms);
+        parts += before - times.len();
+        match times.is_empty() {
+            true => ValueDue::Empty,
+            false => ValueDue::At(times.iter().min().copied()),
+        }
+    };
+    while table.expire_due(now_ms, 10, &mut removed, &mut look) {}
+    (parts, removed.len())
+}
+
+#[test]
+fn parts_of_values_are_due_without_their_keys_and_through_growth() {
+    for count in [3, 3_000_u64] {
+        let mut table: Table<Vec<u64>> = Table::new();
+        for number in 0..count {
+            let key = number.to_be_bytes();
+            let (early, late) = (NOW_MS + number % 100, NOW_MS + 1_000_000);
+            let times = if number % 3 == 0 {
+                vec![early]
+            } else {
+                vec![late, early]
+            };
+            drop(table.insert(hash(number), &key, NewValue::Object(times), None, 0));
+            let mut entry = table.find_mut(hash(number), &key).unwrap();
+            entry.note_value_due(early);
+        }
+        assert_eq!(table.with_expiry(), 0);
+        assert!(table.next_due_ms().is_some_and(|due| due <= NOW_MS));
+        assert_eq!(swept_parts(&mut table, NOW_MS), (0, 0));
+        let emptied = count.div_ceil(3) as usize;
+        assert_eq!(swept_parts(&mut table, NOW_MS + 100), (count as usize, emptied));
+        assert_eq!(table.len(), count as usize - emptied);
+        assert!(table.next_due_ms().is_some_and(|due| due > NOW_MS + 999_000));
+        assert_eq!(swept_parts(&mut table, NOW_MS + 1_000_001).1, count as usize - emptied);
+        assert_eq!((table.len(), table.next_due_ms()), (0, None));
+    }
+}
+
+#[test]
+fn values_stay_due_when_the_last_expiring_key_goes() {
+    let mut table: Table<Vec<u64>> = Table::new();
+    drop(table.insert(hash(1), b"1", NewValue::Object(vec![NOW_MS]), None, 0));
+    table.find_mut(hash(1), b"1").unwrap().note_value_due(NOW_MS);
+    drop(table.insert(hash(2), b"2", NewValue::Int(0), Some(NOW_MS + 5), 0));
+    drop(table.remove(hash(2), b"2"));
+    assert_eq!(swept_parts(&mut table, NOW_MS + 1), (1, 1));
 }

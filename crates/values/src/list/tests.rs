@@ -1,6 +1,6 @@
 //! Lists against a naive model, in every size and depth, and Valkey's rules of splitting and merging.
 
-use super::packed::{PackedListMut, Picked, build};
+use super::packed::{PackedList, PackedListMut, Picked, build};
 use super::*;
 use crate::listpack::{self, Needle};
 

@@ -305,16 +305,13 @@ pub fn move_element(
     Ok(true)
 }
 
-/// Moves an element from one end of a list to another of the same list.
+/// Moves an element from one end of a list to an end of the same list, in two steps, as that may change its encoding.
 fn rotate(mut key: KeyWrite<'_>, from: End, to: End, element: &[u8], rules: Rules) {
-    if from != to {
-        // What is added at one end does not disturb the other; so the list is never empty.
-        if push(&mut key, to, std::iter::once(element), rules).is_ok() {
-            let last = |length: usize| if from == End::Head { 0 } else { length - 1 };
-            change(&mut key, |list| list.remove_range(last(list.len()), 1));
-            settle(&mut key, rules);
-        }
-    }
+    change(&mut key, |list| list.remove_range(from_end(from, list.len()).0, 1));
+    // The list may be empty for a moment: it is one, and takes the element back.
+    let pushed_back = push(&mut key, to, std::iter::once(element), rules);
+    debug_assert!(pushed_back.is_ok());
+    settle(&mut key, rules);
     key.note(pushed(to));
     key.changed(popped(from));
 }

@@ -242,6 +242,21 @@ enum Rest {
 
 /// After elements went from a list: deletes the key if it is empty (and tells so), or finds a smaller form.
 pub fn settle(key: &mut KeyWrite<'_>, rules: Rules) -> bool {
+    settle_in(key, rules, true)
+}
+
+/// Stores a list of these elements, of which there is at least one, in place of whatever is there. It has the form of
+/// one that grew as a quicklist, element by element, and then became a listpack if it could.
+pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: Rules) {
+    let mut list = List::quicklist(rules.fill, rules.depth);
+    elements.for_each(|element| list.push(End::Tail, element));
+    debug_assert!(!list.is_empty());
+    key.set(NewValue::Object(Value::List(list)), Expiry::Never);
+    settle_in(key, rules, false);
+}
+
+/// [`settle`]; a list that is `shrinking` becomes a listpack later than one that was just made.
+fn settle_in(key: &mut KeyWrite<'_>, rules: Rules, shrinking: bool) -> bool {
     let Some(entry) = key.entry() else { return false };
     let rest = match entry.value() {
         ValueRef::Packed(bytes) => {
@@ -256,7 +271,7 @@ pub fn settle(key: &mut KeyWrite<'_>, rules: Rules) -> bool {
         }
         ValueRef::Object(Value::List(list)) if list.is_empty() => Rest::Delete,
         ValueRef::Object(Value::List(list)) => {
-            let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), true);
+            let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), shrinking);
             let short = list
                 .single_run()
                 .is_some_and(|run| run.bytes().len() <= LARGEST_RUN_BYTES / 2);

@@ -244,10 +244,11 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
         };
         let idle_s = (now_s as u32).wrapping_sub(entry.clock()) & ((1 << 24) - 1);
         ctx.reply.simple(&format!(
-            "Value at:{:p} refcount:1 encoding:{}{length} lru:{} lru_seconds_idle:{idle_s}",
+            "Value at:{:p} refcount:1 encoding:{}{length} lru:{} lru_seconds_idle:{idle_s}{}",
             entry.key().as_ptr(),
             encoding_name(entry),
             entry.clock(),
+            nodes_of(entry.value()),
         ));
         Ok(())
     })
@@ -282,10 +283,11 @@ fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.now_ms;
     ctx.reply.array(ctx.argc() - 2);
     for argument in 2..ctx.argc() {
         let shown = with_entry(ctx, argument, |ctx, entry| {
-            ctx.reply.simple(&digest::of_value(entry).text());
+            ctx.reply.simple(&digest::of_value(entry, now_ms).text());
             Ok(())
         });
         if matches!(ctx.after, After::Defer) {
@@ -390,9 +392,30 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
+/// What DEBUG OBJECT tells of a quicklist's nodes.
+fn nodes_of(value: ValueRef<'_, Value>) -> String {
+    match value {
+        ValueRef::Object(Value::List(list)) if list.is_quicklist() => {
+            let figures = list.figures();
+            format!(
+                " ql_nodes:{} ql_avg_node:{:.2} ql_listpack_max:{} ql_compressed:{} ql_uncompressed_size:{}",
+                figures.nodes,
+                list.len() as f64 / figures.nodes.max(1) as f64,
+                figures.fill,
+                u8::from(figures.depth > 0),
+                figures.bytes,
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
     match parse_memory(ctx.arg(2)) {
-        Some(bytes) if bytes < 4 << 30 => done(ctx),
+        Some(bytes) if bytes < 4 << 30 => {
+            weft_values::list::set_alone_from(usize::try_from(bytes).unwrap_or_default());
+            done(ctx)
+        }
         _ => Err(CommandError::constant(
             "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
         )),

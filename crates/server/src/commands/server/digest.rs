@@ -6,12 +6,18 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
+use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::hash::{self, HashRef};
 use weft_values::list::packed::PackedList;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::Seat;
 use crate::keyspace::access::is_expired;
@@ -22,8 +28,16 @@ use crate::state::Server;
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
-/// Its number of the type list.
+/// Valkey's number of the type list.
 const TYPE_LIST: u32 = 1;
+/// Valkey's number of the type set.
+const TYPE_SET: u32 = 2;
+/// Valkey's number of the type sorted set.
+const TYPE_SORTED_SET: u32 = 3;
+/// Valkey's number of the type hash.
+const TYPE_HASH: u32 = 4;
+/// Valkey's number of the type stream.
+const TYPE_STREAM: u32 = 6;
 
 /// A fingerprint under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -42,10 +56,10 @@ impl Fingerprint {
         self.0 = Sha1::digest(self.0).into();
     }
 
-    fn add_value(&mut self, entry: EntryRef<'_, Value>) {
+    fn add_value(&mut self, entry: EntryRef<'_, Value>, now_ms: u64) {
         match entry.value() {
             ValueRef::Packed(packed) => self.add_packed(packed),
-            ValueRef::Object(object) => self.add_object(object),
+            ValueRef::Object(object) => self.add_object(object, now_ms),
             _ => self.add_string(entry.value()),
         }
         if entry.expire_at_ms().is_some() {
@@ -56,19 +70,61 @@ impl Fingerprint {
     fn add_packed(&mut self, packed: &[u8]) {
         match PackedKind::of(packed) {
             PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
-            PackedKind::Hash => unreachable!("no hashes yet"),
-            PackedKind::Set | PackedKind::IntegerSet => unreachable!("no sets yet"),
-            PackedKind::SortedSet => unreachable!("no sorted sets yet"),
+            PackedKind::Hash => self.add_hash(HashRef::Packed(hash::run_of(packed)), 0),
+            PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
+            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
         }
     }
 
-    fn add_object(&mut self, object: &Value) {
+    fn add_object(&mut self, object: &Value, now_ms: u64) {
         match object {
             Value::List(list) => self.add_list(ListRef::Large(list)),
-            Value::Hash(hash) => match *hash {},
-            Value::Set(set) => match *set {},
-            Value::SortedSet(set) => match *set {},
-            Value::Stream(stream) => match *stream {},
+            Value::Hash(hash) => self.add_hash(HashRef::Large(hash), now_ms),
+            Value::Set(set) => self.add_set(set.view()),
+            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
+            Value::Stream(stream) => self.add_stream(stream),
+        }
+    }
+
+    fn add_stream(&mut self, stream: &Stream) {
+        self.chain(&TYPE_STREAM.to_be_bytes());
+        for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+            self.chain(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (name, value) in entry.pairs() {
+                self.chain(name.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.chain(value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            }
+        }
+    }
+
+    /// The expiry of fields is left out, like all times, and those that have expired are.
+    fn add_hash(&mut self, hash: HashRef<'_>, now_ms: u64) {
+        self.chain(&TYPE_HASH.to_be_bytes());
+        hash.for_each(now_ms, |field| {
+            let mut digest = Fingerprint::default();
+            digest.chain(field.name.text(&mut [0; DECIMAL_MAX_BYTES]));
+            digest.chain(field.value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            self.add(&digest.0);
+        });
+    }
+
+    fn add_set(&mut self, set: SetView<'_>) {
+        self.chain(&TYPE_SET.to_be_bytes());
+        for member in set.iter() {
+            self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+        }
+    }
+
+    fn add_sorted_set(&mut self, set: View<'_>) {
+        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        let mut text = Vec::new();
+        for (member, score) in set.iter() {
+            let mut pair = Fingerprint::default();
+            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            text.clear();
+            format_f64_shortest(score, &mut text);
+            pair.chain(&text);
+            self.add(&pair.0);
         }
     }
 
@@ -97,9 +153,9 @@ impl Fingerprint {
 }
 
 /// The fingerprint of a value with its expiry.
-pub fn of_value(entry: EntryRef<'_, Value>) -> Fingerprint {
+pub fn of_value(entry: EntryRef<'_, Value>, now_ms: u64) -> Fingerprint {
     let mut fingerprint = Fingerprint::default();
-    fingerprint.add_value(entry);
+    fingerprint.add_value(entry, now_ms);
     fingerprint
 }
 
@@ -116,7 +172,7 @@ pub fn of_everything(server: &Server, seat: &mut Seat, now_ms: u64) -> Fingerpri
             if !is_expired(entry.expire_at_ms(), now_ms) {
                 let mut key = Fingerprint::default();
                 key.chain(entry.key());
-                key.add_value(entry);
+                key.add_value(entry, now_ms);
                 all.add(&key.0);
             }
         });

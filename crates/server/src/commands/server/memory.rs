@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
-use weft_table::ValueRef;
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
@@ -29,7 +30,6 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut index = 3;
     while index < ctx.argc() {
-        // Elements are sampled by types that have some; a string is measured whole.
         if !ctx.arg(index).eq_ignore_ascii_case(b"samples") || index + 1 == ctx.argc() {
             return Err(CommandError::SYNTAX);
         }
@@ -40,17 +40,20 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
         index += 2;
     }
     let db = ctx.keys.db;
-    match ctx.keys.read_with(0, db, Touch::No) {
-        Some(entry) => {
-            let behind = match entry.value() {
-                ValueRef::Object(object) => object.allocated_bytes(),
-                _ => 0,
-            };
-            ctx.reply.integer((entry.allocated_bytes() + behind) as i64);
-        }
+    match ctx.keys.read_with(0, db, Touch::No).map(bytes_of) {
+        Some(bytes) => ctx.reply.integer(bytes as i64),
         None => ctx.reply.null(),
     }
     Ok(())
+}
+
+/// The bytes that a key and its value take from the allocator. Collections keep count, so there is nothing to sample.
+fn bytes_of(entry: EntryRef<'_, Value>) -> usize {
+    let behind = match entry.value() {
+        ValueRef::Object(object) => object.allocated_bytes(),
+        _ => 0,
+    };
+    entry.allocated_bytes() + behind
 }
 
 fn purge(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -280,8 +283,8 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             ("STATS", "Show what memory is used for."),
             (
                 "USAGE <key> [SAMPLES <count>]",
-                "Tell how many bytes a key and its value take. Of nested values <count> are\n\
-                 measured (5 unless told, 0 for all).",
+                "Tell how many bytes a key and its value take. Values are measured whole,\n\
+                 whatever <count> says.",
             ),
         ],
     )

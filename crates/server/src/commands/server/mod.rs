@@ -4,7 +4,7 @@ pub mod command;
 pub mod commandlog;
 pub mod config;
 pub mod debug;
-mod digest;
+pub mod digest;
 pub mod info;
 pub mod latency;
 pub mod lolwut;

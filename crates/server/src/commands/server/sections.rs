@@ -560,7 +560,7 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
 fn key_lines(server: &Server, lines: &mut Lines) {
     let metrics = &server.metrics;
     lines.put("expired_keys", metrics.sum(Counter::ExpiredKeys));
-    lines.put("expired_fields", 0);
+    lines.put("expired_fields", metrics.sum(Counter::ExpiredFields));
     // Due keys are found by an index, so none is missed and no share of stale ones is estimated.
     lines.put("expired_stale_perc", "0.00");
     lines.put("expired_keys_with_volatile_items_stale_perc", "0.00");
@@ -742,9 +742,10 @@ fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
         let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
         if keys > 0 {
             let ttl_ms = ttls_ms.get(db).copied().unwrap_or(0);
+            let volatile = counts.volatile(db);
             lines.put(
                 &format!("db{db}"),
-                format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},keys_with_volatile_items=0"),
+                format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},keys_with_volatile_items={volatile}"),
             );
         }
     }

@@ -37,7 +37,7 @@ super::table! {
     LAZYFREE_LAZY_SERVER_DEL "lazyfree-lazy-server-del" = boolean(true).debug(),
         Live, "Free values that commands overwrite or move on a background thread.";
     LAZYFREE_LAZY_USER_DEL "lazyfree-lazy-user-del" = boolean(true).debug(),
-        NotYet, "Let DEL free in the background, as UNLINK does.";
+        Live, "Let DEL free in the background, as UNLINK does.";
     LAZYFREE_LAZY_USER_FLUSH "lazyfree-lazy-user-flush" = boolean(true).debug(),
         Live, "Let FLUSHALL and FLUSHDB free in the background unless told otherwise.";
     ACTIVEDEFRAG "activedefrag" = boolean(false).debug(),

@@ -32,9 +32,7 @@ fn string_in(payload: &[u8]) -> Option<Loaded<'_>> {
 
 fn with_footer(body: &[u8], version: u16) -> Vec<u8> {
     let mut payload = body.to_vec();
-    payload.extend(version.to_le_bytes());
-    let checksum = CRC.checksum(&payload);
-    payload.extend(checksum.to_le_bytes());
+    seal(&mut payload, version);
     payload
 }
 

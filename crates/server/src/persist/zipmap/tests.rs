@@ -2,7 +2,10 @@
 
 use super::*;
 
-fn pairs(bytes: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+/// A field and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+fn pairs(bytes: &[u8]) -> Option<Vec<Pair<'_>>> {
     let map = Zipmap::check(bytes)?;
     let pairs: Vec<_> = map.iter().collect();
     assert_eq!(pairs.len(), map.len());
@@ -11,7 +14,7 @@ fn pairs(bytes: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
 
 #[test]
 fn fields_values_and_unused_bytes() {
-    let cases: &[(&[u8], &[(&[u8], &[u8])])] = &[
+    let cases: &[(&[u8], &[Pair<'_>])] = &[
         (b"\x01\x03foo\x03\x00bar\xff", &[(b"foo", b"bar")]),
         (b"\x01\x00\x00\x00\xff", &[(b"", b"")]),
         (b"\x02\x01a\x01\x02b..\x01c\x01\x00d\xff", &[(b"a", b"b"), (b"c", b"d")]),

@@ -1,0 +1,291 @@
+//! How commands look at hashes and change them, whichever form these have.
+
+use weft_resp::{Args, Reply};
+use weft_table::{EntryRef, NewValue, ValueRef};
+use weft_values::Value;
+use weft_values::hash::{Before, FieldExpiry, Hash, HashRef, Limits, Packing, Reported, overwrite, run_of};
+use weft_values::listpack::{Element, Run};
+use weft_values::packed::{LARGEST_BYTES, PackedKind};
+
+use super::super::error::CommandError;
+use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::event::Event;
+
+/// What showing a field takes, ns.
+pub const SHOW_NS: u64 = 40;
+/// What looking for a field and changing it takes, ns.
+pub const CHANGE_NS: u64 = 200;
+
+/// A value as a hash.
+///
+/// # Errors
+/// `WRONGTYPE` when it is none.
+#[inline]
+pub fn hash_of_value(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandError> {
+    match value {
+        ValueRef::Object(Value::Hash(hash)) => Ok(HashRef::Large(hash)),
+        ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::Hash => Ok(HashRef::Packed(run_of(packed))),
+        _ => Err(CommandError::WRONG_TYPE),
+    }
+}
+
+/// An entry as a hash, if there is one.
+///
+/// # Errors
+/// `WRONGTYPE` when it is something else.
+#[inline]
+pub fn hash_of_entry(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRef<'_>>, CommandError> {
+    entry.map(|entry| hash_of_value(entry.value())).transpose()
+}
+
+/// The key, if it is free or holds a hash; else it is closed.
+///
+/// # Errors
+/// `WRONGTYPE` when it holds something else.
+#[inline]
+pub fn checked(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
+    let is_hash = hash_of_entry(key.entry()).map(|_| ());
+    match is_hash {
+        Ok(()) => Ok(key),
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}
+
+/// The hash under a key, which was checked.
+#[inline]
+pub fn hash_at<'k>(key: &'k KeyWrite<'_>) -> Option<HashRef<'k>> {
+    hash_of_entry(key.entry()).ok().flatten()
+}
+
+/// Shows a name or value.
+#[inline]
+pub fn show(reply: &mut Reply<'_>, element: Element<'_>) {
+    match element {
+        Element::Bytes(bytes) => reply.bulk(bytes),
+        Element::Int(number) => reply.bulk_integer(number),
+    }
+}
+
+/// Shows a value, or null.
+#[inline]
+pub fn show_value(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
+    match value {
+        Some(value) => show(reply, value),
+        None => reply.null(),
+    }
+}
+
+/// Names among arguments.
+#[derive(Clone, Copy)]
+pub struct Names<'a> {
+    args: Args<'a>,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> Names<'a> {
+    /// `count` names from argument `first` on.
+    pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
+        Names { args, first, count }
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.count
+    }
+
+    /// Each in turn.
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
+        (0..self.count).map(move |index| self.args.at(self.first + index))
+    }
+}
+
+/// Names and values among arguments.
+#[derive(Clone, Copy)]
+pub struct Pairs<'a> {
+    args: Args<'a>,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> Pairs<'a> {
+    /// `count` names, each followed by its value, from argument `first` on.
+    pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
+        Pairs { args, first, count }
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.count
+    }
+
+    /// Each in turn.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+        (0..self.count).map(move |index| {
+            let at = self.first + 2 * index;
+            (self.args.at(at), self.args.at(at + 1))
+        })
+    }
+}
+
+/// What setting fields did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetFields {
+    /// Fields that are new.
+    pub added: usize,
+    /// Of these, those that had been there and expired.
+    pub expired: usize,
+}
+
+impl SetFields {
+    fn count(&mut self, before: Before) {
+        self.added += usize::from(before != Before::Present);
+        self.expired += usize::from(before == Before::Expired);
+    }
+}
+
+/// Sets fields of a key that was checked. `pairs` has at least one.
+pub fn set_fields<'a>(
+    key: &mut KeyWrite<'_>,
+    pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    expiry: FieldExpiry,
+    limits: Limits,
+    now_ms: u64,
+) -> SetFields {
+    let fits = |bytes: &[u8]| bytes.len() <= limits.value_bytes;
+    let (count, fitting) = pairs.clone().fold((0, true), |(count, fitting), (name, value)| {
+        (count + 1, fitting && fits(name) && fits(value))
+    });
+    let compact = fitting && count <= limits.fields && !matches!(expiry, FieldExpiry::At(_));
+    let mut done = SetFields::default();
+    let changed = key.change_hash(|hash| {
+        if !compact {
+            hash.report_hashtable();
+        }
+        for (name, value) in pairs.clone() {
+            done.count(hash.set(name, value, expiry, now_ms));
+        }
+        if hash.len() > limits.fields {
+            hash.report_hashtable();
+        }
+    });
+    if changed.is_some() {
+        return done;
+    }
+    if !compact {
+        let mut hash = unpacked(key, Reported::Hashtable, count);
+        for (name, value) in pairs {
+            done.count(hash.set(name, value, expiry, now_ms));
+        }
+        key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+        return done;
+    }
+    if count == 1 && overwrite_packed(key, pairs.clone()) {
+        return done;
+    }
+    set_packed(key, pairs, limits)
+}
+
+/// Sets the only field where it is, if it is there and takes the same room.
+fn overwrite_packed<'a>(key: &mut KeyWrite<'_>, mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+    let (Some((name, value)), Some(mut entry)) = (pairs.next(), key.entry_mut()) else {
+        return false;
+    };
+    entry
+        .packed_mut()
+        .is_some_and(|packed| overwrite(packed, name, value).is_some())
+}
+
+/// Sets fields of a packed hash or a missing one, which is packed afterwards if it is small enough.
+fn set_packed<'a>(
+    key: &mut KeyWrite<'_>,
+    pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    limits: Limits,
+) -> SetFields {
+    let bytes = pairs.clone().map(|(name, value)| name.len() + value.len() + 8).sum();
+    let mut packing = Packing::of(packed_of(key), bytes);
+    let mut done = SetFields::default();
+    let mut rest = pairs;
+    while packing.bytes().len() <= LARGEST_BYTES
+        && let Some((name, value)) = rest.next()
+    {
+        done.added += usize::from(packing.set(name, value));
+    }
+    if packing.bytes().len() <= LARGEST_BYTES && packing.len() <= limits.fields {
+        key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
+        return done;
+    }
+    let mut hash = Hash::from_run(run_of(packing.bytes()), Reported::Listpack);
+    for (name, value) in rest {
+        done.count(hash.set(name, value, FieldExpiry::Never, 0));
+    }
+    if hash.len() > limits.fields {
+        hash.report_hashtable();
+    }
+    key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+    done
+}
+
+fn packed_of<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
+    match key.entry().map(|entry| entry.value()) {
+        Some(ValueRef::Packed(packed)) => Some(packed),
+        _ => None,
+    }
+}
+
+/// A packed hash as a value of its own; an empty one, for so many fields, if the key is missing.
+fn unpacked(key: &KeyWrite<'_>, reported: Reported, fields: usize) -> Hash {
+    match packed_of(key) {
+        Some(packed) => Hash::from_run(run_of(packed), reported),
+        None => Hash::with_capacity(reported, fields, 0),
+    }
+}
+
+/// Makes a packed hash a value of its own, which reports `hashtable`.
+pub fn unpack(key: &mut KeyWrite<'_>) {
+    if packed_of(key).is_some() {
+        let hash = unpacked(key, Reported::Hashtable, 0);
+        key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+    }
+}
+
+/// Removes fields of a key that was checked; those that have expired stay. Returns how many were removed; the key
+/// stays even if none is left.
+pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a [u8]> + Clone, now_ms: u64) -> usize {
+    let removed = key.change_hash(|hash| {
+        let removed = names
+            .clone()
+            .filter(|name| hash.remove(name, now_ms) == Before::Present);
+        removed.count()
+    });
+    if let Some(removed) = removed {
+        return removed;
+    }
+    let Some(packed) = packed_of(key) else {
+        return 0;
+    };
+    let run: Run<'_> = run_of(packed);
+    if names.clone().all(|name| run.find(name, 2).is_none()) {
+        return 0;
+    }
+    let mut packing = Packing::of(Some(packed), 0);
+    let removed = names.filter(|name| packing.remove(name)).count();
+    key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
+    removed
+}
+
+/// Closes a key whose fields were changed `times` times: with `event`, or with the end of a hash that has no fields
+/// left.
+pub fn close(mut key: KeyWrite<'_>, event: Event, times: u64) {
+    if hash_at(&key).is_some_and(HashRef::is_empty) {
+        key.delete();
+        key.note(event);
+        key.changed_times(Event::generic("del"), times);
+    } else {
+        key.changed_times(event, times);
+    }
+}

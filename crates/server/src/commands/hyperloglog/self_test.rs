@@ -1,0 +1,84 @@
+//! PFSELFTEST: registers keep what is put into them, and estimates are about right.
+
+use weft_values::hyperloglog::{self as hll, DENSE_BYTES, Mark, REGISTERS, Writer};
+
+/// How often all registers are written and read.
+const REGISTER_ROUNDS: usize = 1000;
+/// Elements that are counted in the end.
+const ELEMENTS: u64 = 10_000_000;
+/// The largest value of a register.
+const VALUE_MAX: u8 = 63;
+
+/// Runs both tests; on failure, what is wrong.
+pub fn run(sparse_max_bytes: usize) -> Result<(), String> {
+    registers()?;
+    estimates(sparse_max_bytes)
+}
+
+fn new_dense() -> Result<Vec<u8>, String> {
+    let mut bytes = hll::empty();
+    Writer::new(&mut bytes, usize::MAX)
+        .and_then(|mut writer| writer.make_dense().ok())
+        .filter(|made| *made)
+        .ok_or("an empty HyperLogLog is not well-formed")?;
+    Ok(bytes)
+}
+
+/// Registers grow round by round, in random steps, beside a plain copy.
+fn registers() -> Result<(), String> {
+    let mut random = fastrand::Rng::new();
+    for _ in 0..REGISTER_ROUNDS {
+        let mut dense = new_dense()?;
+        debug_assert_eq!(dense.len(), DENSE_BYTES);
+        let mut plain = [0u8; REGISTERS];
+        for (index, value) in plain.iter_mut().enumerate() {
+            *value = random.u8(..=VALUE_MAX);
+            hll::dense_raise(&mut dense, Mark { index, count: *value });
+        }
+        for (index, value) in plain.iter().enumerate() {
+            let found = hll::dense_register(&dense, index);
+            if found != *value {
+                return Err(format!("Register {index} should be {value} but is {found}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts ever more elements in both encodings, which must agree and be near the truth.
+fn estimates(sparse_max_bytes: usize) -> Result<(), String> {
+    let standard_error = 1.04 / (REGISTERS as f64).sqrt();
+    let (mut dense, mut sparse) = (new_dense()?, hll::empty());
+    let seed = fastrand::u64(..);
+    let mut checkpoint = 1;
+    for number in 1..=ELEMENTS {
+        let mark = Mark::of(&(number ^ seed).to_le_bytes());
+        hll::dense_raise(&mut dense, mark);
+        let raised = Writer::new(&mut sparse, sparse_max_bytes).map(|mut writer| writer.raise(mark));
+        if !matches!(raised, Some(Ok(_))) {
+            return Err("a HyperLogLog is not well-formed any more".to_owned());
+        }
+        if number != checkpoint {
+            continue;
+        }
+        let is_small = number < sparse_max_bytes as u64 / 2;
+        if is_small && hll::encoding(&sparse) != Some(hll::Encoding::Sparse) {
+            return Err("sparse encoding not used".to_owned());
+        }
+        let estimate = hll::cardinality(&dense).map_err(|error| error.to_string())?;
+        if hll::cardinality(&sparse) != Ok(estimate) {
+            return Err("dense/sparse disagree".to_owned());
+        }
+        let error = estimate.abs_diff(number);
+        // Among ten elements a collision is rare, and far more than what is expected otherwise.
+        let most = match number {
+            10 => 1,
+            _ => (standard_error * 6.0 * number as f64).ceil() as u64,
+        };
+        if error > most {
+            return Err(format!("Too big error. card:{number} abserr:{error}"));
+        }
+        checkpoint *= 10;
+    }
+    Ok(())
+}

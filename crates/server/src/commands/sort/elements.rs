@@ -1,0 +1,144 @@
+//! What SORT sorts: where elements come from, and their copies.
+
+use std::ops::{ControlFlow, Range};
+
+use weft_table::ValueRef;
+use weft_values::Value;
+use weft_values::list::{Direction, ListRef};
+use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
+use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+
+use crate::commands::error::CommandError;
+use crate::commands::list::stored::list_of;
+use crate::commands::set::set_view;
+use crate::commands::sorted_set::view_of;
+
+/// A collection that can be sorted.
+pub enum Source<'a> {
+    /// A missing key.
+    Nothing,
+    /// In its order.
+    List(ListRef<'a>),
+    /// Without order.
+    Set(SetView<'a>),
+    /// In the order of the scores.
+    SortedSet(View<'a>),
+}
+
+impl<'a> Source<'a> {
+    /// The collection that a value is.
+    ///
+    /// # Errors
+    /// `WRONGTYPE` when it cannot be sorted.
+    pub fn of(value: ValueRef<'a, Value>) -> Result<Self, CommandError> {
+        match type_of(value) {
+            Some(PackedKind::List) => list_of(value).map(Source::List),
+            Some(PackedKind::Set) => set_view(value).map(Source::Set),
+            Some(PackedKind::SortedSet) => view_of(value).map(Source::SortedSet),
+            _ => Err(CommandError::WRONG_TYPE),
+        }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Source::Nothing => 0,
+            Source::List(list) => list.len(),
+            Source::Set(set) => set.len(),
+            Source::SortedSet(set) => set.len(),
+        }
+    }
+
+    /// Copies the elements of a range, counted from the first or, `backwards`, from the last. A set, which has no
+    /// order, is not read backwards.
+    pub fn window(&self, range: Range<usize>, backwards: bool) -> Elements {
+        let mut elements = Elements::default();
+        let count = range.len();
+        if count == 0 {
+            return elements;
+        }
+        match self {
+            Source::Nothing => {}
+            Source::List(list) => {
+                let (start, direction) = match backwards {
+                    true => (list.len() - 1 - range.start, Direction::Backward),
+                    false => (range.start, Direction::Forward),
+                };
+                list.visit(start, direction, |element| {
+                    elements.push(element);
+                    match elements.len() == count {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
+                });
+            }
+            Source::Set(set) => set
+                .iter()
+                .skip(range.start)
+                .take(count)
+                .for_each(|member| elements.push(member)),
+            Source::SortedSet(set) => {
+                let ranks = match backwards {
+                    true => set.len() - range.end..set.len() - range.start,
+                    false => range,
+                };
+                set.walk(ranks, backwards).for_each(|(member, _)| elements.push(member));
+            }
+        }
+        elements
+    }
+}
+
+/// Elements, copied, one behind the other.
+#[derive(Default)]
+pub struct Elements {
+    bytes: Vec<u8>,
+    /// Where each one ends.
+    ends: Vec<usize>,
+}
+
+impl Elements {
+    /// Adds an element.
+    pub fn push(&mut self, element: Element<'_>) {
+        self.bytes.extend_from_slice(element.text(&mut [0; DECIMAL_MAX_BYTES]));
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// An element.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn at(&self, index: usize) -> &[u8] {
+        let start = match index {
+            0 => 0,
+            _ => self.ends[index - 1],
+        };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    /// All elements.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+        (0..self.len()).map(|index| self.at(index))
+    }
+}
+
+/// The kind of a collection; `None` for others.
+fn type_of(value: ValueRef<'_, Value>) -> Option<PackedKind> {
+    match value {
+        ValueRef::Packed(packed) => match PackedKind::of(packed) {
+            PackedKind::IntegerSet => Some(PackedKind::Set),
+            kind => Some(kind),
+        },
+        ValueRef::Object(Value::List(_)) => Some(PackedKind::List),
+        ValueRef::Object(Value::Set(_)) => Some(PackedKind::Set),
+        ValueRef::Object(Value::SortedSet(_)) => Some(PackedKind::SortedSet),
+        _ => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! The patterns of BY and GET: what turns an element into the key, and perhaps the field, that it stands for.
+//!
+//! ```text
+//! #                   the element itself
+//! weight_*            the string at the key that has the element in place of the star
+//! user_*->age         the field `age` of the hash at that key
+//! weight              nothing: without a star no key is meant
+//! ```
+//!
+//! Only the first star counts, and the first arrow behind it that has a field behind itself. Both are looked for up to
+//! the first zero byte, as in Valkey.
+
+/// The bytes up to the first zero byte.
+pub fn text_of(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// What BY or GET asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern<'a> {
+    /// The element itself.
+    Element,
+    /// Nothing.
+    Nothing,
+    /// What is stored elsewhere.
+    Key(KeyPattern<'a>),
+}
+
+/// A pattern with a star.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPattern<'a> {
+    prefix: &'a [u8],
+    suffix: &'a [u8],
+    /// The field of the hash, if it is one.
+    pub field: Option<&'a [u8]>,
+}
+
+impl<'a> Pattern<'a> {
+    /// Understands a pattern; there are no wrong ones.
+    pub fn parse(pattern: &'a [u8]) -> Self {
+        let text = text_of(pattern);
+        if text == b"#" {
+            return Pattern::Element;
+        }
+        let Some(star) = text.iter().position(|byte| *byte == b'*') else {
+            return Pattern::Nothing;
+        };
+        let (prefix, rest) = (&pattern[..star], &pattern[star + 1..]);
+        let arrow = text[star + 1..].windows(2).position(|two| two == b"->");
+        let (suffix, field) = match arrow {
+            Some(arrow) if text.len() > star + 1 + arrow + 2 => (&rest[..arrow], Some(&rest[arrow + 2..])),
+            _ => (rest, None),
+        };
+        Pattern::Key(KeyPattern { prefix, suffix, field })
+    }
+
+    /// Whether a key has to be read for it.
+    pub fn leads_to_a_key(&self) -> bool {
+        matches!(self, Pattern::Key(_))
+    }
+}
+
+impl KeyPattern<'_> {
+    /// Writes the name of the key that an element stands for.
+    pub fn name_for(&self, element: &[u8], name: &mut Vec<u8>) {
+        name.clear();
+        name.extend_from_slice(self.prefix);
+        name.extend_from_slice(element);
+        name.extend_from_slice(self.suffix);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_name_keys_and_fields() {
+        let cases: &[(&[u8], &[u8], Option<&[u8]>)] = &[
+            (b"*", b"X", None),
+            (b"w_*", b"w_X", None),
+            (b"w_*_v", b"w_X_v", None),
+            (b"*_*", b"X_*", None),
+            (b"o_*->f", b"o_X", Some(b"f")),
+            (b"o_*_p->f->g", b"o_X_p", Some(b"f->g")),
+            (b"o->p_*", b"o->p_X", None),
+            (b"o_*->", b"o_X->", None),
+            (b"*->*", b"X", Some(b"*")),
+            (b"o_*->f\0g", b"o_X", Some(b"f\0g")),
+            (b"o_*\0->f", b"o_X\0->f", None),
+            (b"o_*->\0f", b"o_X->\0f", None),
+        ];
+        for (pattern, expected, field) in cases {
+            let Pattern::Key(key) = Pattern::parse(pattern) else {
+                panic!("{pattern:?} names no key");
+            };
+            let mut name = b"before".to_vec();
+            key.name_for(b"X", &mut name);
+            assert_eq!(name, *expected, "{pattern:?}");
+            assert_eq!(key.field, *field, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn patterns_that_name_no_key() {
+        for (pattern, expected) in [
+            (&b"#"[..], Pattern::Element),
+            (b"#\0*", Pattern::Element),
+            (b"##", Pattern::Nothing),
+            (b"", Pattern::Nothing),
+            (b"nosort", Pattern::Nothing),
+            (b"a\0*", Pattern::Nothing),
+        ] {
+            assert_eq!(Pattern::parse(pattern), expected, "{pattern:?}");
+        }
+    }
+}

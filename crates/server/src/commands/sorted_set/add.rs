@@ -1,0 +1,258 @@
+//! ZADD and ZINCRBY.
+
+use weft_resp::number::parse_f64;
+use weft_values::sorted_set::{Draft, LONGEST_MEMBER_BYTES, Limits, Upsert};
+
+use super::{CHANGE_NS, Edited, Editing, edit, store};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::access::Expiry;
+use crate::keyspace::event::Event;
+
+const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");
+
+/// The options of ZADD.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddOptions {
+    /// NX: members that are there stay as they are.
+    pub if_missing: bool,
+    /// XX: no members are added.
+    pub if_present: bool,
+    /// GT: scores only grow.
+    pub if_greater: bool,
+    /// LT: scores only shrink.
+    pub if_less: bool,
+    /// CH: the reply counts changed scores as well.
+    pub count_changed: bool,
+    /// INCR: the score is added to the one there is.
+    pub increment: bool,
+}
+
+impl AddOptions {
+    /// The score that a member shall have; `None` if the options forbid any change.
+    fn decide(&self, before: Option<f64>, given: f64) -> Option<f64> {
+        let Some(before) = before else {
+            return (!self.if_present).then_some(given);
+        };
+        let score = if self.increment { before + given } else { given };
+        let forbidden = self.if_missing || (self.if_less && score >= before) || (self.if_greater && score <= before);
+        (!forbidden).then_some(score)
+    }
+}
+
+/// What a command did.
+#[derive(Default)]
+struct Tally {
+    added: u64,
+    changed: u64,
+    /// The last score that was set, for the commands that increment.
+    score: Option<f64>,
+    /// Whether an increment led to no number.
+    not_a_number: bool,
+}
+
+/// ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]
+pub fn zadd(ctx: &mut Context<'_, '_>) -> CommandResult {
+    add(ctx, AddOptions::default())
+}
+
+/// ZINCRBY key increment member
+pub fn zincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let increment = AddOptions {
+        increment: true,
+        ..AddOptions::default()
+    };
+    add(ctx, increment)
+}
+
+/// Parses options from the third argument on; returns the index behind them.
+fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
+    let mut index = 2;
+    while index < ctx.argc() {
+        let word = ctx.arg(index);
+        // No option is longer: most first words are scores.
+        if word.len() > 4 {
+            break;
+        }
+        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+        let flag = match word.first().map(u8::to_ascii_lowercase) {
+            Some(b'n') if is(b"nx") => &mut options.if_missing,
+            Some(b'x') if is(b"xx") => &mut options.if_present,
+            Some(b'c') if is(b"ch") => &mut options.count_changed,
+            Some(b'i') if is(b"incr") => &mut options.increment,
+            Some(b'g') if is(b"gt") => &mut options.if_greater,
+            Some(b'l') if is(b"lt") => &mut options.if_less,
+            _ => break,
+        };
+        *flag = true;
+        index += 1;
+    }
+    index
+}
+
+fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
+    let AddOptions {
+        if_missing,
+        if_present,
+        if_greater,
+        if_less,
+        increment,
+        ..
+    } = *options;
+    if if_missing && if_present {
+        return Err(CommandError::constant(
+            "ERR XX and NX options at the same time are not compatible",
+        ));
+    }
+    if (if_greater || if_less) && if_missing || if_greater && if_less {
+        return Err(CommandError::constant(
+            "ERR GT, LT, and/or NX options at the same time are not compatible",
+        ));
+    }
+    if increment && pairs > 1 {
+        return Err(CommandError::constant(
+            "ERR INCR option supports a single increment-element pair",
+        ));
+    }
+    Ok(())
+}
+
+/// The members that a command gives, with their scores.
+struct Given {
+    scores: Vec<f64>,
+    /// Index of the first member among the arguments.
+    first_member: usize,
+    /// Arguments from one member to the next.
+    stride: usize,
+    longest_bytes: usize,
+}
+
+impl Given {
+    fn new(ctx: &Context<'_, '_>, scores: Vec<f64>, first_member: usize, stride: usize) -> Result<Self, CommandError> {
+        let members = (first_member..ctx.argc()).step_by(stride);
+        let longest_bytes = members.map(|index| ctx.arg(index).len()).max().unwrap_or(0);
+        if longest_bytes > LONGEST_MEMBER_BYTES {
+            return Err(CommandError::STRING_TOO_LONG);
+        }
+        Ok(Self {
+            scores,
+            first_member,
+            stride,
+            longest_bytes,
+        })
+    }
+}
+
+fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
+    let first = parse_options(ctx, &mut options);
+    let words = ctx.argc() - first;
+    if words == 0 || words % 2 == 1 {
+        return Err(CommandError::SYNTAX);
+    }
+    check_options(&options, words / 2)?;
+    let scores: Option<Vec<f64>> = (first..ctx.argc())
+        .step_by(2)
+        .map(|index| parse_f64(ctx.arg(index)))
+        .collect();
+    add_scores(ctx, options, scores.ok_or(CommandError::NOT_A_FLOAT)?, first + 1, 2)
+}
+
+/// Gives scores to the members among the arguments, the first at `first_member`, the others `stride` apart, and replies.
+///
+/// # Errors
+/// The key is no sorted set, a member is too long, or an increment leads to no number.
+pub fn add_scores(
+    ctx: &mut Context<'_, '_>,
+    options: AddOptions,
+    scores: Vec<f64>,
+    first_member: usize,
+    stride: usize,
+) -> CommandResult {
+    if ctx.leaves_worker(scores.len() as u64 * CHANGE_NS) {
+        return Ok(());
+    }
+    let given = Given::new(ctx, scores, first_member, stride)?;
+    let tally = put(ctx, &options, &given)?;
+    if options.increment {
+        match tally.score {
+            Some(score) => ctx.reply.double(score),
+            None => ctx.reply.null(),
+        }
+    } else {
+        let changed = if options.count_changed { tally.changed } else { 0 };
+        ctx.reply.integer((tally.added + changed) as i64);
+    }
+    Ok(())
+}
+
+fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &Given) -> Result<Tally, CommandError> {
+    let limits = ctx.server.config.sorted_set_limits();
+    let args = ctx.args;
+    let members = given.scores.len();
+    let mut key = ctx.keys.write(0);
+    let change = |mut set: Editing<'_>| {
+        if let Editing::InPlace(set) = &mut set {
+            set.expect(members, given.longest_bytes, limits);
+        }
+        let named = given.scores.iter().enumerate();
+        let named = named.map(|(index, score)| (args.at(given.first_member + index * given.stride), *score));
+        let tally = upsert_all(&mut set, options, limits, named);
+        let changed = tally.added + tally.changed > 0;
+        (tally, changed)
+    };
+    let copy = |packed: &[u8]| Draft::of_packed(packed, members, given.longest_bytes, limits);
+    let edited = match edit(&mut key, copy, change) {
+        Ok(edited) => edited,
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    let tally = match edited {
+        Some(Edited { result, .. }) => result,
+        None if options.if_present => Tally::default(),
+        None => {
+            let mut draft = Draft::new(members, given.longest_bytes, limits);
+            let (tally, _) = change(Editing::Draft(&mut draft));
+            store(&mut key, draft, Expiry::Never);
+            tally
+        }
+    };
+    let changes = tally.added + tally.changed;
+    if changes > 0 {
+        let event = Event::sorted_set(if options.increment { "zincr" } else { "zadd" });
+        key.changed_times(event, changes);
+    } else {
+        key.unchanged();
+    }
+    if tally.not_a_number {
+        return Err(NOT_A_NUMBER);
+    }
+    Ok(tally)
+}
+
+fn upsert_all<'m>(
+    set: &mut Editing<'_>,
+    options: &AddOptions,
+    limits: Limits,
+    members: impl Iterator<Item = (&'m [u8], f64)>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for (member, given) in members {
+        let upsert = set.upsert(member, limits, |before| {
+            let score = options.decide(before, given)?;
+            if score.is_nan() {
+                tally.not_a_number = true;
+                return None;
+            }
+            tally.score = Some(score);
+            Some(score)
+        });
+        match upsert {
+            Upsert::Added => tally.added += 1,
+            Upsert::Changed => tally.changed += 1,
+            Upsert::Left => {}
+        }
+    }
+    tally
+}

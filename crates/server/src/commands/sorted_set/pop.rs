@@ -1,0 +1,248 @@
+//! Popping from either end: ZPOPMIN, ZPOPMAX, ZMPOP, and what their blocking kin need.
+
+use weft_resp::number::parse_i64;
+use weft_resp::{Protocol, Reply};
+use weft_values::sorted_set::Draft;
+
+use super::{REMOVE_NS, edit, reply_member, view_of};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::access::KeyWrite;
+use crate::keyspace::event::Event;
+
+const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
+
+/// From which end members are popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Those of the lowest scores.
+    Min,
+    /// Those of the highest scores.
+    Max,
+}
+
+impl End {
+    /// The end that a word of ZMPOP or BZMPOP tells.
+    pub fn of_word(word: &[u8]) -> Option<Self> {
+        if word.eq_ignore_ascii_case(b"min") {
+            Some(End::Min)
+        } else if word.eq_ignore_ascii_case(b"max") {
+            Some(End::Max)
+        } else {
+            None
+        }
+    }
+
+    const fn event(self) -> Event {
+        match self {
+            End::Min => Event::sorted_set("zpopmin"),
+            End::Max => Event::sorted_set("zpopmax"),
+        }
+    }
+}
+
+/// How what was popped is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PopShape<'k> {
+    /// Members and scores in turn: ZPOPMIN.
+    Flat,
+    /// Pairs of member and score: ZPOPMIN with a count, in RESP3.
+    Pairs,
+    /// The key, and members and scores in turn: BZPOPMIN.
+    KeyFlat(&'k [u8]),
+    /// The key and an array of pairs: ZMPOP.
+    KeyPairs(&'k [u8]),
+}
+
+impl PopShape<'_> {
+    fn begin(self, reply: &mut Reply<'_>, count: usize) {
+        match self {
+            PopShape::Flat => reply.array(count * 2),
+            PopShape::Pairs => reply.array(count),
+            PopShape::KeyFlat(key) => {
+                reply.array(count * 2 + 1);
+                reply.bulk(key);
+            }
+            PopShape::KeyPairs(key) => {
+                reply.array(2);
+                reply.bulk(key);
+                reply.array(count);
+            }
+        }
+    }
+
+    const fn has_pairs(self) -> bool {
+        matches!(self, PopShape::Pairs | PopShape::KeyPairs(_))
+    }
+}
+
+/// Pops up to `count` (at least 1) members of a key's sorted set, writes them, and closes the key. False, with nothing
+/// written, if the key is missing.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is no sorted set; the key is closed then, too.
+pub fn pop(
+    mut key: KeyWrite<'_>,
+    reply: &mut Reply<'_>,
+    end: End,
+    count: usize,
+    shape: PopShape<'_>,
+) -> Result<bool, CommandError> {
+    let change = |mut set: super::Editing<'_>| {
+        let view = set.view();
+        let len = view.len();
+        let popped = count.min(len);
+        let reverse = end == End::Max;
+        let ranks = if reverse { len - popped..len } else { 0..popped };
+        shape.begin(reply, popped);
+        for (member, score) in view.walk(ranks.clone(), reverse) {
+            if shape.has_pairs() {
+                reply.array(2);
+            }
+            reply_member(reply, member);
+            reply.double(score);
+        }
+        set.remove_ranks(ranks);
+        (popped, popped > 0)
+    };
+    match edit(&mut key, Draft::copy_of, change) {
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+        Ok(None) => {
+            key.unchanged();
+            Ok(false)
+        }
+        Ok(Some(edited)) => {
+            let times = edited.result as u64;
+            if edited.emptied {
+                key.note(end.event());
+                key.changed_times(Event::generic("del"), times);
+            } else {
+                key.changed_times(end.event(), times);
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// ZPOPMIN key [count]
+pub fn zpopmin(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop_one_key(ctx, End::Min)
+}
+
+/// ZPOPMAX key [count]
+pub fn zpopmax(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop_one_key(ctx, End::Max)
+}
+
+fn pop_one_key(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+    let given = match ctx.argc() {
+        2 => None,
+        3 => {
+            let count = parse_i64(ctx.arg(2)).ok_or(NOT_POSITIVE)?;
+            Some(usize::try_from(count).map_err(|_| NOT_POSITIVE)?)
+        }
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let shape = match (given, ctx.reply.protocol) {
+        (Some(_), Protocol::Resp3) => PopShape::Pairs,
+        _ => PopShape::Flat,
+    };
+    let count = given.unwrap_or(1);
+    match candidate(ctx, 0, count)? {
+        Candidate::Pop if count > 0 => {
+            pop(ctx.keys.write(0), &mut ctx.reply, end, count, shape)?;
+        }
+        Candidate::Pop | Candidate::Missing => ctx.reply.array(0),
+        Candidate::Leave => ctx.leave(),
+    }
+    Ok(())
+}
+
+/// What is to be done with a key that may be popped from.
+enum Candidate {
+    Missing,
+    Pop,
+    Leave,
+}
+
+/// Looks at the n-th key, from which `count` members are to be popped.
+fn candidate(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<Candidate, CommandError> {
+    let in_place_ns = ctx.in_place_ns();
+    let key = ctx.keys.write(index);
+    let found = key.entry().map(|entry| view_of(entry.value()).map(|view| view.len()));
+    key.unchanged();
+    match found.transpose()? {
+        None => Ok(Candidate::Missing),
+        Some(len) if len.min(count) as u64 * REMOVE_NS > in_place_ns => Ok(Candidate::Leave),
+        Some(_) => Ok(Candidate::Pop),
+    }
+}
+
+/// ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]
+pub fn zmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let PopArguments { keys, end, count } = PopArguments::parse(ctx, 1)?;
+    for index in 0..keys {
+        match candidate(ctx, index, count)? {
+            Candidate::Missing => {}
+            Candidate::Leave => {
+                ctx.leave();
+                return Ok(());
+            }
+            Candidate::Pop => {
+                let name = ctx.keys.name(index);
+                let shape = PopShape::KeyPairs(name);
+                pop(ctx.keys.write(index), &mut ctx.reply, end, count, shape)?;
+                return Ok(());
+            }
+        }
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+/// The arguments that ZMPOP and BZMPOP share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PopArguments {
+    /// How many keys there are.
+    pub keys: usize,
+    /// From which end members are popped.
+    pub end: End,
+    /// How many members are popped at most; at least 1.
+    pub count: usize,
+}
+
+impl PopArguments {
+    /// Parses the number of keys, at argument `first`, and what follows.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments.
+    pub fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
+        let positive = |word: &[u8]| {
+            let number = parse_i64(word).filter(|number| *number > 0);
+            number.and_then(|number| usize::try_from(number).ok())
+        };
+        let no_keys = CommandError::constant("ERR numkeys should be greater than 0");
+        let keys = positive(ctx.arg(first)).ok_or(no_keys)?;
+        let at = first.saturating_add(keys).saturating_add(1);
+        if at >= ctx.argc() {
+            return Err(CommandError::SYNTAX);
+        }
+        let end = End::of_word(ctx.arg(at)).ok_or(CommandError::SYNTAX)?;
+        let count = match ctx.argc() - at - 1 {
+            0 => 1,
+            more if more >= 2 && ctx.arg(at + 1).eq_ignore_ascii_case(b"count") => {
+                let no_count = CommandError::constant("ERR count should be greater than 0");
+                let count = positive(ctx.arg(at + 2)).ok_or(no_count)?;
+                if more > 2 {
+                    return Err(CommandError::SYNTAX);
+                }
+                count
+            }
+            _ => return Err(CommandError::SYNTAX),
+        };
+        Ok(Self { keys, end, count })
+    }
+}

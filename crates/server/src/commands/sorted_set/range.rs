@@ -1,0 +1,142 @@
+//! Ranges of members: ZRANGE, ZRANGESTORE, and their older kin.
+
+use weft_resp::{Protocol, Reply};
+use weft_values::listpack::Element;
+use weft_values::sorted_set::{Draft, Gathering};
+
+use super::range_query::{By, Grammar, RangeQuery};
+use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
+use crate::commands::context::{CommandResult, Context};
+use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::event::Event;
+
+/// Bytes that a member, a score and their headers mostly have in a reply.
+const TYPICAL_BYTES: usize = 32;
+
+/// ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]
+pub fn zrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, None, None)
+}
+
+/// ZREVRANGE key start stop [WITHSCORES]
+pub fn zrevrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, Some(By::Rank), Some(true))
+}
+
+/// ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]
+pub fn zrangebyscore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, Some(By::Score), Some(false))
+}
+
+/// ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]
+pub fn zrevrangebyscore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, Some(By::Score), Some(true))
+}
+
+/// ZRANGEBYLEX key min max [LIMIT offset count]
+pub fn zrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, Some(By::Lex), Some(false))
+}
+
+/// ZREVRANGEBYLEX key max min [LIMIT offset count]
+pub fn zrevrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_range(ctx, Some(By::Lex), Some(true))
+}
+
+fn show_range(ctx: &mut Context<'_, '_>, by: Option<By>, reverse: Option<bool>) -> CommandResult {
+    let grammar = Grammar {
+        by,
+        reverse,
+        with_scores: true,
+    };
+    let query = RangeQuery::parse(ctx, 2, grammar)?;
+    let in_place_ns = ctx.in_place_ns();
+    let Some(entry) = ctx.keys.read(0) else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let view = view_of(entry.value())?;
+    let ranks = query.ranks(&view);
+    if ranks.len() as u64 * SHOW_NS > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let members = view.walk(ranks.clone(), query.reverse);
+    reply_members(&mut ctx.reply, ranks.len(), members, query.with_scores);
+    Ok(())
+}
+
+/// Writes an array of members; with scores, RESP3 has a pair for each member, and RESP2 one flat array.
+pub fn reply_members<'m>(
+    reply: &mut Reply<'_>,
+    count: usize,
+    members: impl Iterator<Item = (Element<'m>, f64)>,
+    with_scores: bool,
+) {
+    reply.out.reserve(count.saturating_mul(TYPICAL_BYTES).min(1 << 20));
+    if !with_scores {
+        reply.array(count);
+        members.for_each(|(member, _)| reply_member(reply, member));
+        return;
+    }
+    let pairs = reply.protocol == Protocol::Resp3;
+    reply.array(if pairs { count } else { count * 2 });
+    for (member, score) in members {
+        if pairs {
+            reply.array(2);
+        }
+        reply_member(reply, member);
+        reply.double(score);
+    }
+}
+
+/// ZRANGESTORE destination source start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count]
+pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let grammar = Grammar {
+        by: None,
+        reverse: None,
+        with_scores: false,
+    };
+    let query = RangeQuery::parse(ctx, 3, grammar)?;
+    let limits = ctx.server.config.sorted_set_limits();
+    let in_place_ns = ctx.in_place_ns();
+    let mut draft = None;
+    if let Some(entry) = ctx.keys.read(1) {
+        let view = view_of(entry.value())?;
+        let ranks = query.ranks(&view);
+        if ranks.len() as u64 * CHANGE_NS > in_place_ns {
+            ctx.leave();
+            return Ok(());
+        }
+        if !ranks.is_empty() {
+            let mut part = Gathering::with_room(ranks.len());
+            view.walk(ranks, false)
+                .for_each(|(member, score)| part.push_element(member, score));
+            draft = Some(part.into_draft(limits));
+        }
+    }
+    let count = store_result(ctx.keys.write(0), draft, "zrangestore");
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+/// Puts the result of a command under its key, or deletes the key if the result is empty; returns the result's length.
+pub fn store_result(key: KeyWrite<'_>, result: Option<Draft>, event: &'static str) -> usize {
+    store_result_of(key, result, event, 1)
+}
+
+/// As [`store_result`]; a result counts as so many changes.
+pub fn store_result_of(mut key: KeyWrite<'_>, result: Option<Draft>, event: &'static str, changes: u64) -> usize {
+    let Some(draft) = result else {
+        if key.delete() {
+            key.changed(Event::generic("del"));
+        } else {
+            key.unchanged();
+        }
+        return 0;
+    };
+    let count = draft.view().len();
+    store(&mut key, draft, Expiry::Never);
+    key.changed_times(Event::sorted_set(event), changes);
+    count
+}

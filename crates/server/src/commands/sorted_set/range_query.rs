@@ -1,0 +1,224 @@
+//! Ranges as clients write them, and which ranks they are in a sorted set.
+
+use std::ops::Range;
+
+use weft_resp::number::{parse_i64, parse_score_bound};
+use weft_values::sorted_set::{Encoding, LexEnd, LexRange, ScoreRange, View};
+
+use crate::commands::context::Context;
+use crate::commands::error::CommandError;
+
+const NO_SCORES: CommandError = CommandError::constant("ERR min or max is not a float");
+const NO_MEMBERS: CommandError = CommandError::constant("ERR min or max not valid string range item");
+
+/// A range of scores: numbers, or numbers behind `(`, which are left out themselves.
+///
+/// # Errors
+/// One of the two is something else.
+pub fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, CommandError> {
+    let end = |text: &[u8]| {
+        let (number, exclusive) = match text {
+            [b'(', number @ ..] => (number, true),
+            number => (number, false),
+        };
+        parse_score_bound(number).map(|number| (number, exclusive))
+    };
+    let (min, min_exclusive) = end(min).ok_or(NO_SCORES)?;
+    let (max, max_exclusive) = end(max).ok_or(NO_SCORES)?;
+    Ok(ScoreRange {
+        min,
+        min_exclusive,
+        max,
+        max_exclusive,
+    })
+}
+
+/// A range of members: `-`, `+`, `[member` or `(member`.
+///
+/// # Errors
+/// One of the two is something else.
+pub fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<LexRange<'a>, CommandError> {
+    let end = |text: &'a [u8]| match text {
+        [b'-'] | [b'-', 0, ..] => Ok(LexEnd::Lowest),
+        [b'+'] | [b'+', 0, ..] => Ok(LexEnd::Highest),
+        [b'[', member @ ..] => Ok(LexEnd::Inclusive(member)),
+        [b'(', member @ ..] => Ok(LexEnd::Exclusive(member)),
+        _ => Err(NO_MEMBERS),
+    };
+    Ok(LexRange {
+        min: end(min)?,
+        max: end(max)?,
+    })
+}
+
+/// What a range is a range of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Ranks, which may count from the end.
+    Rank,
+    /// Scores.
+    Score,
+    /// Members of one score.
+    Lex,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Between<'a> {
+    Ranks(i64, i64),
+    Scores(ScoreRange),
+    Members(LexRange<'a>),
+}
+
+/// A range as one of the range commands gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct RangeQuery<'a> {
+    between: Between<'a>,
+    /// Whether it goes from high to low.
+    pub reverse: bool,
+    /// Whether scores are shown.
+    pub with_scores: bool,
+    offset: i64,
+    /// Negative: no limit.
+    limit: i64,
+}
+
+/// What a command leaves to its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Grammar {
+    /// `None`: BYSCORE and BYLEX decide.
+    pub by: Option<By>,
+    /// `None`: REV decides.
+    pub reverse: Option<bool>,
+    /// Whether WITHSCORES is an option.
+    pub with_scores: bool,
+}
+
+impl<'a> RangeQuery<'a> {
+    /// The range whose ends are arguments `first` and the next, with the options behind them.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments.
+    pub fn parse(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> Result<Self, CommandError> {
+        let Grammar {
+            mut by, mut reverse, ..
+        } = grammar;
+        let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
+        let mut index = first + 2;
+        while index < ctx.argc() {
+            let word = ctx.arg(index);
+            let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+            if grammar.with_scores && is(b"withscores") {
+                with_scores = true;
+            } else if is(b"limit") && index + 2 < ctx.argc() {
+                offset = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+                limit = parse_i64(ctx.arg(index + 2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+                index += 2;
+            } else if grammar.reverse.is_none() && is(b"rev") && reverse.is_none() {
+                reverse = Some(true);
+            } else if by.is_none() && is(b"bylex") {
+                by = Some(By::Lex);
+            } else if by.is_none() && is(b"byscore") {
+                by = Some(By::Score);
+            } else {
+                return Err(CommandError::SYNTAX);
+            }
+            index += 1;
+        }
+        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
+        if limit != -1 && by == By::Rank {
+            return Err(CommandError::constant(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+            ));
+        }
+        if with_scores && by == By::Lex {
+            return Err(CommandError::constant(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        Ok(Self {
+            between: Self::parse_ends(by, reverse, ctx.arg(first), ctx.arg(first + 1))?,
+            reverse,
+            with_scores,
+            offset,
+            limit,
+        })
+    }
+
+    fn parse_ends(by: By, reverse: bool, first: &'a [u8], second: &'a [u8]) -> Result<Between<'a>, CommandError> {
+        let (min, max) = if reverse { (second, first) } else { (first, second) };
+        Ok(match by {
+            By::Rank => {
+                let start = parse_i64(first).ok_or(CommandError::NOT_AN_INTEGER)?;
+                let end = parse_i64(second).ok_or(CommandError::NOT_AN_INTEGER)?;
+                Between::Ranks(start, end)
+            }
+            By::Score => Between::Scores(parse_score_range(min, max)?),
+            By::Lex => Between::Members(parse_lex_range(min, max)?),
+        })
+    }
+
+    /// The ranks of the range in a sorted set, offset and limit included.
+    pub fn ranks(&self, view: &View<'_>) -> Range<usize> {
+        let all = match &self.between {
+            Between::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
+            Between::Scores(range) => view.ranks_of_scores(range),
+            Between::Members(range) => view.ranks_of_lex(range),
+        };
+        self.limited(all, view)
+    }
+
+    fn by_rank(&self, start: i64, end: i64, len: usize) -> Range<usize> {
+        let range = clamp_ranks(start, end, len);
+        if self.reverse {
+            len - range.end..len - range.start
+        } else {
+            range
+        }
+    }
+
+    fn limited(&self, all: Range<usize>, view: &View<'_>) -> Range<usize> {
+        let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let Ok(offset) = usize::try_from(self.offset) else {
+            return self.from_other_end(all, most, view);
+        };
+        if self.reverse {
+            let end = all.end.saturating_sub(offset).max(all.start);
+            end - most.min(end - all.start)..end
+        } else {
+            let start = all.start.saturating_add(offset).min(all.end);
+            start..start + most.min(all.end - start)
+        }
+    }
+
+    /// A negative offset: in a skiplist it counts from the other end of the range, elsewhere nothing is behind it.
+    fn from_other_end(&self, all: Range<usize>, most: usize, view: &View<'_>) -> Range<usize> {
+        let skiplist = matches!(view, View::Large(set) if set.encoding() == Encoding::Skiplist);
+        let back = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
+        if !skiplist || back > all.len() {
+            return all.start..all.start;
+        }
+        if self.reverse {
+            let end = all.start + back;
+            end - most.min(back)..end
+        } else {
+            let start = all.end - back;
+            start..start + most.min(back)
+        }
+    }
+}
+
+/// The ranks between two that may be negative, counted from the end, and include both.
+pub fn clamp_ranks(start: i64, end: i64, len: usize) -> Range<usize> {
+    let from_end = |rank: i64| {
+        if rank < 0 {
+            rank.saturating_add(len as i64)
+        } else {
+            rank
+        }
+    };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(len as i64 - 1));
+    if start > end {
+        return 0..0;
+    }
+    start as usize..end as usize + 1
+}

@@ -1,0 +1,101 @@
+//! Removal of members: ZREM and ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
+
+use std::ops::Range;
+
+use weft_resp::number::parse_i64;
+use weft_values::sorted_set::{Draft, View};
+
+use super::range_query::{clamp_ranks, parse_lex_range, parse_score_range};
+use super::{CHANGE_NS, Editing, REMOVE_NS, edit, view_of};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::event::Event;
+
+/// ZREM key member [member ...]
+pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.leaves_worker((ctx.argc() - 2) as u64 * CHANGE_NS) {
+        return Ok(());
+    }
+    let args = ctx.args;
+    let mut key = ctx.keys.write(0);
+    let change = |mut set: Editing<'_>| {
+        let removed = args.iter().skip(2).filter(|member| set.remove(member)).count();
+        (removed, removed > 0)
+    };
+    let edited = match edit(&mut key, Draft::copy_of, change) {
+        Ok(edited) => edited,
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    let removed = edited.as_ref().map_or(0, |edited| edited.result);
+    if removed == 0 {
+        key.unchanged();
+    } else {
+        close(key, "zrem", removed, edited.is_some_and(|edited| edited.emptied));
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn close(mut key: crate::keyspace::access::KeyWrite<'_>, event: &'static str, removed: usize, emptied: bool) {
+    if emptied {
+        key.note(Event::sorted_set(event));
+        key.changed_times(Event::generic("del"), removed as u64);
+    } else {
+        key.changed_times(Event::sorted_set(event), removed as u64);
+    }
+}
+
+/// ZREMRANGEBYRANK key start stop
+pub fn zremrangebyrank(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let start = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let end = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    remove_range(ctx, "zremrangebyrank", |view| clamp_ranks(start, end, view.len()))
+}
+
+/// ZREMRANGEBYSCORE key min max
+pub fn zremrangebyscore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let range = parse_score_range(ctx.arg(2), ctx.arg(3))?;
+    remove_range(ctx, "zremrangebyscore", |view| view.ranks_of_scores(&range))
+}
+
+/// ZREMRANGEBYLEX key min max
+pub fn zremrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let range = parse_lex_range(ctx.arg(2), ctx.arg(3))?;
+    remove_range(ctx, "zremrangebylex", |view| view.ranks_of_lex(&range))
+}
+
+fn remove_range(
+    ctx: &mut Context<'_, '_>,
+    event: &'static str,
+    ranks: impl FnOnce(&View<'_>) -> Range<usize>,
+) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let ranks = match key.use_entry().map(|entry| view_of(entry.value())) {
+        Some(Ok(view)) => ranks(&view),
+        None => 0..0,
+        Some(Err(error)) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    let count = ranks.len();
+    if count == 0 {
+        key.unchanged();
+    } else if count as u64 * REMOVE_NS > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    } else {
+        let edited = edit(&mut key, Draft::copy_of, |mut set| {
+            set.remove_ranks(ranks);
+            ((), true)
+        });
+        close(key, event, count, edited?.is_some_and(|edited| edited.emptied));
+    }
+    ctx.reply.integer(count as i64);
+    Ok(())
+}

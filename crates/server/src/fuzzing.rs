@@ -1,0 +1,44 @@
+//! What the fuzz targets of `fuzz/` call: decoders of bytes that others made.
+
+use weft_table::{EntryRef, Table};
+use weft_values::Value;
+
+use crate::commands::server::digest;
+use crate::commands::string::stored;
+use crate::config::Config;
+use crate::persist::payload;
+
+/// Loads `body`, a value without version and checksum, as RESTORE would. Whatever is accepted is dumped, and the dump
+/// must be loaded as the same value.
+///
+/// # Panics
+/// When that does not hold.
+pub fn restore(body: &[u8]) {
+    let mut sealed = body.to_vec();
+    payload::seal(&mut sealed, payload::VERSION);
+    assert!(
+        payload::verify(&sealed, false),
+        "a payload that was just made is not sound"
+    );
+    let config = Config::defaults();
+    let Some((fingerprint, dump)) = with_loaded(&sealed, &config, look) else {
+        return;
+    };
+    assert!(payload::verify(&dump, false), "a dump is not sound: {dump:?}");
+    match with_loaded(&dump, &config, look) {
+        Some((again, _)) => assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}"),
+        None => panic!("a dump is not loaded: {dump:?}"),
+    }
+}
+
+/// The fingerprint of an entry, and its dump.
+fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
+    (digest::of_value(entry, 0).text(), payload::dump(entry.value(), true))
+}
+
+/// Runs `look` on the entry that a payload makes of a key; `None` if it is refused.
+fn with_loaded<R>(sealed: &[u8], config: &Config, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
+    let mut table = Table::new();
+    payload::load(sealed, config)?.with_new(stored, |value| drop(table.insert(1, b"key", value, None, 0)));
+    table.find(1, b"key").map(look)
+}

@@ -1,0 +1,102 @@
+//! Reading keys that no plan can know, because their names come out of the data: what SORT's patterns lead to.
+//!
+//! The command runs under the leases of the keys that it was given, and takes more as it goes, one reader's lease for
+//! every slot that it comes across. It keeps them all until it ends, so that it sees one state of the keyspace, as if
+//! all of them had been taken at the start.
+//!
+//! ```text
+//!   planned leases     slot 7 (list)   slot 90 (destination)
+//!   while it runs      slot 12 -> 3 -> 7, which is held already -> 51 -> 12 again -> 300, where somebody writes
+//!                                                                                     |
+//!                      everything is given back, nothing has changed <----------------+
+//!                      the command is put off and starts over
+//! ```
+//!
+//! 1. A further lease is only tried for, never waited for while others are held: there is no deadlock, in whatever
+//!    order slots come. It is the command that starts over, as with planned leases.
+//! 2. So such a command reads all it has to read before it changes anything.
+//! 3. A slot that the plan leased is read under that lease, be it a reader's or a writer's.
+//! 4. With the whole keyspace to itself a command needs no further leases and never starts over.
+
+use std::collections::HashMap;
+
+use weft_table::EntryRef;
+use weft_values::Value;
+
+use super::{Held, Keys, PlannedKey, Touch};
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::{Pass, ReadLease};
+
+/// The leases that a command took while it ran.
+pub struct FurtherLeases<'a, 'p> {
+    pass: Option<&'a Pass<'p>>,
+    leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
+}
+
+/// A slot was leased by somebody else: the command starts over later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contended;
+
+impl<'a, 'p> FurtherLeases<'a, 'p> {
+    /// None yet; `pass` is the passage through the gate, if the command needs one.
+    pub fn new(pass: Option<&'a Pass<'p>>) -> Self {
+        FurtherLeases {
+            pass,
+            leases: HashMap::default(),
+        }
+    }
+
+    /// The lease of a slot, taken if it is not held yet.
+    fn lease(&mut self, slot: u16) -> Result<&ReadLease<'a>, Contended> {
+        use std::collections::hash_map::Entry;
+        match self.leases.entry(slot) {
+            Entry::Occupied(held) => Ok(held.into_mut()),
+            Entry::Vacant(free) => {
+                let pass = self.pass.ok_or(Contended)?;
+                let lease = pass.read_spinning(usize::from(slot)).ok_or(Contended)?;
+                Ok(free.insert(lease))
+            }
+        }
+    }
+}
+
+impl Keys<'_, '_> {
+    /// The entry of a key that is not in the plan, for reading; `None` when it is missing or expired.
+    ///
+    /// # Errors
+    /// When its slot cannot be leased now.
+    pub fn read_undeclared<'k>(
+        &'k mut self,
+        further: &'k mut FurtherLeases<'_, '_>,
+        hash: u64,
+        name: &[u8],
+    ) -> Result<Option<EntryRef<'k, Value>>, Contended> {
+        let key = PlannedKey {
+            hash,
+            argument: u32::MAX,
+            slot: KeyHasher::slot(hash) as u16,
+            write: false,
+            lease: self.lease_of(KeyHasher::slot(hash) as u16),
+        };
+        let slot = match self.held.slot(&key) {
+            Some(held) if key.lease != u32::MAX || matches!(self.held, Held::Everything(_)) => held,
+            _ => &**further.lease(key.slot)?,
+        };
+        let found = slot.table(self.db).and_then(|table| table.find(hash, name));
+        Ok(super::visible(
+            found,
+            &self.access,
+            self.effects,
+            Touch::Yes,
+            |effects| effects.queue_expired(self.db, &key, name),
+        ))
+    }
+
+    /// Where the lease of a slot is that the plan leased; `u32::MAX` if it did not.
+    fn lease_of(&self, slot: u16) -> u32 {
+        self.planned
+            .iter()
+            .find(|key| key.slot == slot)
+            .map_or(u32::MAX, |key| key.lease)
+    }
+}

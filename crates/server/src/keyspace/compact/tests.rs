@@ -1,0 +1,100 @@
+//! What compaction leaves as it was.
+
+use weft_table::{Hint, NewValue};
+
+use super::*;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::{Keyspace, Pass};
+
+const DATABASES: usize = 3;
+
+fn name(db: usize, number: u32) -> String {
+    format!("{db}:{number}")
+}
+
+fn fill(keyspace: &Keyspace, pass: &Pass<'_>, keys: u32) {
+    for db in 0..DATABASES {
+        for number in 0..keys {
+            let name = name(db, number);
+            let hash = keyspace.hasher.hash(name.as_bytes());
+            let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
+            let (header, slot) = lease.parts_mut();
+            let (value, expire_at_ms) = (NewValue::Int(i64::from(number)), (number % 3 == 0).then_some(1 << 40));
+            drop(
+                slot.table_mut(db)
+                    .insert(hash, name.as_bytes(), value, expire_at_ms, number),
+            );
+            publish(header, slot);
+        }
+    }
+}
+
+/// Where a hint leads, as it shows itself.
+fn array_of(hint: &Hint) -> String {
+    let shown = format!("{hint:?}");
+    shown.split("due").next().unwrap_or_default().to_owned()
+}
+
+/// Fails unless the slots' headers lead to where the tables' arrays are.
+fn assert_published(pass: &Pass<'_>) {
+    for index in 0..SLOTS {
+        let lease = pass.try_read(index).expect("nobody writes");
+        let table = lease.table(0).expect("database 0 has a table in every slot");
+        let (published, actual) = (
+            array_of(&pass.domain().header(index).hint),
+            array_of(&table.prefetch_hint()),
+        );
+        assert_eq!(published, actual, "slot {index}");
+    }
+}
+
+/// Fails unless all keys are there, with value, expiry and clock.
+fn assert_filled(keyspace: &Keyspace, pass: &Pass<'_>, keys: u32) {
+    for db in 0..DATABASES {
+        for number in 0..keys {
+            let name = name(db, number);
+            let hash = keyspace.hasher.hash(name.as_bytes());
+            let lease = pass.try_read(KeyHasher::slot(hash)).expect("nobody writes");
+            let entry = lease.table(db).and_then(|table| table.find(hash, name.as_bytes()));
+            let entry = entry.unwrap_or_else(|| panic!("{name} is gone"));
+            assert!(matches!(entry.value(), weft_table::ValueRef::Int(value) if value == i64::from(number)));
+            assert_eq!(entry.expire_at_ms(), (number % 3 == 0).then_some(1 << 40));
+            assert_eq!(entry.clock(), number);
+        }
+    }
+}
+
+#[test]
+fn every_key_of_every_database_stays() {
+    for keys in [0, 1, 20_000] {
+        let keyspace = Keyspace::new(DATABASES, 1);
+        let mut seat = keyspace.slots.join().expect("a seat is free");
+        fill(&keyspace, &seat.enter(), keys);
+        for _ in 0..2 {
+            compact(&mut seat);
+            assert_published(&seat.enter());
+            assert_filled(&keyspace, &seat.enter(), keys);
+        }
+        fill(&keyspace, &seat.enter(), keys + 5000);
+        assert_filled(&keyspace, &seat.enter(), keys + 5000);
+    }
+}
+
+#[test]
+fn slots_that_are_leased_are_left_out_and_nobody_waits() {
+    let keyspace = Keyspace::new(DATABASES, 2);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    let mut other = keyspace.slots.join().expect("a second seat is free");
+    fill(&keyspace, &seat.enter(), 1000);
+    let pass = other.enter();
+    let hash = keyspace.hasher.hash(name(0, 7).as_bytes());
+    let held = pass.try_read(KeyHasher::slot(hash)).expect("nobody else is here");
+    let entry = held.table(0).and_then(|table| table.find(hash, name(0, 7).as_bytes()));
+    let entry = entry.expect("the key was put there");
+    compact(&mut seat);
+    assert_eq!(entry.key(), name(0, 7).as_bytes(), "a reader's view does not move");
+    drop(held);
+    drop(pass);
+    compact(&mut seat);
+    assert_filled(&keyspace, &seat.enter(), 1000);
+}

@@ -1,0 +1,37 @@
+//! `weft-server`: an in-memory data store that speaks Valkey's protocol and executes on every I/O thread.
+//!
+//! Modules in reading order: `coordinator` accepts and places connections; a `worker` reads, plans
+//! (`dispatch`), executes (`commands` over `keyspace`) and replies; `state` is what they share;
+//! `config` and `observe` stand below all of them.
+//!
+//! A library only so that decoders can be fuzzed: everything but [`main`] and [`fuzzing`] is private.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod background;
+mod blocking;
+mod commands;
+mod config;
+mod coordinator;
+mod dispatch;
+#[doc(hidden)]
+pub mod fuzzing;
+mod keyspace;
+mod net;
+mod observe;
+mod persist;
+mod process;
+mod reclaim;
+mod shutdown;
+mod start;
+mod state;
+mod tuning;
+mod worker;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Runs the server until it is told to stop.
+pub fn main() -> std::process::ExitCode {
+    start::run()
+}

@@ -1,0 +1,239 @@
+//! Hashes as RDB files have them.
+//!
+//! ```text
+//! 4     number of fields, each field and value as strings       the form of tables, and of all hashes in old versions
+//! 9     a string: a zipmap                                      only read
+//! 13    a string: a ziplist                                     only read
+//! 16    a string: a listpack of fields and values
+//! 22    number of fields, each field and value as strings and its expiry: ms since the epoch, -1 for none (8,
+//!       little-endian)                                          tables some of whose fields expire
+//! ```
+
+use std::borrow::Cow;
+
+use weft_values::hash::{self, Before, FieldExpiry, Hash, HashRef, Limits, Reported};
+use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
+use weft_values::packed::{LARGEST_BYTES, PackedKind};
+
+use super::strings::{Loaded, Reader, write_length, write_string};
+use super::ziplist::{self, Ziplist};
+use super::zipmap::Zipmap;
+
+/// The type of a hash as a table.
+pub const TYPE_HASH: u8 = 4;
+/// The type of a hash in a zipmap.
+pub const TYPE_ZIPMAP: u8 = 9;
+/// The type of a hash in a ziplist.
+pub const TYPE_ZIPLIST: u8 = 13;
+/// The type of a hash in a listpack.
+pub const TYPE_LISTPACK: u8 = 16;
+/// The type of a hash some of whose fields expire.
+pub const TYPE_EXPIRING: u8 = 22;
+
+/// All of them.
+pub const TYPES: [u8; 5] = [TYPE_HASH, TYPE_ZIPMAP, TYPE_ZIPLIST, TYPE_LISTPACK, TYPE_EXPIRING];
+
+const NEVER: i64 = -1;
+/// Fields that room is made for before they are seen: whoever claims more has to prove it.
+const CLAIMED_FIELDS_MAX: usize = 1 << 16;
+
+/// Appends a hash and its type.
+pub fn write(out: &mut Vec<u8>, hash: HashRef<'_>, compress: bool) {
+    match hash {
+        HashRef::Packed(run) => write_listpack(out, run.bytes(), compress),
+        HashRef::Large(hash) if hash.reported() == Reported::Listpack => {
+            let mut run = Vec::with_capacity(HashRef::Large(hash).stored_bytes() * 2);
+            for (_, record) in hash.records().iter() {
+                listpack::push(&mut run, record.key);
+                listpack::push(&mut run, record.value);
+            }
+            write_listpack(out, &run, compress);
+        }
+        HashRef::Large(hash) => write_table(out, hash, compress),
+    }
+}
+
+fn write_listpack(out: &mut Vec<u8>, run: &[u8], compress: bool) {
+    let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
+    listpack::write_whole(&mut whole, run, listpack::Run::new(run).count());
+    out.push(TYPE_LISTPACK);
+    write_string(out, &whole, compress);
+}
+
+fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
+    let volatile = hash.is_volatile();
+    out.push(if volatile { TYPE_EXPIRING } else { TYPE_HASH });
+    write_length(out, hash.len());
+    for (_, record) in hash.records().iter() {
+        write_string(out, record.key, compress);
+        write_string(out, record.value, compress);
+        if volatile {
+            let expire_at_ms = record.expire_at_ms.map_or(NEVER, |at_ms| at_ms as i64);
+            out.extend(expire_at_ms.to_le_bytes());
+        }
+    }
+}
+
+/// A hash that was read, in the form it has under the limits.
+#[derive(Debug)]
+pub enum Read {
+    /// To be stored in the table entry.
+    Packed(Vec<u8>),
+    /// A value of its own.
+    Large(Hash),
+}
+
+/// A hash of any of these types, in the form it has under these limits. `None` if it is damaged, empty, or names a
+/// field twice.
+pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Read> {
+    match kind {
+        TYPE_HASH | TYPE_EXPIRING => read_table(reader, limits, kind == TYPE_EXPIRING),
+        _ => {
+            let whole = reader.string()?.into_bytes()?;
+            match kind {
+                TYPE_LISTPACK => read_listpack(&whole, limits),
+                TYPE_ZIPLIST => read_ziplist(&whole, limits),
+                TYPE_ZIPMAP => read_zipmap(&whole, limits),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// Fields on their way into a hash, each of which must be new.
+struct Draft {
+    hash: Hash,
+    /// The bytes of a run that holds them all.
+    run_bytes: usize,
+}
+
+impl Draft {
+    fn new(reported: Reported, claimed_fields: usize) -> Self {
+        let fields = claimed_fields.min(CLAIMED_FIELDS_MAX);
+        Draft {
+            hash: Hash::with_capacity(reported, fields, 0),
+            run_bytes: 0,
+        }
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry) -> Option<()> {
+        self.run_bytes += Element::of(name).run_bytes() + Element::of(value).run_bytes();
+        // Nothing has expired at the beginning of time, so a field that is there twice is noticed.
+        (self.hash.set(name, value, expiry, 0) == Before::Absent).then_some(())
+    }
+
+    fn finish(self) -> Option<Read> {
+        if self.hash.is_empty() {
+            return None;
+        }
+        if self.hash.reported() == Reported::Hashtable || self.run_bytes >= LARGEST_BYTES {
+            return Some(Read::Large(self.hash));
+        }
+        let mut packed = Vec::with_capacity(1 + self.run_bytes);
+        packed.push(PackedKind::Hash as u8);
+        for (_, record) in self.hash.records().iter() {
+            listpack::push(&mut packed, record.key);
+            listpack::push(&mut packed, record.value);
+        }
+        Some(Read::Packed(packed))
+    }
+}
+
+fn read_table(reader: &mut Reader<'_>, limits: Limits, expiring: bool) -> Option<Read> {
+    let fields = reader.length()?;
+    let compact = !expiring && fields <= limits.fields;
+    let mut draft = Draft::new(
+        if compact {
+            Reported::Listpack
+        } else {
+            Reported::Hashtable
+        },
+        fields,
+    );
+    for _ in 0..fields {
+        let (name, value) = (text(reader.string()?), text(reader.string()?));
+        if name.len().max(value.len()) > limits.value_bytes {
+            draft.hash.report_hashtable();
+        }
+        let expiry = if expiring { expiry(reader)? } else { FieldExpiry::Never };
+        draft.add(&name, &value, expiry)?;
+    }
+    draft.finish()
+}
+
+fn expiry(reader: &mut Reader<'_>) -> Option<FieldExpiry> {
+    let bytes: [u8; 8] = reader.bytes(8)?.try_into().ok()?;
+    match i64::from_le_bytes(bytes) {
+        NEVER => Some(FieldExpiry::Never),
+        at_ms => u64::try_from(at_ms).ok().map(FieldExpiry::At),
+    }
+}
+
+fn text(loaded: Loaded<'_>) -> Cow<'_, [u8]> {
+    match loaded {
+        Loaded::Int(number) => Cow::Owned(number.to_string().into_bytes()),
+        Loaded::Bytes(bytes) => Cow::Borrowed(bytes),
+        Loaded::Unpacked(bytes) => Cow::Owned(bytes),
+    }
+}
+
+fn read_listpack(whole: &[u8], limits: Limits) -> Option<Read> {
+    let (run, elements) = listpack::validate(whole)?;
+    if !elements.is_multiple_of(2) {
+        return None;
+    }
+    let mut draft = Draft::new(reported(elements / 2, limits), elements / 2);
+    for field in hash::fields_of(run) {
+        let (mut name, mut value) = ([0; DECIMAL_MAX_BYTES], [0; DECIMAL_MAX_BYTES]);
+        draft.add(
+            field.name.text(&mut name),
+            field.value.text(&mut value),
+            FieldExpiry::Never,
+        )?;
+    }
+    draft.finish()
+}
+
+/// What a hash of so many fields reports that came in a compact form.
+fn reported(fields: usize, limits: Limits) -> Reported {
+    if fields <= limits.fields {
+        Reported::Listpack
+    } else {
+        Reported::Hashtable
+    }
+}
+
+fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Read> {
+    let list = Ziplist::check(whole)?;
+    if !list.len().is_multiple_of(2) {
+        return None;
+    }
+    let mut draft = Draft::new(reported(list.len() / 2, limits), list.len() / 2);
+    let mut elements = list.iter();
+    while let (Some(name), Some(value)) = (elements.next(), elements.next()) {
+        draft.add(&element_text(name), &element_text(value), FieldExpiry::Never)?;
+    }
+    draft.finish()
+}
+
+fn element_text(element: ziplist::Element<'_>) -> Cow<'_, [u8]> {
+    match element {
+        ziplist::Element::Int(number) => Cow::Owned(number.to_string().into_bytes()),
+        ziplist::Element::Bytes(bytes) => Cow::Borrowed(bytes),
+    }
+}
+
+fn read_zipmap(whole: &[u8], limits: Limits) -> Option<Read> {
+    let map = Zipmap::check(whole)?;
+    let mut draft = Draft::new(reported(map.len(), limits), map.len());
+    for (name, value) in map.iter() {
+        if name.len().max(value.len()) > limits.value_bytes {
+            draft.hash.report_hashtable();
+        }
+        draft.add(name, value, FieldExpiry::Never)?;
+    }
+    draft.finish()
+}
+
+#[cfg(test)]
+mod tests;

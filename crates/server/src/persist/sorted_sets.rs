@@ -1,0 +1,173 @@
+//! Sorted sets as RDB files have them.
+//!
+//! ```text
+//!  3   number of members, each a string and its score in decimal        old versions
+//!  5   number of members, each a string and its score, 8 bytes          skiplists, from the highest score to the lowest
+//! 12   a string: a ziplist of members and scores in turn                old versions
+//! 17   a string: a listpack of members and scores in turn               listpacks
+//!
+//! decimal:  FD no number   FE infinity   FF negative infinity   else length (1), digits
+//! ```
+
+use weft_resp::number::{format_f64, parse_score_bound};
+use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
+use weft_values::sorted_set::{Draft, Encoding, Gathering, LONGEST_MEMBER_BYTES, Limits, View};
+
+use super::strings::{Loaded, Reader, write_length, write_string};
+use super::ziplist::{self, Ziplist};
+
+/// The type with scores in decimal.
+const TYPE_DECIMAL: u8 = 3;
+/// The type with scores in binary.
+const TYPE_BINARY: u8 = 5;
+/// The type in a ziplist.
+const TYPE_ZIPLIST: u8 = 12;
+/// The type in a listpack.
+const TYPE_LISTPACK: u8 = 17;
+
+const DECIMAL_NAN: u8 = 253;
+const DECIMAL_INFINITY: u8 = 254;
+const DECIMAL_NEGATIVE_INFINITY: u8 = 255;
+/// Numbers beyond this are stored in listpacks as they are printed.
+const INTEGER_MAX: f64 = (1u64 << 62) as f64;
+
+/// Appends a sorted set and its type.
+pub fn write(out: &mut Vec<u8>, set: View<'_>, compress: bool) {
+    match set {
+        View::Large(large) if large.encoding() == Encoding::Skiplist => {
+            out.push(TYPE_BINARY);
+            write_length(out, large.len());
+            for (member, score) in large.walk(0..large.len(), true) {
+                write_string(out, member, compress);
+                out.extend(score.to_le_bytes());
+            }
+        }
+        _ => {
+            let mut run = Vec::new();
+            for (member, score) in set.iter() {
+                push_member(&mut run, member);
+                push_score(&mut run, score);
+            }
+            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
+            listpack::write_whole(&mut whole, &run, set.len() * 2);
+            out.push(TYPE_LISTPACK);
+            write_string(out, &whole, compress);
+        }
+    }
+}
+
+fn push_member(run: &mut Vec<u8>, member: Element<'_>) {
+    match member {
+        Element::Bytes(bytes) => listpack::push(run, bytes),
+        number => listpack::push_element(run, number),
+    }
+}
+
+fn push_score(run: &mut Vec<u8>, score: f64) {
+    let integer = score as i64;
+    if score.abs() <= INTEGER_MAX && integer as f64 == score {
+        listpack::push_int(run, integer);
+    } else {
+        let mut text = Vec::new();
+        format_f64(score, &mut text);
+        listpack::push(run, &text);
+    }
+}
+
+/// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it should
+/// be, or the type is another.
+pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Draft> {
+    match kind {
+        TYPE_DECIMAL => read_members(reader, false, limits),
+        TYPE_BINARY => read_members(reader, true, limits),
+        TYPE_ZIPLIST => read_ziplist(&reader.string()?.into_bytes()?, limits),
+        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, limits),
+        _ => None,
+    }
+}
+
+fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option<Draft> {
+    let count = reader.length()?;
+    let mut gathering = Gathering::default();
+    for _ in 0..count {
+        let member = reader.string()?;
+        let score = if binary {
+            f64::from_le_bytes(reader.bytes(8)?.try_into().ok()?)
+        } else {
+            read_decimal(reader)?
+        };
+        match member {
+            Loaded::Int(number) => gathering.push_element(Element::Int(number), score),
+            Loaded::Bytes(member) => gather(&mut gathering, member, score)?,
+            Loaded::Unpacked(member) => gather(&mut gathering, &member, score)?,
+        }
+        if score.is_nan() {
+            return None;
+        }
+    }
+    finish(gathering, limits)
+}
+
+fn gather(gathering: &mut Gathering, member: &[u8], score: f64) -> Option<()> {
+    let fits = member.len() <= LONGEST_MEMBER_BYTES && !score.is_nan();
+    fits.then(|| gathering.push(member, score))
+}
+
+fn finish(gathering: Gathering, limits: Limits) -> Option<Draft> {
+    let sound = !gathering.is_empty() && !gathering.has_duplicates();
+    sound.then(|| gathering.into_draft(limits))
+}
+
+fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
+    match reader.byte()? {
+        DECIMAL_NAN => None,
+        DECIMAL_INFINITY => Some(f64::INFINITY),
+        DECIMAL_NEGATIVE_INFINITY => Some(f64::NEG_INFINITY),
+        length => parse_score_bound(reader.bytes(usize::from(length))?),
+    }
+}
+
+/// A listpack or ziplist becomes a skiplist when it has too many members; how long they are does not matter.
+fn limits_of_packed(limits: Limits) -> Limits {
+    Limits {
+        member_bytes: usize::MAX,
+        ..limits
+    }
+}
+
+fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
+    let (run, count) = listpack::validate(whole)?;
+    if count % 2 == 1 {
+        return None;
+    }
+    let mut gathering = Gathering::with_room(count / 2);
+    let mut elements = run.iter().map(|(_, element)| element);
+    while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
+        gather_pair(&mut gathering, member, score)?;
+    }
+    finish(gathering, limits_of_packed(limits))
+}
+
+fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
+    let ziplist = Ziplist::check(whole)?;
+    let mut gathering = Gathering::default();
+    let mut elements = ziplist.iter().map(|element| match element {
+        ziplist::Element::Int(number) => Element::Int(number),
+        ziplist::Element::Bytes(bytes) => Element::Bytes(bytes),
+    });
+    while let Some(member) = elements.next() {
+        gather_pair(&mut gathering, member, elements.next()?)?;
+    }
+    finish(gathering, limits_of_packed(limits))
+}
+
+fn gather_pair(gathering: &mut Gathering, member: Element<'_>, score: Element<'_>) -> Option<()> {
+    let score = match score {
+        Element::Int(number) => number as f64,
+        Element::Bytes(text) => parse_score_bound(text)?,
+    };
+    gather(gathering, member.text(&mut [0; DECIMAL_MAX_BYTES]), score)
+}
+
+#[cfg(test)]
+mod tests;

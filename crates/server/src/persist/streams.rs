@@ -1,0 +1,191 @@
+//! Streams as RDB files have them.
+//!
+//! ```text
+//!   blocks    count, then for each: first ID (a string of 16 bytes), listpack (a string)
+//!   counters  length, last ID, first ID *, largest deleted ID *, entries ever added *
+//!   groups    count, then for each:
+//!               name, last ID, entries read *
+//!               pending entries: count, then for each: ID (16 bytes), time of delivery (8 bytes), deliveries
+//!               consumers: count, then for each: name, time seen (8 bytes), time active (8 bytes) +,
+//!                          pending entries: count, then for each: ID (16 bytes)
+//! ```
+//!
+//! Numbers are lengths, an ID among the counters is two of them; times are little-endian. What is marked `*` is there
+//! since the second version of the encoding, and `+` since the third.
+
+use std::collections::BTreeMap;
+
+use weft_values::listpack::{DECIMAL_MAX_BYTES, decimal};
+use weft_values::stream::{Counters, Group, Pending, Stream, StreamBuilder, StreamId};
+
+use super::strings::{Loaded, Reader, write_length, write_string};
+
+/// The versions of the encoding, by the type that stands in front.
+pub const TYPE_FIRST: u8 = 15;
+/// With counters that tell how far groups lag.
+pub const TYPE_SECOND: u8 = 19;
+/// With the times at which consumers were active.
+pub const TYPE_THIRD: u8 = 21;
+
+/// Stands for a number of entries read that is not known.
+const UNKNOWN: usize = u64::MAX as usize;
+
+/// Appends a stream in the third version; strings are compressed if `compress` is set.
+pub fn write(out: &mut Vec<u8>, stream: &Stream, compress: bool) {
+    let counters = stream.counters();
+    write_length(out, stream.blocks().len());
+    let mut whole = Vec::new();
+    for (base, block) in stream.blocks() {
+        write_string(out, &base.to_bytes(), compress);
+        whole.clear();
+        block.write_whole(&mut whole);
+        write_string(out, &whole, compress);
+    }
+    write_length(out, counters.length as usize);
+    for id in [counters.last_id, counters.first_id, counters.max_deleted_id] {
+        write_id(out, id);
+    }
+    write_length(out, counters.entries_added as usize);
+    write_length(out, stream.groups().len());
+    for group in stream.groups() {
+        write_group(out, group, compress);
+    }
+}
+
+fn write_id(out: &mut Vec<u8>, id: StreamId) {
+    write_length(out, id.ms as usize);
+    write_length(out, id.seq as usize);
+}
+
+fn write_group(out: &mut Vec<u8>, group: &Group, compress: bool) {
+    write_string(out, group.name(), compress);
+    write_id(out, group.last_id);
+    write_length(out, group.entries_read.map_or(UNKNOWN, |read| read as usize));
+    write_length(out, group.pending().len());
+    for (id, pending) in group.pending() {
+        out.extend(id.to_bytes());
+        out.extend(pending.delivered_ms.to_le_bytes());
+        write_length(out, pending.deliveries as usize);
+    }
+    write_length(out, group.consumers().len());
+    for (_, consumer) in group.consumers() {
+        write_string(out, consumer.name(), compress);
+        out.extend(consumer.seen_ms.to_le_bytes());
+        out.extend(consumer.active_ms.to_le_bytes());
+        write_length(out, consumer.pending().len());
+        for id in consumer.pending() {
+            out.extend(id.to_bytes());
+        }
+    }
+}
+
+/// Reads a stream of the version that stood in front of it. `None` if the bytes are none, or if anything in them
+/// contradicts anything else.
+pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
+    let mut builder = StreamBuilder::default();
+    for _ in 0..reader.length()? {
+        let base = StreamId::from_bytes(text(reader.string()?).try_into().ok()?);
+        match reader.string()? {
+            Loaded::Bytes(whole) => builder.add_block(base, whole)?,
+            Loaded::Unpacked(whole) => builder.add_block(base, &whole)?,
+            Loaded::Int(_) => return None,
+        }
+    }
+    let length = reader.length()? as u64;
+    let last_id = read_id(reader)?;
+    let mut counters = Counters {
+        last_id,
+        entries_added: length,
+        ..Counters::default()
+    };
+    if version >= TYPE_SECOND {
+        // The entries tell which of them is the first.
+        read_id(reader)?;
+        counters.max_deleted_id = read_id(reader)?;
+        counters.entries_added = reader.length()? as u64;
+    }
+    let mut stream = builder.finish(counters);
+    for _ in 0..reader.length()? {
+        read_group(reader, version, &mut stream)?;
+    }
+    Some(stream)
+}
+
+fn read_id(reader: &mut Reader<'_>) -> Option<StreamId> {
+    Some(StreamId::new(reader.length()? as u64, reader.length()? as u64))
+}
+
+fn read_raw_id(reader: &mut Reader<'_>) -> Option<StreamId> {
+    reader.bytes(16)?.try_into().ok().map(StreamId::from_bytes)
+}
+
+fn read_time_ms(reader: &mut Reader<'_>) -> Option<i64> {
+    reader.bytes(8)?.try_into().ok().map(i64::from_le_bytes)
+}
+
+fn text(loaded: Loaded<'_>) -> Vec<u8> {
+    match loaded {
+        Loaded::Int(number) => decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec(),
+        Loaded::Bytes(bytes) => bytes.to_vec(),
+        Loaded::Unpacked(bytes) => bytes,
+    }
+}
+
+fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Option<()> {
+    let name = text(reader.string()?);
+    let last_id = read_id(reader)?;
+    let entries_read = if version >= TYPE_SECOND {
+        Some(reader.length()?)
+            .filter(|read| *read != UNKNOWN)
+            .map(|read| read as i64)
+    } else {
+        stream.counters().entries_up_to(last_id)
+    };
+    let group = stream.create_group(&name, last_id, entries_read)?;
+    let mut unclaimed = BTreeMap::new();
+    for _ in 0..reader.length()? {
+        let id = read_raw_id(reader)?;
+        let delivery = (read_time_ms(reader)?, reader.length()? as u64);
+        if unclaimed.insert(id, delivery).is_some() {
+            return None;
+        }
+    }
+    for _ in 0..reader.length()? {
+        read_consumer(reader, version, group, &mut unclaimed)?;
+    }
+    unclaimed.is_empty().then_some(())
+}
+
+/// Reads a consumer, who claims what is pending with it.
+fn read_consumer(
+    reader: &mut Reader<'_>,
+    version: u8,
+    group: &mut Group,
+    unclaimed: &mut BTreeMap<StreamId, (i64, u64)>,
+) -> Option<()> {
+    let name = text(reader.string()?);
+    let seen_ms = read_time_ms(reader)?;
+    let active_ms = if version >= TYPE_THIRD {
+        read_time_ms(reader)?
+    } else {
+        seen_ms
+    };
+    let (number, true) = group.find_or_create_consumer(&name, seen_ms) else {
+        return None;
+    };
+    group.consumer_mut(number).active_ms = active_ms;
+    for _ in 0..reader.length()? {
+        let id = read_raw_id(reader)?;
+        let (delivered_ms, deliveries) = unclaimed.remove(&id)?;
+        let pending = Pending {
+            delivered_ms,
+            deliveries,
+            consumer: number,
+        };
+        group.assign(id, pending);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

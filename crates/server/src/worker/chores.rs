@@ -1,0 +1,120 @@
+//! A worker's duties beside requests: expiry, sweeps over its connections, closing.
+
+use super::Worker;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::effects::release;
+use crate::keyspace::expiry;
+use crate::net::client::Flags;
+use crate::net::connection::State;
+use crate::observe::metrics::Counter;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How long one slice of expiry may take beside waiting clients.
+const EXPIRY_SLICE: Duration = Duration::from_micros(500);
+
+impl Worker {
+    pub(super) fn housekeeping(&mut self) {
+        if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
+            self.expire_slice();
+        }
+        if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
+            self.next_sweep_ms = self.thread.now_ms + 1000;
+            if self.thread.tunables.timeout_s > 0 {
+                self.close_idle();
+            }
+            if self.any_over_soft_limit {
+                self.check_soft_limits();
+            }
+        }
+    }
+
+    /// Whether connections are to be looked at now and then.
+    pub(super) fn sweeps(&self) -> bool {
+        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
+    }
+
+    pub(super) fn expire_slice(&mut self) {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        let start = Instant::now();
+        self.expiring = expiry::run_slice(
+            &server.keyspace,
+            &mut self.seat,
+            &server.due_slots,
+            thread.now_ms,
+            EXPIRY_SLICE,
+            &mut thread.effects,
+        );
+        release(&mut thread.effects, &server);
+        thread.keep_ready();
+        crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
+        let elapsed = start.elapsed();
+        server
+            .metrics
+            .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
+        if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
+            let spike_ms = elapsed.as_millis() as u64;
+            server
+                .observed
+                .latency
+                .add("expire-cycle", thread.now_ms / 1000, spike_ms);
+        }
+    }
+
+    pub(super) fn close_idle(&mut self) {
+        let limit_ms = self.thread.tunables.timeout_s * 1000;
+        let now_ms = self.thread.now_ms;
+        for token in 0..self.clients.slots.len() {
+            let idle = self.clients.connection(token).is_some_and(|connection| {
+                !matches!(connection.state, State::Parked(_) | State::Paused)
+                    && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
+            });
+            if idle {
+                self.close(token);
+            }
+        }
+    }
+
+    pub(super) fn close_killed(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let killed = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_ASAP));
+            if killed {
+                self.close(token);
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, token: usize) {
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.in_batch)
+        {
+            // Its plans are still in the batch: they are skipped, and the batch's end closes it.
+            if let Some(connection) = self.clients.connection(token) {
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            }
+            return;
+        }
+        if let Some(registered) = self.reactor.deregister(token) {
+            drop(registered);
+        }
+        self.forget(token);
+    }
+
+    pub(super) fn forget(&mut self, token: usize) {
+        if let Some(connection) = self.clients.remove(token) {
+            self.abandon(connection.client.id);
+            self.again.retain(|other| *other != token);
+            let server = self.server();
+            server.connections.fetch_sub(1, Ordering::Relaxed);
+            server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+            drop(connection);
+        }
+    }
+}

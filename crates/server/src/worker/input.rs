@@ -1,0 +1,125 @@
+//! What a worker does with input: receive, plan, give buffers back.
+
+use super::Worker;
+use crate::dispatch::admit::must_log_in;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::plan::Planner;
+use crate::dispatch::plan::Rest;
+use crate::net::client::Flags;
+use crate::net::connection::State;
+use crate::observe::metrics::Counter;
+use weft_reactor::Received;
+
+/// What a client that has to log in first may leave unexecuted, bytes.
+const STRANGER_QUERY_BYTES: usize = 1 << 20;
+/// Room made for each receive, bytes.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// Most room made at once for a large argument, bytes.
+const RECEIVE_LARGE_BYTES: usize = 1 << 20;
+/// Buffers kept for reuse; larger ones are given back to the allocator.
+const POOLED_BUFFERS: usize = 64;
+/// A pooled buffer is at most this large, bytes.
+const POOLED_BYTES: usize = 256 * 1024;
+
+impl Worker {
+    pub(super) fn receive(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            // Its plans point into the input: run them first.
+            self.run_batch();
+            return self.receive(token);
+        }
+        if !matches!(connection.state, State::Ready | State::Deferred) {
+            connection.receive_paused = true;
+            self.reactor.pause(token);
+            return;
+        }
+        if connection.input.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            connection.input = buffer;
+        }
+        let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let count = match self.reactor.receive(token, &mut connection.input, room) {
+            Ok(Received::Bytes { count, .. }) => count,
+            Ok(Received::WouldBlock) => return,
+            Ok(Received::Closed) | Err(_) => return self.close(token),
+        };
+        connection.client.net_input_bytes += count as u64;
+        connection.client.last_interaction_ms = self.thread.now_ms;
+        let pending = connection.pending();
+        let over_limit = pending > self.thread.tunables.query_buffer_limit
+            || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
+        metrics.add(self.thread.seat, Counter::Reads, 1);
+        if over_limit {
+            metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
+            let line = connection.client.describe(self.thread.now_ms, connection.buffers(0));
+            crate::observe::log::warning!(
+                "Closing client that reached max query buffer length: {}",
+                String::from_utf8_lossy(&line)
+            );
+            return self.close(token);
+        }
+        self.plan(token);
+    }
+
+    pub(super) fn plan(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            return;
+        }
+        if connection.state == State::Deferred {
+            connection.state = State::Ready;
+        }
+        if connection.state != State::Ready || connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+            return;
+        }
+        let planner = Planner {
+            keyspace: &self.thread.server.keyspace,
+            max_bulk_len: self.thread.tunables.max_bulk_len,
+            prefetch: self.thread.tunables.prefetch_depth > 1,
+            commands: crate::commands::registry(),
+        };
+        let rest = planner.plan(token, connection, &mut self.plans);
+        if connection.in_batch
+            && connection.output.bytes.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            connection.output.bytes = buffer;
+        }
+        connection.has_more = rest == Rest::More;
+        connection.wanted = match rest {
+            Rest::Partial(wanted) => wanted,
+            Rest::Nothing | Rest::More => 0,
+        };
+        if !connection.in_batch {
+            // Nothing complete yet, or only empty requests.
+            self.settle_input(token);
+        }
+    }
+
+    /// Gives an emptied input buffer back.
+    pub(super) fn settle_input(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.discard_consumed();
+        if connection.input.is_empty() {
+            let buffer = std::mem::take(&mut connection.input);
+            self.recycle(buffer);
+        }
+    }
+
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0 && buffer.capacity() <= POOLED_BYTES && self.buffers.len() < POOLED_BUFFERS {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+}

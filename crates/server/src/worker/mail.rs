@@ -1,0 +1,128 @@
+//! A worker's mail: connections that come and go, replies from elsewhere, questions.
+
+use super::CONNECTIONS_A_TURN;
+use super::Worker;
+use super::waits::ClientWait;
+use crate::config::id;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Client;
+use crate::net::client::Flags;
+use crate::net::connection::Connection;
+use crate::net::connection::State;
+use crate::state::WorkerId;
+use crate::state::{Blocked, Message};
+use std::sync::atomic::Ordering;
+use weft_reactor::Registered;
+use weft_reactor::Socket;
+
+impl Worker {
+    pub(super) fn read_mail(&mut self) {
+        if self.server().workers[self.id].mailbox.is_empty_hint() {
+            return;
+        }
+        let mut mail = std::mem::take(&mut self.mail);
+        self.thread.server.workers[self.id]
+            .mailbox
+            .drain(&mut mail, CONNECTIONS_A_TURN);
+        for message in mail.drain(..) {
+            self.handle(message);
+        }
+        self.mail = mail;
+    }
+
+    pub(super) fn handle(&mut self, message: Message) {
+        match message {
+            Message::Connect(socket) => self.connect(socket),
+            Message::Adopt(connection, wait) => self.adopt(connection, wait),
+            Message::Shed { to, keep } => self.shed(to, keep),
+            Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, &bytes),
+            Message::Ran {
+                client,
+                ticket,
+                output,
+                after,
+            } => self.unpark_ran(client, ticket, output, after),
+            Message::Served(waiter) => self.deliver(&waiter),
+            Message::Serve(unserved) => self.withhold(unserved, None),
+            Message::Question(question) => {
+                let part = (question.ask)(self);
+                let server = self.server().clone();
+                question.answer(&server, part);
+                self.close_killed();
+            }
+            Message::ExpireDue => self.expiring = true,
+            Message::Unpaused => self.resume_paused(),
+            Message::Stop { patience } => self.stopping = Some(patience),
+        }
+    }
+
+    pub(super) fn connect(&mut self, socket: Socket) {
+        let server = self.server().clone();
+        let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let mut client = Client::new(id, self.thread.now_ms, self.id);
+        client.authenticated = server.config.text(id::REQUIREPASS).is_empty();
+        client.address = socket.peer_name();
+        client.local_address = socket.local_name();
+        client.fd = socket.fd();
+        if matches!(socket, Socket::Unix(_)) {
+            client.flags.put(Flags::UNIX_SOCKET, true);
+        }
+        let connection = Box::new(Connection::new(client));
+        let unsent = Default::default();
+        self.install(connection, Registered { socket, unsent });
+    }
+
+    pub(super) fn install(&mut self, connection: Box<Connection>, registered: Registered) {
+        let token = self.clients.add(connection);
+        if let Err(error) = self.reactor.adopt(token, registered) {
+            crate::observe::log::warning!("cannot watch a connection: {error}");
+            self.forget(token);
+        }
+    }
+
+    pub(super) fn adopt(&mut self, mut connection: Box<Connection>, wait: Option<Box<Blocked>>) {
+        let Some(registered) = connection.in_transit.take() else {
+            return;
+        };
+        connection.client.worker = self.id;
+        let id = connection.client.id;
+        self.install(connection, registered);
+        if let Some(token) = self.clients.by_id.get(&id).copied() {
+            self.again.push(token);
+            if let Some(blocked) = wait {
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+        } else if let Some(blocked) = wait {
+            self.abandon_waiter(blocked.waiter);
+        }
+    }
+
+    /// Gives connections that are between requests, or wait for keys, to another worker.
+    pub(super) fn shed(&mut self, to: WorkerId, keep: usize) {
+        let mut surplus = self.clients.len().saturating_sub(keep);
+        for token in 0..self.clients.slots.len() {
+            if surplus == 0 {
+                return;
+            }
+            let waits = &self.waits;
+            let movable = self.clients.connection(token).is_some_and(|connection| {
+                let idle = connection.state == State::Ready || waits.is_for_keys(connection.client.id);
+                idle && !connection.in_batch && connection.output.is_empty()
+            });
+            if !movable {
+                continue;
+            }
+            let Some(registered) = self.reactor.deregister(token) else {
+                continue;
+            };
+            let Some(mut connection) = self.clients.remove(token) else {
+                continue;
+            };
+            self.again.retain(|other| *other != token);
+            connection.in_transit = Some(registered);
+            connection.receive_paused = false;
+            self.mail_connection(to, connection);
+            surplus -= 1;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a worker does with output: one write a turn, and the limits of what may be in flight.
+
+use super::Worker;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Flags;
+use crate::observe::metrics::Counter;
+use weft_reactor::Sent;
+
+/// Output of one turn up to which the hard limit does not matter, as it is about to be sent.
+const FREE_OUTPUT_BYTES: usize = 16 * 1024;
+
+impl Worker {
+    pub(super) fn flush(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let closing = connection.client.flags;
+        if closing.has(Flags::CLOSE_ASAP) {
+            return self.close(token);
+        }
+        let length = connection.output.len();
+        let limit_bytes = self.thread.tunables.output_limit.hard_bytes;
+        // Spliced values cost no memory of their own.
+        let copied = connection.output.bytes.len();
+        if limit_bytes > 0 && copied > FREE_OUTPUT_BYTES && copied as u64 > limit_bytes {
+            return self.close_for_output(token, length);
+        }
+        if length > 0 {
+            connection.client.largest_output = connection.client.largest_output.max(length);
+            connection.client.last_interaction_ms = self.thread.now_ms;
+            let sent = self.reactor.send(token, &mut connection.output);
+            connection.client.net_output_bytes += length as u64;
+            let buffer = std::mem::take(&mut connection.output.bytes);
+            let metrics = &self.thread.server.metrics;
+            metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
+            metrics.add(self.thread.seat, Counter::Writes, 1);
+            self.recycle(buffer);
+            match sent {
+                Ok(Sent::Done) => self.note_all_sent(token),
+                Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
+                Err(_) => return self.close(token),
+            }
+        }
+        let done = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
+        if done && self.reactor.in_flight(token) == 0 {
+            self.close(token);
+        }
+    }
+
+    pub(super) fn note_all_sent(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            connection.over_soft_limit_since_ms = 0;
+        }
+    }
+
+    /// An output that was left in flight has been sent.
+    pub(super) fn sent(&mut self, token: usize) {
+        self.note_all_sent(token);
+        let closing = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
+        if closing {
+            self.close(token);
+        }
+    }
+
+    pub(super) fn check_output_limit(&mut self, token: usize, in_flight: usize) {
+        let now_ms = self.thread.now_ms;
+        let limits = self.thread.tunables.output_limit;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
+        let above_soft = limits.soft_bytes > 0 && in_flight as u64 > limits.soft_bytes;
+        if !above_soft {
+            connection.over_soft_limit_since_ms = 0;
+        } else if connection.over_soft_limit_since_ms == 0 {
+            connection.over_soft_limit_since_ms = now_ms;
+        }
+        self.any_over_soft_limit |= above_soft;
+        let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
+        let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
+        if hard || soft {
+            self.close_for_output(token, in_flight);
+        }
+    }
+
+    pub(super) fn close_for_output(&mut self, token: usize, in_flight: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            let line = connection
+                .client
+                .describe(self.thread.now_ms, connection.buffers(in_flight));
+            crate::observe::log::warning!(
+                "Client {} closed for overcoming of output buffer limits.",
+                String::from_utf8_lossy(&line)
+            );
+        }
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
+        self.close(token);
+    }
+
+    /// Looks again at those above the soft limit: they may stay there without a further reply.
+    pub(super) fn check_soft_limits(&mut self) {
+        self.any_over_soft_limit = false;
+        for token in 0..self.clients.slots.len() {
+            let over = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.over_soft_limit_since_ms > 0);
+            if over {
+                self.check_output_limit(token, self.reactor.in_flight(token));
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections that wait for something other than keys: they park, and go on when it is there.
+
+use super::Worker;
+use super::waits::ClientWait;
+use crate::commands::context::After;
+use crate::commands::context::background_job;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Flags;
+use crate::net::connection::State;
+use crate::observe::metrics::Counter;
+use weft_reactor::Output;
+
+impl Worker {
+    pub(super) fn start_after(&mut self, token: usize, after: After) {
+        let server = self.server().clone();
+        let ticket = server.ticket();
+        let worker = self.id;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.state = State::Parked(ticket);
+        let asker = (worker, connection.client.id, ticket);
+        match after {
+            After::Nothing | After::Defer | After::Leave | After::AsWriter => connection.state = State::Deferred,
+            After::Ask(make) => server.ask_all(make(asker)),
+            After::Background(work) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(background_job(work, asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::Detached(command) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(command(asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::ReplyAt(at_ms, bytes) => self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes }),
+            After::Block(blocked) => {
+                connection.state = State::Parked(blocked.waiter.ticket);
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+            After::Serve(unserved, reply) => {
+                let client = connection.client.id;
+                self.withhold(unserved, Some((client, ticket, reply)));
+            }
+        }
+    }
+
+    /// A parked connection got its reply and goes on.
+    pub(super) fn unpark(&mut self, client: u64, ticket: u64, bytes: &[u8]) {
+        if let Some(token) = self.parked(client, ticket) {
+            self.go_on(token, |output| output.bytes.extend_from_slice(bytes));
+        }
+    }
+
+    /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
+    pub(super) fn unpark_ran(&mut self, client: u64, ticket: u64, mut reply: Output, after: After) {
+        let Some(token) = self.parked(client, ticket) else {
+            return self.start_after_gone(after);
+        };
+        match after {
+            After::Nothing => self.go_on(token, |output| output.append(&mut reply)),
+            other => self.start_after(token, other),
+        }
+    }
+
+    /// What others are owed of a command whose client is gone.
+    pub(super) fn start_after_gone(&mut self, after: After) {
+        match after {
+            After::Serve(unserved, _) => self.withhold(unserved, None),
+            After::Block(blocked) => self.abandon_waiter(blocked.waiter),
+            _ => {}
+        }
+    }
+
+    /// The connection of a client, if it is parked under this ticket.
+    pub(super) fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
+        let token = self.clients.by_id.get(&client).copied()?;
+        let connection = self.clients.connection(token)?;
+        (connection.state == State::Parked(ticket)).then_some(token)
+    }
+
+    pub(super) fn go_on(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.state = State::Ready;
+        connection.client.flags.put(Flags::BLOCKED, false);
+        connection.client.commands += 1;
+        let before = connection.output.mark();
+        reply(&mut connection.output);
+        connection.settle_reply(before);
+        self.wake(token);
+        self.flush(token);
+    }
+
+    /// Lets a connection go on after it waited.
+    pub(super) fn wake(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let resume = std::mem::take(&mut connection.receive_paused);
+        if connection.pending() > 0 {
+            self.again.push(token);
+        }
+        if resume {
+            self.reactor.resume(token);
+        }
+    }
+
+    pub(super) fn resume_paused(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            if connection.state == State::Paused {
+                connection.state = State::Ready;
+                connection.client.flags.put(Flags::BLOCKED, false);
+                self.wake(token);
+            }
+        }
+    }
+}

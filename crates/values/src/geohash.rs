@@ -1,0 +1,486 @@
+//! Positions on Earth as numbers of 52 bits, and shapes that are searched through ranges of them.
+//!
+//! Longitude and latitude are halved 26 times each; the bits of the two, taken in turn, are the number. So positions with
+//! the same first bits lie in one cell, cells of any size are ranges of numbers, and a shape is covered by the cell of
+//! its centre and the eight around it.
+//!
+//! ```text
+//!    +----+----+----+
+//!    | NW | N  | NE |        a cell is as large as the shape, or somewhat larger:
+//!    +----+----+----+        those that the shape's bounds do not touch are left out
+//!    | W  | *  |  E |
+//!    +----+----+----+
+//!    | SW | S  | SE |
+//!    +----+----+----+
+//! ```
+//!
+//! Numbers, the order of the cells and the results of the floating point operations are those of Valkey, as they are
+//! visible to clients.
+
+/// The largest longitude, in degrees; the smallest is its opposite.
+pub const LONGITUDE_MAX: f64 = 180.0;
+/// The largest latitude, in degrees; the smallest is its opposite. The map has no poles.
+pub const LATITUDE_MAX: f64 = 85.051_128_78;
+/// How often each coordinate of a stored position is halved.
+const STEPS: u32 = 26;
+/// Earth's quadratic mean radius.
+const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
+/// Half the width of the map.
+const MAP_MAX_M: f64 = 20_037_726.37;
+const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
+/// The digits of a geohash as it is written elsewhere.
+const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
+
+/// A position, in degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Position {
+    /// East is positive.
+    pub longitude: f64,
+    /// North is positive.
+    pub latitude: f64,
+}
+
+impl Position {
+    /// Whether the map has it.
+    pub fn is_on_map(self) -> bool {
+        self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
+    }
+
+    /// The score under which it is stored.
+    pub fn score(self) -> f64 {
+        Cell::of(self, STEPS, LATITUDE_MAX).bits as f64
+    }
+
+    /// The position that is stored under a score: the middle of its cell.
+    pub fn of_score(score: f64) -> Self {
+        // Scores that are no positions are taken as they are in 64 bits.
+        let bits = if score < 0.0 { score as i64 as u64 } else { score as u64 };
+        let area = Cell { bits, steps: STEPS }.area();
+        let middle = |low: f64, high: f64, max: f64| f64::clamp((low + high) / 2.0, -max, max);
+        Self {
+            longitude: middle(area.west, area.east, LONGITUDE_MAX),
+            latitude: middle(area.south, area.north, LATITUDE_MAX),
+        }
+    }
+
+    /// Its geohash of 11 digits, in which the map reaches to the poles. The last digit is always 0: 52 bits are ten.
+    pub fn geohash(self) -> [u8; 11] {
+        let bits = Cell::of(self, STEPS, 90.0).bits;
+        std::array::from_fn(|digit| match digit {
+            10 => ALPHABET[0],
+            _ => ALPHABET[(bits >> (52 - (digit + 1) * 5) & 0x1F) as usize],
+        })
+    }
+
+    /// The distance to another position along the surface, in metres.
+    pub fn distance_m(self, other: Self) -> f64 {
+        let from_east = (radians(other.longitude) - radians(self.longitude)) / 2.0;
+        let v = from_east.sin();
+        if v == 0.0 {
+            return latitude_distance_m(self.latitude, other.latitude);
+        }
+        let (from, to) = (radians(self.latitude), radians(other.latitude));
+        let u = ((to - from) / 2.0).sin();
+        let a = u * u + from.cos() * to.cos() * v * v;
+        2.0 * EARTH_RADIUS_M * a.sqrt().asin()
+    }
+}
+
+fn radians(degrees: f64) -> f64 {
+    degrees * RADIANS_PER_DEGREE
+}
+
+fn degrees(radians: f64) -> f64 {
+    radians / RADIANS_PER_DEGREE
+}
+
+fn latitude_distance_m(one: f64, other: f64) -> f64 {
+    EARTH_RADIUS_M * (radians(other) - radians(one)).abs()
+}
+
+/// The bounds of an area, in degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Area {
+    west: f64,
+    east: f64,
+    south: f64,
+    north: f64,
+}
+
+/// A cell: a position's first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    bits: u64,
+    steps: u32,
+}
+
+const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
+const LONGITUDE_BITS: u64 = !LATITUDE_BITS;
+
+/// Puts the bits of a number at the even places.
+fn spread(number: u32) -> u64 {
+    let mut bits = u64::from(number);
+    for (shift, mask) in [
+        (16, 0x0000_FFFF_0000_FFFF),
+        (8, 0x00FF_00FF_00FF_00FF),
+        (4, 0x0F0F_0F0F_0F0F_0F0F),
+        (2, 0x3333_3333_3333_3333),
+        (1, LATITUDE_BITS),
+    ] {
+        bits = (bits | bits << shift) & mask;
+    }
+    bits
+}
+
+/// The number whose bits stand at the even places.
+fn gather(bits: u64) -> u32 {
+    let mut number = bits & LATITUDE_BITS;
+    for (shift, mask) in [
+        (1, 0x3333_3333_3333_3333),
+        (2, 0x0F0F_0F0F_0F0F_0F0F),
+        (4, 0x00FF_00FF_00FF_00FF),
+        (8, 0x0000_FFFF_0000_FFFF),
+        (16, 0x0000_0000_FFFF_FFFF),
+    ] {
+        number = (number | number >> shift) & mask;
+    }
+    number as u32
+}
+
+impl Cell {
+    /// The cell of a position on a map of this height.
+    fn of(position: Position, steps: u32, latitude_max: f64) -> Self {
+        let share = |coordinate: f64, max: f64| {
+            let share = (coordinate + max) / (max + max);
+            (share * (1u64 << steps) as f64) as u32
+        };
+        let latitude = share(position.latitude, latitude_max);
+        let longitude = share(position.longitude, LONGITUDE_MAX);
+        Self {
+            bits: spread(latitude) | spread(longitude) << 1,
+            steps,
+        }
+    }
+
+    fn area(self) -> Area {
+        let parts = (1u64 << self.steps) as f64;
+        let edge = |number: f64, max: f64| -max + (number / parts) * (max - -max);
+        let (latitude, longitude) = (gather(self.bits), gather(self.bits >> 1));
+        // The number of the next cell wraps around in 32 bits, for scores that are no positions.
+        let after = |number: u32| f64::from(number.wrapping_add(1));
+        Area {
+            south: edge(f64::from(latitude), LATITUDE_MAX),
+            north: edge(after(latitude), LATITUDE_MAX),
+            west: edge(f64::from(longitude), LONGITUDE_MAX),
+            east: edge(after(longitude), LONGITUDE_MAX),
+        }
+    }
+
+    /// The cell so many cells to the east and to the north; the map is round in both directions.
+    fn neighbour(self, east: i64, north: i64) -> Self {
+        let unused = 64 - self.steps * 2;
+        let step = |bits: u64, all: u64, by: i64| {
+            let (own, fill) = (all >> unused, !all >> unused);
+            match by {
+                // The bits between are set, so that a carry runs over them.
+                1 => (bits & own).wrapping_add(fill.wrapping_add(1)) & own,
+                -1 => (bits & own | fill).wrapping_sub(fill.wrapping_add(1)) & own,
+                // The easternmost longitude has a cell of its own, outside the map.
+                _ => bits & all,
+            }
+        };
+        Self {
+            bits: step(self.bits, LONGITUDE_BITS, east) | step(self.bits, LATITUDE_BITS, north),
+            steps: self.steps,
+        }
+    }
+
+    /// The scores of the positions in the cell: from the first, up to the second.
+    fn scores(self) -> (f64, f64) {
+        let shift = 2 * (STEPS - self.steps);
+        ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
+    }
+}
+
+/// A part of Earth's surface.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outline {
+    /// All that is no farther from the centre than this, in metres.
+    Circle {
+        /// The distance.
+        radius_m: f64,
+    },
+    /// A box around the centre.
+    Box {
+        /// From west to east.
+        width_m: f64,
+        /// From south to north.
+        height_m: f64,
+    },
+    /// What is inside the polygon of these corners, of which there are at least three.
+    Polygon(Vec<Position>),
+}
+
+/// An outline around a centre, from which distances are measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    centre: Position,
+    outline: Outline,
+}
+
+impl Shape {
+    /// An outline around a centre.
+    pub fn new(centre: Position, outline: Outline) -> Self {
+        Self { centre, outline }
+    }
+
+    /// A polygon, whose centre is the mean of its corners on the sphere.
+    pub fn polygon(corners: Vec<Position>) -> Self {
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for corner in &corners {
+            let (longitude, latitude) = (radians(corner.longitude), radians(corner.latitude));
+            x += latitude.cos() * longitude.cos();
+            y += latitude.cos() * longitude.sin();
+            z += latitude.sin();
+        }
+        let count = corners.len() as f64;
+        let (x, y, z) = (x / count, y / count, z / count);
+        let centre = Position {
+            longitude: degrees(f64::atan2(y, x)),
+            latitude: degrees(f64::atan2(z, (x * x + y * y).sqrt())),
+        };
+        Self::new(centre, Outline::Polygon(corners))
+    }
+
+    /// The distance of a position from the centre, in metres, if it is inside.
+    pub fn distance_m(&self, position: Position) -> Option<f64> {
+        let inside = match &self.outline {
+            Outline::Circle { radius_m } => {
+                let distance = self.centre.distance_m(position);
+                return (distance <= *radius_m).then_some(distance);
+            }
+            Outline::Box { width_m, height_m } => {
+                let beside = Position {
+                    latitude: position.latitude,
+                    ..self.centre
+                };
+                latitude_distance_m(position.latitude, self.centre.latitude) <= height_m / 2.0
+                    && position.distance_m(beside) <= width_m / 2.0
+            }
+            Outline::Polygon(corners) => is_inside(corners, position),
+        };
+        inside.then(|| self.centre.distance_m(position))
+    }
+
+    /// Half the height and width of the outline.
+    fn half_extent_m(&self) -> (f64, f64) {
+        match &self.outline {
+            Outline::Circle { radius_m } => (*radius_m, *radius_m),
+            Outline::Box { width_m, height_m } => (height_m / 2.0, width_m / 2.0),
+            Outline::Polygon(_) => (0.0, 0.0),
+        }
+    }
+
+    fn bounds(&self) -> Area {
+        if let Outline::Polygon(corners) = &self.outline {
+            return bounds_of(corners);
+        }
+        let Position { longitude, latitude } = self.centre;
+        let (height, width) = self.half_extent_m();
+        let latitude_delta = degrees(height / EARTH_RADIUS_M);
+        // A degree is shorter the nearer it is to a pole: on the southern half at the lower edge.
+        let edge = if latitude < 0.0 {
+            latitude - latitude_delta
+        } else {
+            latitude + latitude_delta
+        };
+        let longitude_delta = degrees(width / EARTH_RADIUS_M / radians(edge).cos());
+        Area {
+            west: longitude - longitude_delta,
+            east: longitude + longitude_delta,
+            south: latitude - latitude_delta,
+            north: latitude + latitude_delta,
+        }
+    }
+
+    /// About how far the outline reaches from its centre.
+    fn reach_m(&self, bounds: &Area) -> f64 {
+        match &self.outline {
+            Outline::Circle { radius_m } => *radius_m,
+            Outline::Box { width_m, height_m } => {
+                let (half_width, half_height) = (width_m / 2.0, height_m / 2.0);
+                (half_width * half_width + half_height * half_height).sqrt()
+            }
+            Outline::Polygon(_) => {
+                let corner = |longitude, latitude| Position { longitude, latitude };
+                corner(bounds.west, bounds.south).distance_m(corner(bounds.east, bounds.north)) / 2.0
+            }
+        }
+    }
+
+    /// Ranges of scores, from the first up to the second, that hold all positions inside; in the order in which they are
+    /// to be searched. They do not overlap.
+    pub fn score_ranges(&self) -> Vec<(f64, f64)> {
+        let bounds = self.bounds();
+        let mut steps = steps_for(self.reach_m(&bounds), self.centre.latitude);
+        if steps > 1 && !self.reaches_over(&bounds, steps) {
+            steps -= 1;
+        }
+        let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
+        let area = cell.area();
+        // In a map of four cells, each may be reached from either side.
+        let narrow = steps < 2;
+        let wanted = |east: i64, north: i64| {
+            narrow
+                || !(north < 0 && area.south < bounds.south
+                    || north > 0 && area.north > bounds.north
+                    || east < 0 && area.west < bounds.west
+                    || east > 0 && area.east > bounds.east)
+        };
+        let around = [
+            (0, 0),
+            (0, 1),
+            (0, -1),
+            (1, 0),
+            (-1, 0),
+            (1, 1),
+            (-1, 1),
+            (1, -1),
+            (-1, -1),
+        ];
+        let mut cells: Vec<Cell> = Vec::with_capacity(around.len());
+        for (east, north) in around {
+            let neighbour = cell.neighbour(east, north);
+            if wanted(east, north) && !cells.contains(&neighbour) {
+                cells.push(neighbour);
+            }
+        }
+        cells.into_iter().map(Cell::scores).collect()
+    }
+
+    /// Whether the cells around the centre's, in so many steps, reach over the bounds on all sides.
+    fn reaches_over(&self, bounds: &Area, steps: u32) -> bool {
+        let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
+        let area = |east, north| cell.neighbour(east, north).area();
+        area(0, 1).north >= bounds.north
+            && area(0, -1).south <= bounds.south
+            && area(1, 0).east >= bounds.east
+            && area(-1, 0).west <= bounds.west
+    }
+}
+
+fn bounds_of(corners: &[Position]) -> Area {
+    let start = Area {
+        west: f64::INFINITY,
+        east: f64::NEG_INFINITY,
+        south: f64::INFINITY,
+        north: f64::NEG_INFINITY,
+    };
+    corners.iter().fold(start, |area, corner| Area {
+        west: area.west.min(corner.longitude),
+        east: area.east.max(corner.longitude),
+        south: area.south.min(corner.latitude),
+        north: area.north.max(corner.latitude),
+    })
+}
+
+/// Whether a position is inside a polygon: whether a line from it to the east crosses an odd number of edges.
+fn is_inside(corners: &[Position], position: Position) -> bool {
+    let mut inside = false;
+    let mut before = corners.last();
+    for corner in corners {
+        if let Some(other) = before {
+            let crosses = (corner.latitude > position.latitude) != (other.latitude > position.latitude);
+            let at = (other.longitude - corner.longitude) * (position.latitude - corner.latitude)
+                / (other.latitude - corner.latitude)
+                + corner.longitude;
+            inside ^= crosses && position.longitude < at;
+        }
+        before = Some(corner);
+    }
+    inside
+}
+
+/// How often the map is to be halved so that the nine cells around a centre hold what is within a distance of it.
+fn steps_for(reach_m: f64, latitude: f64) -> u32 {
+    if reach_m == 0.0 {
+        return STEPS;
+    }
+    let mut steps = 1i32;
+    let mut reach_m = reach_m;
+    while reach_m < MAP_MAX_M {
+        reach_m *= 2.0;
+        steps += 1;
+    }
+    steps -= 2;
+    // Cells are narrower towards the poles.
+    steps -= i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
+    steps.clamp(1, STEPS as i32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(longitude: f64, latitude: f64) -> Position {
+        Position { longitude, latitude }
+    }
+
+    #[test]
+    fn known_places_have_their_known_scores() {
+        let palermo = at(13.361389, 38.115556);
+        let catania = at(15.087269, 37.502669);
+        assert_eq!(palermo.score(), 3479099956230698.0);
+        assert_eq!(catania.score(), 3479447370796909.0);
+        assert_eq!(&Position::of_score(palermo.score()).geohash(), b"sqc8b49rny0");
+        let distance = Position::of_score(palermo.score()).distance_m(Position::of_score(catania.score()));
+        assert_eq!((distance * 10_000.0).round(), 1_662_741_516.0);
+    }
+
+    #[test]
+    fn every_place_inside_a_shape_is_in_one_of_its_ranges() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut inside = 0;
+        for _ in 0..3000 {
+            let centre = at(random.f64() * 340.0 - 170.0, random.f64() * 120.0 - 60.0);
+            let reach = 10f64.powf(random.f64() * 5.0 + 1.0);
+            let shape = match random.u8(..3) {
+                0 => Shape::new(centre, Outline::Circle { radius_m: reach }),
+                1 => Shape::new(
+                    centre,
+                    Outline::Box {
+                        width_m: reach * random.f64(),
+                        height_m: reach,
+                    },
+                ),
+                _ => {
+                    let size = reach / 150_000.0;
+                    let mut near = || random.f64() * size;
+                    let corners = [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)];
+                    Shape::polygon(
+                        corners
+                            .map(|(x, y)| at(centre.longitude + x * near(), centre.latitude + y * near()))
+                            .to_vec(),
+                    )
+                }
+            };
+            let ranges = shape.score_ranges();
+            for _ in 0..20 {
+                let mut near = || (random.f64() - 0.5) * reach / 50_000.0;
+                let place = at(centre.longitude + near(), centre.latitude + near());
+                let stored = Position::of_score(place.score());
+                if place.is_on_map() && shape.distance_m(stored).is_some() {
+                    inside += 1;
+                    let score = place.score();
+                    assert!(
+                        ranges.iter().any(|(from, to)| (*from..*to).contains(&score)),
+                        "{shape:?} {place:?}"
+                    );
+                }
+            }
+        }
+        assert!(inside > 1000, "{inside} places were inside");
+    }
+}

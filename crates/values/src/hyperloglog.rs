@@ -1,0 +1,610 @@
+//! HyperLogLog: how many distinct elements were seen, told from 16384 registers; bit by bit as Valkey stores it.
+//!
+//! A HyperLogLog is a string. Every element is hashed; 14 bits of the hash choose a register, and the register keeps
+//! the most zeros (plus one) that any hash had behind those bits.
+//!
+//! ```text
+//! "HYLL"  encoding (1)  zeros (3)  cardinality (8, little-endian; its top bit says that it is outdated)  registers
+//!
+//! dense (0)    6 bits a register, from the lowest bit of each byte upwards: 12288 bytes
+//! sparse (1)   runs of registers, as long as none is above 32 and the string stays below a limit
+//!              00LLLLLL            L+1 registers of 0
+//!              01LLLLLL LLLLLLLL   L+1 registers of 0, up to all of them
+//!              1VVVVVLL            L+1 registers of V+1
+//! ```
+//!
+//! Others read these strings, and compare them, so where sparse runs are split and merged is part of the format: an
+//! update rewrites the run it hits into up to three, then merges what it finds in the next five runs, starting with
+//! the run before. Clients can write such strings themselves; nothing here trusts one.
+
+use std::fmt;
+
+/// Bytes before the registers.
+pub const HEADER_BYTES: usize = 16;
+/// Number of registers.
+pub const REGISTERS: usize = 1 << INDEX_BITS;
+/// Length of every dense HyperLogLog.
+pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
+
+const INDEX_BITS: u32 = 14;
+/// Bits of a hash whose zeros are counted.
+const COUNTED_BITS: u32 = 64 - INDEX_BITS;
+const REGISTER_BITS: usize = 6;
+const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
+const MAGIC: &[u8; 4] = b"HYLL";
+const ENCODING_AT: usize = 4;
+const DENSE: u8 = 0;
+const SPARSE: u8 = 1;
+/// Where the cardinality's highest byte is, and the bit of it that says that the cardinality is outdated.
+const OUTDATED_AT: usize = 15;
+const OUTDATED: u8 = 0x80;
+
+const VALUE_MAX: u8 = 32;
+const VALUE_RUN_MAX: usize = 4;
+const SHORT_RUN_MAX: usize = 64;
+/// Runs that are looked at for merging after an update.
+const MERGED_RUNS: usize = 5;
+
+/// How the registers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Six bits each.
+    Dense,
+    /// As runs.
+    Sparse,
+}
+
+impl Encoding {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Encoding::Dense => "dense",
+            Encoding::Sparse => "sparse",
+        }
+    }
+}
+
+/// The runs of a sparse HyperLogLog do not make up its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupted;
+
+impl fmt::Display for Corrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("corrupted HyperLogLog")
+    }
+}
+
+impl std::error::Error for Corrupted {}
+
+/// A HyperLogLog that has seen nothing.
+pub fn empty() -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+    bytes[ENCODING_AT] = SPARSE;
+    Run::Zero(REGISTERS).write(&mut bytes);
+    bytes
+}
+
+/// The encoding of a string that looks like a HyperLogLog from outside; `None` if it does not.
+pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
+    if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
+        return None;
+    }
+    match bytes[ENCODING_AT] {
+        DENSE if bytes.len() == DENSE_BYTES => Some(Encoding::Dense),
+        SPARSE => Some(Encoding::Sparse),
+        _ => None,
+    }
+}
+
+/// The cardinality that a HyperLogLog remembers, if it is not outdated.
+pub fn remembered_cardinality(bytes: &[u8]) -> Option<u64> {
+    let cardinality: [u8; 8] = bytes.get(8..HEADER_BYTES)?.try_into().ok()?;
+    (cardinality[7] & OUTDATED == 0).then(|| u64::from_le_bytes(cardinality))
+}
+
+/// Has a HyperLogLog remember its cardinality.
+pub fn remember_cardinality(bytes: &mut [u8], cardinality: u64) {
+    if let Some(place) = bytes.get_mut(8..HEADER_BYTES) {
+        place.copy_from_slice(&cardinality.to_le_bytes());
+    }
+}
+
+/// Says that the remembered cardinality is outdated.
+pub fn forget_cardinality(bytes: &mut [u8]) {
+    if let Some(byte) = bytes.get_mut(OUTDATED_AT) {
+        *byte |= OUTDATED;
+    }
+}
+
+// ---- elements ---------------------------------------------------------------------------------------
+
+/// What an element does: the register at `index` becomes at least `count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The register.
+    pub index: usize,
+    /// The zeros found, plus one.
+    pub count: u8,
+}
+
+impl Mark {
+    /// The mark of an element.
+    pub fn of(element: &[u8]) -> Self {
+        let hash = murmur2(element);
+        let zeros = (hash >> INDEX_BITS | 1 << COUNTED_BITS).trailing_zeros();
+        Mark {
+            index: hash as usize & (REGISTERS - 1),
+            count: zeros as u8 + 1,
+        }
+    }
+}
+
+/// MurmurHash2 in its 64-bit variant A, with the seed that all HyperLogLogs have.
+fn murmur2(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
+    const SEED: u64 = 0xadc8_3b19;
+    let mut hash = SEED ^ (bytes.len() as u64).wrapping_mul(FACTOR);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        let mut mixed = u64::from_le_bytes(*word).wrapping_mul(FACTOR);
+        mixed ^= mixed >> 47;
+        hash = (hash ^ mixed.wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
+    }
+    if !rest.is_empty() {
+        let mut word = [0; 8];
+        word[..rest.len()].copy_from_slice(rest);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
+    }
+    hash = (hash ^ hash >> 47).wrapping_mul(FACTOR);
+    hash ^ hash >> 47
+}
+
+// ---- dense ------------------------------------------------------------------------------------------
+
+/// A register of a dense HyperLogLog.
+///
+/// # Panics
+/// If `dense` has not [`DENSE_BYTES`], or the index is beyond the last register.
+#[inline]
+pub fn dense_register(dense: &[u8], index: usize) -> u8 {
+    let (at, shift) = place(index);
+    let low = u16::from(dense[at]);
+    // The last register lies in one byte.
+    let high = dense.get(at + 1).map_or(0, |byte| u16::from(*byte));
+    ((low | high << 8) >> shift) as u8 & REGISTER_MAX
+}
+
+/// Raises a register of a dense HyperLogLog; whether it was lower. The remembered cardinality is left as it is.
+///
+/// # Panics
+/// As [`dense_register`].
+#[inline]
+pub fn dense_raise(dense: &mut [u8], mark: Mark) -> bool {
+    let raised = mark.count > dense_register(dense, mark.index);
+    if raised {
+        let (at, shift) = place(mark.index);
+        let mask = u16::from(REGISTER_MAX) << shift;
+        let value = u16::from(mark.count & REGISTER_MAX) << shift;
+        dense[at] = dense[at] & !(mask as u8) | value as u8;
+        if mask > 0xff {
+            dense[at + 1] = dense[at + 1] & !((mask >> 8) as u8) | (value >> 8) as u8;
+        }
+    }
+    raised
+}
+
+/// The first byte that a register has a part in, and its lowest bit there.
+#[inline]
+const fn place(index: usize) -> (usize, usize) {
+    let bit = index * REGISTER_BITS;
+    (HEADER_BYTES + bit / 8, bit % 8)
+}
+
+/// Sixteen registers from twelve bytes.
+#[inline]
+fn sixteen(bytes: &[u8; 12]) -> [u8; 16] {
+    let mut registers = [0; 16];
+    for (group, four) in bytes.as_chunks::<3>().0.iter().zip(registers.as_chunks_mut::<4>().0) {
+        let bits = u32::from_le_bytes([group[0], group[1], group[2], 0]);
+        *four = [0, 6, 12, 18].map(|shift| (bits >> shift) as u8 & REGISTER_MAX);
+    }
+    registers
+}
+
+// ---- sparse -----------------------------------------------------------------------------------------
+
+/// A run of registers with the same value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// So many registers of 0.
+    Zero(usize),
+    /// So many registers of this value.
+    Value(u8, usize),
+}
+
+impl Run {
+    /// The run at `at`, and the bytes it takes; `None` at the end, or if it is cut off.
+    #[inline]
+    fn read(bytes: &[u8], at: usize) -> Option<(Run, usize)> {
+        let mark = *bytes.get(at)?;
+        let low = usize::from(mark & 0x3f);
+        match mark >> 6 {
+            0 => Some((Run::Zero(low + 1), 1)),
+            1 => {
+                let more = usize::from(*bytes.get(at + 1)?);
+                Some((Run::Zero((low << 8 | more) + 1), 2))
+            }
+            _ => Some((Run::Value((mark >> 2 & 0x1f) + 1, usize::from(mark & 3) + 1), 1)),
+        }
+    }
+
+    #[inline]
+    const fn len(self) -> usize {
+        match self {
+            Run::Zero(len) | Run::Value(_, len) => len,
+        }
+    }
+
+    /// The run, with another length.
+    const fn with_len(self, len: usize) -> Run {
+        match self {
+            Run::Zero(_) => Run::Zero(len),
+            Run::Value(value, _) => Run::Value(value, len),
+        }
+    }
+
+    /// Appends the run; nothing if it is empty.
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Run::Zero(0) | Run::Value(_, 0) => {}
+            Run::Zero(len @ ..=SHORT_RUN_MAX) => out.push((len - 1) as u8),
+            Run::Zero(len) => out.extend([0x40 | ((len - 1) >> 8) as u8, (len - 1) as u8]),
+            Run::Value(value, len) => out.push(0x80 | (value - 1) << 2 | (len - 1) as u8),
+        }
+    }
+}
+
+/// The runs of a sparse HyperLogLog, in order; `Err` at the place where it ends in the middle of one.
+pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
+    let mut at = HEADER_BYTES;
+    std::iter::from_fn(move || {
+        if at >= sparse.len() {
+            return None;
+        }
+        match Run::read(sparse, at) {
+            Some((run, bytes)) => {
+                at += bytes;
+                Some(Ok(run))
+            }
+            None => {
+                at = sparse.len();
+                Some(Err(Corrupted))
+            }
+        }
+    })
+}
+
+/// Visits the runs with the index of their first register. They must make up all the registers.
+fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corrupted> {
+    let mut first = 0;
+    for run in runs(sparse) {
+        let run = run?;
+        if first + run.len() > REGISTERS {
+            return Err(Corrupted);
+        }
+        visit(first, run);
+        first += run.len();
+    }
+    if first == REGISTERS { Ok(()) } else { Err(Corrupted) }
+}
+
+/// A place between two runs, from where registers of growing index are found without starting over.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Where the next run begins.
+    at: usize,
+    /// Its first register.
+    first: usize,
+}
+
+const START: Place = Place {
+    at: HEADER_BYTES,
+    first: 0,
+};
+
+/// Updates a HyperLogLog of either encoding.
+///
+/// Registers may come in any order; those that come in growing order are found without walking over all runs again.
+pub struct Writer<'a> {
+    bytes: &'a mut Vec<u8>,
+    encoding: Encoding,
+    sparse_max_bytes: usize,
+    /// The run before the last one that was changed. It stays where it is, whatever it was merged with.
+    resume: Place,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer of what [`encoding`] accepts; `None` for anything else. A sparse HyperLogLog that would grow above
+    /// `sparse_max_bytes` becomes dense (`hll-sparse-max-bytes`).
+    pub fn new(bytes: &'a mut Vec<u8>, sparse_max_bytes: usize) -> Option<Self> {
+        let encoding = encoding(bytes)?;
+        Some(Writer {
+            bytes,
+            encoding,
+            sparse_max_bytes,
+            resume: START,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Raises a register; whether it was lower. If so, the remembered cardinality is outdated now.
+    ///
+    /// # Errors
+    /// When the register is not found; the HyperLogLog is as it was.
+    pub fn raise(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+        let raised = match self.encoding {
+            Encoding::Dense => dense_raise(self.bytes, mark),
+            Encoding::Sparse => self.raise_sparse(mark)?,
+        };
+        if raised {
+            forget_cardinality(self.bytes);
+        }
+        Ok(raised)
+    }
+
+    /// Makes the HyperLogLog dense; whether it was not.
+    ///
+    /// # Errors
+    /// When the runs do not make up the registers.
+    pub fn make_dense(&mut self) -> Result<bool, Corrupted> {
+        if self.encoding == Encoding::Dense {
+            return Ok(false);
+        }
+        let mut dense = vec![0; DENSE_BYTES];
+        dense[..HEADER_BYTES].copy_from_slice(&self.bytes[..HEADER_BYTES]);
+        dense[ENCODING_AT] = DENSE;
+        each_run(self.bytes, |first, run| {
+            if let Run::Value(count, len) = run {
+                for index in first..first + len {
+                    dense_raise(&mut dense, Mark { index, count });
+                }
+            }
+        })?;
+        *self.bytes = dense;
+        self.encoding = Encoding::Dense;
+        Ok(true)
+    }
+
+    fn raise_sparse(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+        if mark.count > VALUE_MAX {
+            return self.raise_as_dense(mark);
+        }
+        let Spot {
+            before,
+            place,
+            run,
+            bytes,
+        } = self.find(mark.index)?;
+        if matches!(run, Run::Value(value, _) if value >= mark.count) {
+            return Ok(false);
+        }
+        self.scratch.clear();
+        run.with_len(mark.index - place.first).write(&mut self.scratch);
+        Run::Value(mark.count, 1).write(&mut self.scratch);
+        run.with_len(place.first + run.len() - 1 - mark.index)
+            .write(&mut self.scratch);
+        let grows = self.scratch.len() > bytes;
+        if grows && self.bytes.len() + self.scratch.len() - bytes > self.sparse_max_bytes {
+            return self.raise_as_dense(mark);
+        }
+        self.bytes
+            .splice(place.at..place.at + bytes, self.scratch.iter().copied());
+        self.resume = before.unwrap_or(START);
+        self.merge(self.resume.at);
+        Ok(true)
+    }
+
+    fn raise_as_dense(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+        self.make_dense()?;
+        Ok(dense_raise(self.bytes, mark))
+    }
+
+    /// Finds the run with the register at `index`.
+    fn find(&self, index: usize) -> Result<Spot, Corrupted> {
+        // Who changes a run must know the one before it.
+        let mut place = match Run::read(self.bytes, self.resume.at) {
+            Some((run, _)) if self.resume.first + run.len() <= index => self.resume,
+            _ => START,
+        };
+        let mut before = None;
+        loop {
+            let (run, bytes) = Run::read(self.bytes, place.at).ok_or(Corrupted)?;
+            if index < place.first + run.len() {
+                return Ok(Spot {
+                    before,
+                    place,
+                    run,
+                    bytes,
+                });
+            }
+            before = Some(place);
+            place = Place {
+                at: place.at + bytes,
+                first: place.first + run.len(),
+            };
+        }
+    }
+
+    /// Merges neighbouring runs of the same value, as far as one run can hold them.
+    fn merge(&mut self, mut at: usize) {
+        for _ in 0..MERGED_RUNS {
+            let Some((run, bytes)) = Run::read(self.bytes, at) else {
+                return;
+            };
+            let next = Run::read(self.bytes, at + bytes);
+            match (run, next) {
+                (Run::Value(value, len), Some((Run::Value(next_value, next_len), _)))
+                    if value == next_value && len + next_len <= VALUE_RUN_MAX =>
+                {
+                    self.bytes.remove(at);
+                    self.bytes[at] = 0x80 | (value - 1) << 2 | (len + next_len - 1) as u8;
+                }
+                _ => at += bytes,
+            }
+        }
+    }
+}
+
+/// Where a register was found.
+struct Spot {
+    /// The run before it; `None` if it is the first.
+    before: Option<Place>,
+    place: Place,
+    run: Run,
+    /// Bytes that the run takes.
+    bytes: usize,
+}
+
+// ---- counting ---------------------------------------------------------------------------------------
+
+/// How many registers have each value.
+struct Histogram([u32; REGISTER_MAX as usize + 1]);
+
+impl Histogram {
+    const EMPTY: Histogram = Histogram([0; REGISTER_MAX as usize + 1]);
+
+    fn of_registers(registers: impl Iterator<Item = u8>) -> Self {
+        let mut histogram = Self::EMPTY;
+        for register in registers {
+            histogram.0[usize::from(register & REGISTER_MAX)] += 1;
+        }
+        histogram
+    }
+
+    /// The estimate of Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", algorithm 6.
+    fn cardinality(&self) -> u64 {
+        const REGISTER_COUNT: f64 = REGISTERS as f64;
+        /// 0.5 / ln 2
+        const ALPHA: f64 = 0.721_347_520_444_481_7;
+        let (counted, histogram) = (COUNTED_BITS as usize, &self.0);
+        let full = f64::from(histogram[counted + 1]);
+        let mut sum = REGISTER_COUNT * tau((REGISTER_COUNT - full) / REGISTER_COUNT);
+        for count in histogram[1..=counted].iter().rev() {
+            sum = (sum + f64::from(*count)) * 0.5;
+        }
+        sum += REGISTER_COUNT * sigma(f64::from(histogram[0]) / REGISTER_COUNT);
+        (ALPHA * REGISTER_COUNT * REGISTER_COUNT / sum).round() as u64
+    }
+}
+
+/// The part of the registers that are still zero.
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut sum) = (1.0, x);
+    loop {
+        x *= x;
+        let before = sum;
+        sum += x * y;
+        y += y;
+        if sum == before {
+            return sum;
+        }
+    }
+}
+
+/// The part of the registers that can grow no further.
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut sum) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = sum;
+        y *= 0.5;
+        sum -= (1.0 - x) * (1.0 - x) * y;
+        if sum == before {
+            return sum / 3.0;
+        }
+    }
+}
+
+/// The cardinality of a HyperLogLog, from its registers.
+///
+/// # Errors
+/// When it is none, or its runs do not make up the registers.
+pub fn cardinality(bytes: &[u8]) -> Result<u64, Corrupted> {
+    let histogram = match encoding(bytes).ok_or(Corrupted)? {
+        Encoding::Dense => Histogram::of_registers(bytes[HEADER_BYTES..].as_chunks::<12>().0.iter().flat_map(sixteen)),
+        Encoding::Sparse => {
+            let mut histogram = Histogram::EMPTY;
+            each_run(bytes, |_, run| match run {
+                Run::Zero(len) => histogram.0[0] += len as u32,
+                Run::Value(value, len) => histogram.0[usize::from(value)] += len as u32,
+            })?;
+            histogram
+        }
+    };
+    Ok(histogram.cardinality())
+}
+
+/// Registers that several HyperLogLogs were merged into.
+pub struct Union {
+    registers: Box<[u8; REGISTERS]>,
+}
+
+impl Default for Union {
+    fn default() -> Self {
+        Union {
+            registers: Box::new([0; REGISTERS]),
+        }
+    }
+}
+
+impl Union {
+    /// Adds a HyperLogLog: each register becomes the larger one of both.
+    ///
+    /// # Errors
+    /// When it is none, or its runs do not make up the registers; the union is then of no more use.
+    pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Corrupted> {
+        match encoding(bytes).ok_or(Corrupted)? {
+            Encoding::Dense => {
+                let packed = bytes[HEADER_BYTES..].as_chunks::<12>().0;
+                for (registers, bytes) in self.registers.as_chunks_mut::<16>().0.iter_mut().zip(packed) {
+                    for (register, other) in registers.iter_mut().zip(sixteen(bytes)) {
+                        *register = (*register).max(other);
+                    }
+                }
+                Ok(())
+            }
+            Encoding::Sparse => each_run(bytes, |first, run| {
+                if let Run::Value(value, len) = run {
+                    for register in &mut self.registers[first..first + len] {
+                        *register = (*register).max(value);
+                    }
+                }
+            }),
+        }
+    }
+
+    /// The cardinality.
+    pub fn cardinality(&self) -> u64 {
+        Histogram::of_registers(self.registers.iter().copied()).cardinality()
+    }
+
+    /// What the registers that are not zero do to another HyperLogLog, in growing order.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
+        self.registers
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(index, count)| Mark { index, count: *count })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Members gathered one after the other, to become a sorted set at once.
+
+use std::collections::HashSet;
+
+use crate::listpack::{DECIMAL_MAX_BYTES, Element};
+
+use super::draft::{Draft, Limits};
+use super::leaf::ScoreOrder;
+
+/// Members with their scores, in any order.
+#[derive(Clone, Debug, Default)]
+pub struct Gathering {
+    bytes: Vec<u8>,
+    members: Vec<Gathered>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    start: usize,
+    length: usize,
+    score: f64,
+}
+
+impl Gathering {
+    /// An empty one with room for so many members.
+    pub fn with_room(members: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(members * 16),
+            members: Vec::with_capacity(members),
+        }
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Adds a member, which must not be there yet.
+    pub fn push(&mut self, member: &[u8], score: f64) {
+        self.members.push(Gathered {
+            start: self.bytes.len(),
+            length: member.len(),
+            score,
+        });
+        self.bytes.extend_from_slice(member);
+    }
+
+    /// Adds a member as it is stored in a packed set.
+    pub fn push_element(&mut self, member: Element<'_>, score: f64) {
+        self.push(member.text(&mut [0; DECIMAL_MAX_BYTES]), score);
+    }
+
+    /// A member by its number, in the order in which they came.
+    pub fn member(&self, number: usize) -> &[u8] {
+        self.text(self.members[number])
+    }
+
+    /// The score of a member by its number.
+    pub fn score_mut(&mut self, number: usize) -> &mut f64 {
+        &mut self.members[number].score
+    }
+
+    fn text(&self, gathered: Gathered) -> &[u8] {
+        &self.bytes[gathered.start..gathered.start + gathered.length]
+    }
+
+    /// Whether some member is there twice.
+    pub fn has_duplicates(&self) -> bool {
+        let mut seen = HashSet::with_capacity(self.members.len());
+        !self.members.iter().all(|gathered| seen.insert(self.text(*gathered)))
+    }
+
+    /// The members with their scores, in the order of a sorted set.
+    pub fn sorted(&self) -> Vec<(&[u8], f64)> {
+        let mut members: Vec<(&[u8], f64)> = self
+            .members
+            .iter()
+            .map(|gathered| (self.text(*gathered), gathered.score))
+            .collect();
+        members.sort_unstable_by(|a, b| a.1.total_cmp_of_scores(b.1).then_with(|| a.0.cmp(b.0)));
+        members
+    }
+
+    /// The sorted set of the members, which must differ.
+    pub fn into_draft(self, limits: Limits) -> Draft {
+        Draft::of_sorted(&self.sorted(), limits)
+    }
+}

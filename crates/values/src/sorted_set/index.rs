@@ -1,0 +1,307 @@
+//! Which leaf holds a member: its hash leads to the leaf's number.
+//!
+//! ```text
+//!   directory   by the hash's first bits     00     01     10     11
+//!                                             |      |       \    /
+//!   segments    up to 2048 members each      [0]    [1]       [2]          extendible hashing
+//!
+//!   a segment   [ . | 41>7 | 43>2 | 58>7 | . | 90>4 | ... ]                hash > leaf, in the order of the hashes
+//! ```
+//!
+//! A segment is a table with linear probing in which entries stand in the order of their hashes: the home of an entry
+//! is in proportion to its hash, and an insertion moves the larger ones up by one. So growth is one pass from front to
+//! back, and the whole index is in the order of the hashes however it has grown: a scan that remembers the hash it has
+//! come to meets every member that stays. A full segment is split in two; nothing ever rehashes more than one segment.
+//!
+//! An entry has 32 bits of the hash. The leaf tells whether a member with such a hash is the one that is looked for.
+
+use super::room::allocated;
+use crate::size_class::size_class;
+
+/// An entry: 32 bits of hash, 32 bits of the leaf's number plus one; 0 is no entry.
+type Entry = u64;
+
+const EMPTY: Entry = 0;
+/// A segment with more entries is split.
+const SEGMENT_MAX: usize = 2048;
+/// Places behind the last home.
+const TAIL: usize = 32;
+/// Entries that a segment has homes for at least.
+const SEGMENT_MIN: usize = 96;
+
+#[inline]
+fn entry(hash: u32, leaf: u32) -> Entry {
+    u64::from(hash) << 32 | (u64::from(leaf) + 1)
+}
+
+#[inline]
+fn hash_of(entry: Entry) -> u32 {
+    (entry >> 32) as u32
+}
+
+#[inline]
+fn leaf_of(entry: Entry) -> u32 {
+    (entry as u32).wrapping_sub(1)
+}
+
+/// A part of the index: the entries whose hashes begin with certain bits.
+#[derive(Clone, Debug)]
+struct Segment {
+    places: Box<[Entry]>,
+    len: u32,
+    /// How many bits the hashes of all its entries share.
+    depth: u32,
+}
+
+impl Segment {
+    fn with_room(entries: usize, depth: u32) -> Self {
+        // Seven entries in eight places, and the rest of the size class.
+        let wanted = entries.max(SEGMENT_MIN) * 8 / 7 + TAIL;
+        let places = size_class(wanted * size_of::<Entry>()) / size_of::<Entry>();
+        Self {
+            places: vec![EMPTY; places].into_boxed_slice(),
+            len: 0,
+            depth,
+        }
+    }
+
+    fn allocated_bytes(&self) -> usize {
+        self.places.len() * size_of::<Entry>()
+    }
+
+    /// The place where an entry of this hash belongs.
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        let homes = (self.places.len() - TAIL) as u64;
+        // All but the shared bits decide.
+        let own = u64::from(hash) << self.depth & 0xFFFF_FFFF;
+        (own * homes >> 32) as usize
+    }
+
+    /// Whether another entry would make it slow.
+    fn is_full(&self) -> bool {
+        (self.len as usize + 1) * 8 > (self.places.len() - TAIL) * 7
+    }
+
+    /// Puts an entry in; false if there is no place for it.
+    fn insert(&mut self, new: Entry) -> bool {
+        let hash = hash_of(new);
+        let mut at = self.home(hash);
+        while self
+            .places
+            .get(at)
+            .is_some_and(|found| *found != EMPTY && hash_of(*found) <= hash)
+        {
+            at += 1;
+        }
+        let free = self.places[at.min(self.places.len())..]
+            .iter()
+            .position(|found| *found == EMPTY);
+        let Some(distance) = free else {
+            return false;
+        };
+        self.places.copy_within(at..at + distance, at + 1);
+        self.places[at] = new;
+        self.len += 1;
+        true
+    }
+
+    /// The places of the entries with a hash.
+    #[inline]
+    fn places_of(&self, hash: u32) -> impl Iterator<Item = usize> {
+        let home = self.home(hash);
+        self.places[home..]
+            .iter()
+            .enumerate()
+            .take_while(move |(_, found)| **found != EMPTY && hash_of(**found) <= hash)
+            .filter(move |(_, found)| hash_of(**found) == hash)
+            .map(move |(distance, _)| home + distance)
+    }
+
+    fn remove(&mut self, hash: u32, leaf: u32) -> bool {
+        let wanted = entry(hash, leaf);
+        let Some(at) = self.places_of(hash).find(|at| self.places[*at] == wanted) else {
+            return false;
+        };
+        let mut end = at + 1;
+        while end < self.places.len() && self.places[end] != EMPTY && self.home(hash_of(self.places[end])) < end {
+            end += 1;
+        }
+        self.places.copy_within(at + 1..end, at);
+        self.places[end - 1] = EMPTY;
+        self.len -= 1;
+        true
+    }
+
+    /// The entries in the order of their hashes.
+    fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
+        self.places.iter().copied().filter(|found| *found != EMPTY)
+    }
+
+    /// The same entries with room for so many; more room if they lie too close together for that.
+    fn resized(&self, room: usize) -> Self {
+        Self::of(self.entries(), room, self.depth)
+    }
+
+    fn of(entries: impl Iterator<Item = Entry> + Clone, room: usize, depth: u32) -> Self {
+        let mut room = room;
+        loop {
+            let mut segment = Self::with_room(room, depth);
+            if entries.clone().all(|entry| segment.insert(entry)) {
+                return segment;
+            }
+            room += room / 2;
+        }
+    }
+}
+
+/// The index of a sorted set.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    directory: Vec<u32>,
+    segments: Vec<Segment>,
+    depth: u32,
+    allocated: usize,
+}
+
+impl Index {
+    /// An index with room for so many members.
+    pub(super) fn with_room(members: usize) -> Self {
+        let depth = (members / (SEGMENT_MAX / 4 * 3)).next_power_of_two().trailing_zeros();
+        let count = 1 << depth;
+        let segments: Vec<Segment> = (0..count).map(|_| Segment::with_room(members / count, depth)).collect();
+        Self {
+            directory: (0..count as u32).collect(),
+            allocated: segments.iter().map(Segment::allocated_bytes).sum(),
+            segments,
+            depth,
+        }
+    }
+
+    /// Bytes that it takes from the allocator behind itself.
+    #[inline]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.allocated + allocated(&self.directory) + allocated(&self.segments)
+    }
+
+    #[inline]
+    fn segment_of(&self, hash: u32) -> usize {
+        let slot = (u64::from(hash) << self.depth >> 32) as usize;
+        self.directory[slot] as usize
+    }
+
+    /// The leaves that may hold a member of this hash.
+    #[inline]
+    pub(super) fn leaves(&self, hash: u32) -> impl Iterator<Item = u32> {
+        let segment = &self.segments[self.segment_of(hash)];
+        segment.places_of(hash).map(|at| leaf_of(segment.places[at]))
+    }
+
+    /// Remembers that a leaf holds a member of this hash.
+    pub(super) fn insert(&mut self, hash: u32, leaf: u32) {
+        loop {
+            let at = self.segment_of(hash);
+            if !self.segments[at].is_full() && self.segments[at].insert(entry(hash, leaf)) {
+                return;
+            }
+            self.grow(at);
+        }
+    }
+
+    /// Forgets that a leaf holds a member of this hash.
+    ///
+    /// # Panics
+    /// If it does not know that.
+    pub(super) fn remove(&mut self, hash: u32, leaf: u32) {
+        let at = self.segment_of(hash);
+        let segment = &mut self.segments[at];
+        assert!(
+            segment.remove(hash, leaf),
+            "a member of the sorted set is not in its index"
+        );
+        let room = segment.places.len() - TAIL;
+        if (segment.len as usize) < room / 4 && room > 2 * SEGMENT_MIN {
+            self.replace(at, self.segments[at].resized(room / 2));
+        }
+    }
+
+    /// Changes the leaf of a member of this hash.
+    ///
+    /// # Panics
+    /// If the member was not in that leaf.
+    pub(super) fn relocate(&mut self, hash: u32, from: u32, to: u32) {
+        let at = self.segment_of(hash);
+        let segment = &mut self.segments[at];
+        let wanted = entry(hash, from);
+        let place = segment.places_of(hash).find(|place| segment.places[*place] == wanted);
+        let place = place.expect("every member of the sorted set is in its index");
+        segment.places[place] = entry(hash, to);
+    }
+
+    fn grow(&mut self, at: usize) {
+        let segment = &self.segments[at];
+        let len = segment.len as usize;
+        if len < SEGMENT_MAX || segment.depth >= 31 {
+            self.replace(at, segment.resized(len + len / 4 + 1));
+            return;
+        }
+        self.split(at);
+    }
+
+    fn replace(&mut self, at: usize, segment: Segment) {
+        self.allocated -= self.segments[at].allocated_bytes();
+        self.allocated += segment.allocated_bytes();
+        self.segments[at] = segment;
+    }
+
+    fn split(&mut self, at: usize) {
+        let depth = self.segments[at].depth + 1;
+        if depth > self.depth {
+            self.directory = self.directory.iter().flat_map(|segment| [*segment; 2]).collect();
+            self.depth = depth;
+        }
+        let old = &self.segments[at];
+        // The segment has a run of directory entries; the second half of it becomes the new one's.
+        let run = 1 << (self.depth - old.depth);
+        let first = old.entries().next().map_or(0, hash_of);
+        let start = (u64::from(first) << self.depth >> 32) as usize / run * run;
+        let upper_half = start + run / 2..start + run;
+        let is_upper = |entry: &Entry| hash_of(*entry) >> (32 - depth) & 1 == 1;
+        let upper = old.entries().filter(is_upper);
+        let lower = old.entries().filter(|entry| !is_upper(entry));
+        let room = |count: usize| count + count / 4;
+        let upper = Segment::of(upper.clone(), room(upper.count()), depth);
+        let lower = Segment::of(lower.clone(), room(lower.count()), depth);
+        let number = self.segments.len() as u32;
+        self.allocated += upper.allocated_bytes();
+        self.replace(at, lower);
+        self.segments.push(upper);
+        for slot in upper_half {
+            self.directory[slot] = number;
+        }
+    }
+
+    /// The entries from a hash on, in order, as hash and leaf.
+    pub(super) fn entries_from(&self, hash: u32) -> impl Iterator<Item = (u32, u32)> {
+        let mut slot = (u64::from(hash) << self.depth >> 32) as usize;
+        let mut place = self.segments[self.directory[slot] as usize].home(hash);
+        std::iter::from_fn(move || {
+            loop {
+                let number = *self.directory.get(slot)?;
+                let segment = &self.segments[number as usize];
+                while let Some(found) = segment.places.get(place) {
+                    place += 1;
+                    if *found != EMPTY && hash_of(*found) >= hash {
+                        return Some((hash_of(*found), leaf_of(*found)));
+                    }
+                }
+                place = 0;
+                let run = 1 << (self.depth - segment.depth);
+                slot = (slot / run + 1) * run;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

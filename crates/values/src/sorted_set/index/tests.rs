@@ -1,0 +1,60 @@
+use super::*;
+
+use std::collections::BTreeMap;
+
+#[test]
+fn entries_stay_in_the_order_of_their_hashes_through_growth_and_shrinking() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut index = Index::with_room(0);
+    let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for step in 0..60_000u32 {
+        // Few different hashes at times, so that some are equal.
+        let hash = if random.u8(..) < 4 {
+            random.u32(..64) << 26
+        } else {
+            random.u32(..)
+        };
+        index.insert(hash, step % 1000);
+        model.entry(hash).or_default().push(step % 1000);
+    }
+    check(&index, &model);
+    let mut all: Vec<(u32, u32)> = model
+        .iter()
+        .flat_map(|(hash, leaves)| leaves.iter().map(|leaf| (*hash, *leaf)))
+        .collect();
+    random.shuffle(&mut all);
+    for (hash, leaf) in all.split_off(2000) {
+        if random.bool() {
+            index.relocate(hash, leaf, 5000);
+            index.remove(hash, 5000);
+        } else {
+            index.remove(hash, leaf);
+        }
+        let leaves = model.get_mut(&hash).expect("it was inserted");
+        let at = leaves.iter().position(|other| *other == leaf).expect("it was inserted");
+        leaves.swap_remove(at);
+    }
+    model.retain(|_, leaves| !leaves.is_empty());
+    check(&index, &model);
+}
+
+fn check(index: &Index, model: &BTreeMap<u32, Vec<u32>>) {
+    let sorted = |mut leaves: Vec<u32>| {
+        leaves.sort_unstable();
+        leaves
+    };
+    for (hash, leaves) in model {
+        assert_eq!(sorted(index.leaves(*hash).collect()), sorted(leaves.clone()));
+    }
+    let hashes: Vec<u32> = index.entries_from(0).map(|(hash, _)| hash).collect();
+    assert!(hashes.is_sorted());
+    let expected: usize = model.values().map(Vec::len).sum();
+    assert_eq!(hashes.len(), expected);
+    let middle = 1 << 31;
+    let behind: usize = model.range(middle..).map(|(_, leaves)| leaves.len()).sum();
+    assert_eq!(index.entries_from(middle).count(), behind);
+    let allocated: usize = index.segments.iter().map(Segment::allocated_bytes).sum();
+    assert_eq!(index.allocated, allocated);
+}

@@ -1,0 +1,301 @@
+//! A leaf: up to 128 members of a sorted set in their order.
+//!
+//! ```text
+//!   slot       0     1     2     3
+//!   scores   [1.0] [1.0] [2.5] [7.0]      sorted by (score, member)
+//!   tags     [3f]  [a0]  [11]  [3f]       8 bits of the member's hash
+//!   offsets  [ 9]  [ 0]  [ 4]  [14]       where its record begins
+//!   bytes    3 "abd"  4 "pear" 4 "kiwi" 1 "z"     records: length, member
+//! ```
+//!
+//! A member is looked for by its tag, and the slot where it is found is its rank within the leaf: nothing is searched
+//! twice. The order moves in the three narrow arrays alone; records are appended, and leave holes when they go. When the
+//! holes are a quarter of the records, the records are laid out anew, in their order.
+
+use std::cmp::Ordering;
+
+use super::room::{allocated, make_room, trim};
+
+/// The most members of a leaf.
+pub(super) const MAX_MEMBERS: usize = 128;
+/// A leaf of more than one member with more bytes of records than this is split.
+pub(super) const MAX_BYTES: usize = 16 * 1024;
+/// A record's length from here on is written in four bytes behind this mark.
+const LONG: u8 = 0xFF;
+/// Holes of fewer bytes are not worth moving anything.
+const HOLES_MIN_BYTES: usize = 128;
+
+/// Members in their order, with their scores.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaf {
+    scores: Vec<f64>,
+    offsets: Vec<u32>,
+    tags: Vec<u8>,
+    bytes: Vec<u8>,
+    holes: u32,
+    /// The node above, in a tree of more than one leaf.
+    pub(super) parent: u32,
+    /// The leaf before in the order of the members.
+    pub(super) previous: u32,
+    /// The leaf behind.
+    pub(super) next: u32,
+}
+
+/// Bytes of the record of a member.
+pub(super) fn record_bytes(member: &[u8]) -> usize {
+    header_bytes(member.len()) + member.len()
+}
+
+fn header_bytes(length: usize) -> usize {
+    if length < usize::from(LONG) { 1 } else { 5 }
+}
+
+impl Leaf {
+    /// An empty leaf with room for so many members with so many bytes in all.
+    pub(super) fn with_room(members: usize, bytes: usize) -> Self {
+        let mut leaf = Self::default();
+        make_room(&mut leaf.scores, members);
+        make_room(&mut leaf.offsets, members);
+        make_room(&mut leaf.tags, members);
+        make_room(&mut leaf.bytes, bytes);
+        leaf
+    }
+
+    /// How many members there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.scores.len()
+    }
+
+    /// Bytes of records, holes left out.
+    #[inline]
+    pub(super) fn record_bytes(&self) -> usize {
+        self.bytes.len() - self.holes as usize
+    }
+
+    /// Whether it must be split.
+    #[inline]
+    pub(super) fn is_too_large(&self) -> bool {
+        self.len() > MAX_MEMBERS || (self.bytes.len() > MAX_BYTES && self.len() > 1 && self.record_bytes() > MAX_BYTES)
+    }
+
+    /// Bytes that it takes from the allocator behind itself.
+    #[inline]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        allocated(&self.scores) + allocated(&self.offsets) + allocated(&self.tags) + allocated(&self.bytes)
+    }
+
+    /// The score in a slot.
+    #[inline]
+    pub(super) fn score(&self, slot: usize) -> f64 {
+        self.scores[slot]
+    }
+
+    /// The member in a slot.
+    #[inline]
+    pub(super) fn member(&self, slot: usize) -> &[u8] {
+        let at = self.offsets[slot] as usize;
+        let (start, length) = self.record_at(at);
+        &self.bytes[start..start + length]
+    }
+
+    #[inline]
+    fn record_at(&self, at: usize) -> (usize, usize) {
+        match self.bytes[at] {
+            LONG => {
+                let mut length = [0; 4];
+                length.copy_from_slice(&self.bytes[at + 1..at + 5]);
+                (at + 5, u32::from_le_bytes(length) as usize)
+            }
+            length => (at + 1, usize::from(length)),
+        }
+    }
+
+    /// The slot of a member whose hash has this tag.
+    #[inline]
+    pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
+        memchr::memchr_iter(tag, &self.tags).find(|slot| self.member(*slot) == member)
+    }
+
+    /// The slots of members whose hashes have this tag.
+    pub(super) fn slots_of_tag(&self, tag: u8) -> impl Iterator<Item = usize> {
+        memchr::memchr_iter(tag, &self.tags)
+    }
+
+    /// The first slot for which `precedes(score, member)` does not hold; it must hold for all before.
+    #[inline]
+    pub(super) fn partition<'l, P>(&'l self, mut precedes: P) -> usize
+    where
+        P: FnMut(f64, &mut dyn FnMut() -> &'l [u8]) -> bool,
+    {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if precedes(self.scores[middle], &mut || self.member(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Puts a member into a slot.
+    pub(super) fn insert(&mut self, slot: usize, score: f64, member: &[u8], tag: u8) {
+        make_room(&mut self.scores, 1);
+        make_room(&mut self.offsets, 1);
+        make_room(&mut self.tags, 1);
+        let offset = self.append_record(member);
+        self.scores.insert(slot, score);
+        self.offsets.insert(slot, offset);
+        self.tags.insert(slot, tag);
+    }
+
+    fn append_record(&mut self, member: &[u8]) -> u32 {
+        let offset = self.bytes.len() as u32;
+        make_room(&mut self.bytes, record_bytes(member));
+        if member.len() < usize::from(LONG) {
+            self.bytes.push(member.len() as u8);
+        } else {
+            self.bytes.push(LONG);
+            self.bytes.extend((member.len() as u32).to_le_bytes());
+        }
+        self.bytes.extend_from_slice(member);
+        offset
+    }
+
+    /// Takes the member in a slot out.
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.forget_record(slot);
+        self.scores.remove(slot);
+        self.offsets.remove(slot);
+        self.tags.remove(slot);
+        self.fill_holes();
+    }
+
+    /// Takes the members in a range of slots out.
+    pub(super) fn remove_range(&mut self, slots: std::ops::Range<usize>) {
+        for slot in slots.clone() {
+            self.forget_record(slot);
+        }
+        self.scores.drain(slots.clone());
+        self.offsets.drain(slots.clone());
+        self.tags.drain(slots);
+        self.fill_holes();
+    }
+
+    fn forget_record(&mut self, slot: usize) {
+        let at = self.offsets[slot] as usize;
+        let (start, length) = self.record_at(at);
+        let end = start + length;
+        if end == self.bytes.len() {
+            self.bytes.truncate(at);
+        } else {
+            self.holes += (end - at) as u32;
+        }
+    }
+
+    /// Lays the records out anew if a quarter of them is holes.
+    fn fill_holes(&mut self) {
+        let holes = self.holes as usize;
+        if holes > self.bytes.len() / 4 && holes > HOLES_MIN_BYTES {
+            *self = self.copy_of(0..self.len());
+        }
+    }
+
+    /// A leaf of some of the members, with room for no more, between the same neighbours.
+    fn copy_of(&self, slots: std::ops::Range<usize>) -> Self {
+        let bytes = slots.clone().map(|slot| record_bytes(self.member(slot))).sum();
+        let mut copy = Self {
+            parent: self.parent,
+            previous: self.previous,
+            next: self.next,
+            ..Self::with_room(slots.len(), bytes)
+        };
+        copy.scores.extend_from_slice(&self.scores[slots.clone()]);
+        copy.tags.extend_from_slice(&self.tags[slots.clone()]);
+        for slot in slots {
+            let offset = copy.append_record(self.member(slot));
+            copy.offsets.push(offset);
+        }
+        copy
+    }
+
+    /// Moves a member to another slot and gives it another score; the slots between move by one.
+    pub(super) fn move_slot(&mut self, from: usize, to: usize, score: f64) {
+        self.scores[from] = score;
+        if from < to {
+            self.scores[from..=to].rotate_left(1);
+            self.offsets[from..=to].rotate_left(1);
+            self.tags[from..=to].rotate_left(1);
+        } else {
+            self.scores[to..=from].rotate_right(1);
+            self.offsets[to..=from].rotate_right(1);
+            self.tags[to..=from].rotate_right(1);
+        }
+    }
+
+    /// Splits off the members from a slot on.
+    pub(super) fn split_off(&mut self, slot: usize) -> Self {
+        let upper = self.copy_of(slot..self.len());
+        if slot + 1 == self.len() {
+            // Members come in their order: what stays is full, and is not touched again.
+            self.remove(slot);
+            trim(&mut self.bytes);
+        } else {
+            *self = self.copy_of(0..slot);
+        }
+        upper
+    }
+
+    /// Appends the members of the leaf behind this one.
+    pub(super) fn append(&mut self, other: &Self) {
+        make_room(&mut self.scores, other.len());
+        make_room(&mut self.offsets, other.len());
+        make_room(&mut self.tags, other.len());
+        make_room(&mut self.bytes, other.record_bytes());
+        self.scores.extend_from_slice(&other.scores);
+        self.tags.extend_from_slice(&other.tags);
+        for slot in 0..other.len() {
+            let offset = self.append_record(other.member(slot));
+            self.offsets.push(offset);
+        }
+    }
+
+    /// The slot at which to split: in the middle of members or of bytes, or at the last member if members come in order.
+    pub(super) fn split_slot(&self, inserted: usize) -> usize {
+        let last = self.len() - 1;
+        if inserted == last && self.next == super::tree::NONE {
+            return last;
+        }
+        if self.len() > MAX_MEMBERS {
+            return self.len() / 2;
+        }
+        let half = self.record_bytes() / 2;
+        let mut bytes = 0;
+        let middle = (0..last).find(|slot| {
+            bytes += record_bytes(self.member(*slot));
+            bytes >= half
+        });
+        middle.map_or(last, |slot| slot + 1)
+    }
+}
+
+/// The order of scores, of which none is NaN; -0 equals 0.
+pub(super) trait ScoreOrder {
+    /// How it compares with another score.
+    fn total_cmp_of_scores(self, other: f64) -> Ordering;
+}
+
+impl ScoreOrder for f64 {
+    #[inline]
+    fn total_cmp_of_scores(self, other: f64) -> Ordering {
+        if self < other {
+            Ordering::Less
+        } else if self > other {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    }
+}

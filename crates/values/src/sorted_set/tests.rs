@@ -1,0 +1,332 @@
+use super::*;
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::listpack::Element;
+
+const LIMITS: Limits = Limits {
+    members: 128,
+    member_bytes: 64,
+};
+
+/// A score that orders as sorted sets order.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Score(f64);
+
+impl Eq for Score {}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp_of_scores(other.0)
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    scores: HashMap<Vec<u8>, f64>,
+    order: BTreeSet<(Score, Vec<u8>)>,
+}
+
+impl Model {
+    fn put(&mut self, member: &[u8], score: f64) -> Upsert {
+        let before = self.scores.insert(member.to_vec(), score);
+        if let Some(before) = before {
+            self.order.remove(&(Score(before), member.to_vec()));
+        }
+        self.order.insert((Score(score), member.to_vec()));
+        match before {
+            None => Upsert::Added,
+            Some(before) if before == score => Upsert::Left,
+            Some(_) => Upsert::Changed,
+        }
+    }
+
+    fn remove(&mut self, member: &[u8]) -> bool {
+        let Some(score) = self.scores.remove(member) else {
+            return false;
+        };
+        self.order.remove(&(Score(score), member.to_vec()))
+    }
+
+    fn remove_ranks(&mut self, ranks: Range<usize>) {
+        let gone: Vec<_> = self.order.iter().skip(ranks.start).take(ranks.len()).cloned().collect();
+        for (_, member) in gone {
+            self.remove(&member);
+        }
+    }
+
+    fn listed(&self) -> Vec<(Vec<u8>, f64)> {
+        self.order
+            .iter()
+            .map(|(score, member)| (member.clone(), score.0))
+            .collect()
+    }
+}
+
+fn listed<'a>(walk: impl Iterator<Item = (Element<'a>, f64)>) -> Vec<(Vec<u8>, f64)> {
+    walk.map(|(member, score)| (member.to_vec(), score)).collect()
+}
+
+fn check_rules(draft: &Draft) {
+    if let Draft::Large(SortedSet {
+        body: Body::Tree(tree), ..
+    }) = draft
+    {
+        tree.check();
+    }
+}
+
+fn check(draft: &Draft, model: &Model, random: &mut fastrand::Rng) {
+    check_rules(draft);
+    let view = draft.view();
+    let expected = model.listed();
+    assert_eq!(view.len(), expected.len());
+    assert_eq!(listed(view.iter()), expected);
+    let end = random.usize(0..=expected.len());
+    let start = random.usize(0..=end);
+    assert_eq!(listed(view.walk(start..end, false)), &expected[start..end]);
+    let reversed: Vec<_> = expected[start..end].iter().rev().cloned().collect();
+    assert_eq!(listed(view.walk(start..end, true)), reversed);
+    for (rank, (member, score)) in expected.iter().enumerate() {
+        assert_eq!(view.rank(member), Some((rank, *score)));
+        assert_eq!(view.score(member), Some(*score));
+    }
+    let (a, b) = (random.f64() * 60.0 - 5.0, random.f64() * 60.0 - 5.0);
+    let range = ScoreRange {
+        min: if random.bool() { a.floor() } else { a },
+        max: if random.bool() { b.floor() } else { b },
+        min_exclusive: random.bool(),
+        max_exclusive: random.bool(),
+    };
+    let inside = |score: f64| !range.starts_behind(score) && range.ends_behind(score);
+    let found = listed(view.walk(view.ranks_of_scores(&range), false));
+    let wanted: Vec<_> = expected.iter().filter(|(_, score)| inside(*score)).cloned().collect();
+    assert_eq!(found, wanted);
+}
+
+fn member(random: &mut fastrand::Rng, different: u32) -> Vec<u8> {
+    let number = random.u32(..different);
+    match number % 5 {
+        0 => number.to_string().into_bytes(),
+        1 => format!("-{number}").into_bytes(),
+        2 => format!("member {number} {}", "x".repeat(number as usize % 40)).into_bytes(),
+        _ => format!("m{number}").into_bytes(),
+    }
+}
+
+fn score(random: &mut fastrand::Rng) -> f64 {
+    match random.u8(..10) {
+        0 => f64::INFINITY,
+        1 => f64::NEG_INFINITY,
+        2 | 3 => random.f64() * 50.0,
+        _ => random.i8(..50).into(),
+    }
+}
+
+fn run(random: &mut fastrand::Rng, different: u32, steps: usize, limits: Limits, removals: u8) {
+    let mut draft = Draft::new(1, 1, limits);
+    let mut model = Model::default();
+    for step in 0..steps {
+        let name = member(random, different);
+        match random.u8(..100) {
+            roll if roll < removals => {
+                assert_eq!(draft.remove(&name), model.remove(&name));
+            }
+            99 if removals > 0 && !model.scores.is_empty() => {
+                let end = random.usize(0..=model.scores.len());
+                let start = end.saturating_sub(random.usize(0..=model.scores.len() / 3));
+                draft.remove_ranks(start..end);
+                model.remove_ranks(start..end);
+            }
+            _ => {
+                let score = score(random);
+                assert_eq!(draft.upsert(&name, limits, |_| Some(score)), model.put(&name, score));
+            }
+        }
+        if step % (steps / 20).max(1) == 0 {
+            check(&draft, &model, random);
+        }
+    }
+    check(&draft, &model, random);
+    while !model.scores.is_empty() {
+        let start = random.usize(0..model.scores.len());
+        let end = model.scores.len().min(start + random.usize(1..=200));
+        draft.remove_ranks(start..end);
+        model.remove_ranks(start..end);
+        check_rules(&draft);
+        assert_eq!(draft.view().len(), model.scores.len());
+    }
+}
+
+#[test]
+fn random_changes_give_what_a_naive_sorted_set_gives() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..20 {
+        run(&mut random, 60, 500, LIMITS, 40);
+        run(&mut random, 200, 1000, LIMITS, 20);
+    }
+    run(&mut random, 20_000, 60_000, LIMITS, 20);
+    run(&mut random, 2_000, 20_000, LIMITS, 49);
+    let wide = Limits {
+        members: 100_000,
+        member_bytes: 1000,
+    };
+    run(&mut random, 3_000, 10_000, wide, 10);
+}
+
+#[test]
+fn long_members_split_leaves_of_few() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut draft = Draft::new(1, 100_000, LIMITS);
+    let mut model = Model::default();
+    for step in 0..600 {
+        let mut name = random.u16(..200).to_string().into_bytes();
+        let fill = usize::from(name[0]).pow(2) * 20;
+        name.resize(name.len() + fill, b'x');
+        if random.u8(..3) == 0 {
+            assert_eq!(draft.remove(&name), model.remove(&name));
+        } else {
+            let score = score(&mut random);
+            assert_eq!(draft.upsert(&name, LIMITS, |_| Some(score)), model.put(&name, score));
+        }
+        if step % 20 == 0 {
+            check(&draft, &model, &mut random);
+        }
+    }
+}
+
+#[test]
+fn members_in_order_fill_their_leaves() {
+    let mut set = SortedSet::new(Encoding::Skiplist);
+    for number in 0..10_000 {
+        set.insert(format!("{number:05}").as_bytes(), 7.0);
+    }
+    let Body::Tree(tree) = &set.body else {
+        panic!("ten thousand members are a tree");
+    };
+    tree.check();
+    assert!(tree.leaf_count() < 85, "{} leaves", tree.leaf_count());
+    let range = LexRange {
+        min: LexEnd::Inclusive(b"00100"),
+        max: LexEnd::Exclusive(b"00200"),
+    };
+    assert_eq!(set.ranks_of_lex(&range), 100..200);
+    let all = LexRange {
+        min: LexEnd::Lowest,
+        max: LexEnd::Highest,
+    };
+    assert_eq!(set.ranks_of_lex(&all), 0..10_000);
+}
+
+#[test]
+fn a_set_built_at_once_is_like_one_built_by_members() {
+    for count in [0, 1, 2, 10, 60, 127, 128, 129, 200, 5000, 60_000] {
+        let names: Vec<Vec<u8>> = (0..count).map(|number| format!("{number:06}").into_bytes()).collect();
+        let sorted: Vec<(&[u8], f64)> = names
+            .iter()
+            .zip(0u32..)
+            .map(|(name, at)| (&name[..], f64::from(at / 3)))
+            .collect();
+        let draft = Draft::of_sorted(&sorted, LIMITS);
+        check_rules(&draft);
+        let expected: Vec<_> = sorted.iter().map(|(name, score)| (name.to_vec(), *score)).collect();
+        assert_eq!(listed(draft.view().iter()), expected);
+        let by_members = sorted
+            .iter()
+            .fold(Draft::new(1, 1, LIMITS), |mut draft, (name, score)| {
+                draft.upsert(name, LIMITS, |_| Some(*score));
+                draft
+            });
+        let packed = |draft: &Draft| matches!(draft, Draft::Packed(_));
+        assert_eq!(packed(&draft), packed(&by_members));
+    }
+}
+
+#[test]
+fn a_scan_shows_every_member_that_stays_while_others_come_and_go() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut set = SortedSet::new(Encoding::Skiplist);
+    for number in 0..1000u32 {
+        set.insert(format!("stays {number}").as_bytes(), score(&mut random));
+    }
+    let mut seen = std::collections::HashSet::new();
+    let mut cursor = 0;
+    let mut calls = 0;
+    loop {
+        cursor = set.scan(cursor, 10, |member, _| {
+            seen.insert(member.to_vec());
+        });
+        calls += 1;
+        if cursor == 0 {
+            break;
+        }
+        for _ in 0..200 {
+            let name = format!("comes and goes {}", random.u16(..5000));
+            if set.remove(name.as_bytes()).is_none() {
+                set.insert(name.as_bytes(), score(&mut random));
+            }
+            let moved = format!("stays {}", random.u16(..1000));
+            set.upsert(moved.as_bytes(), LIMITS, |_| Some(score(&mut random)));
+        }
+    }
+    assert!(calls > 50, "{calls} calls");
+    for number in 0..1000 {
+        assert!(
+            seen.contains(format!("stays {number}").as_bytes()),
+            "{number} was not shown"
+        );
+    }
+}
+
+#[test]
+fn the_reported_encoding_follows_the_limits_and_stays() {
+    let mut draft = Draft::new(1, 1, LIMITS);
+    for number in 0..128 {
+        draft.upsert(format!("{number:040}x").as_bytes(), LIMITS, |_| Some(1.5));
+    }
+    let Draft::Large(mut set) = draft else {
+        panic!("it has more bytes than a packed one may");
+    };
+    assert_eq!(set.encoding_name(), "listpack");
+    set.upsert(b"one more", LIMITS, |_| Some(-0.0));
+    assert_eq!(set.encoding_name(), "skiplist");
+    set.remove_ranks(1..129);
+    assert_eq!((set.len(), set.encoding_name()), (1, "skiplist"));
+}
+
+#[test]
+fn scores_that_are_no_exact_integers_survive_packing() {
+    let scores = [
+        f64::NEG_INFINITY,
+        -1e300,
+        -9007199254740993.0,
+        -9007199254740992.0,
+        -1.5,
+        0.0,
+        5e-324,
+        0.1,
+        3.0,
+        9007199254740992.0,
+        9007199254740994.0,
+        1.7976931348623157e308,
+        f64::INFINITY,
+    ];
+    let mut packed = packed::PackedBytes::empty();
+    for (number, score) in scores.iter().enumerate().rev() {
+        packed.insert(number.to_string().as_bytes(), *score);
+    }
+    let found: Vec<f64> = packed.view().walk(0..20, false).map(|(_, score)| score).collect();
+    assert_eq!(found, scores);
+}

@@ -1,0 +1,511 @@
+//! Streams against a naive model, and against what is known of Valkey's bytes and counts.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::listpack::Element;
+
+const LIMITS: BlockLimits = BlockLimits {
+    bytes: 4096,
+    entries: 100,
+};
+
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn fields_of(entry: &Entry<'_>) -> Fields {
+    entry
+        .pairs()
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect()
+}
+
+fn append(stream: &mut Stream, id: StreamId, fields: &Fields, limits: BlockLimits) -> Result<(), AppendError> {
+    let pairs = fields.iter().map(|(name, value)| (&name[..], &value[..]));
+    stream.append(id, pairs, limits)
+}
+
+fn stream_of(ids: impl IntoIterator<Item = u64>, limits: BlockLimits) -> Stream {
+    let mut stream = Stream::new();
+    for ms in ids {
+        let fields = vec![(b"field".to_vec(), b"value".to_vec())];
+        append(&mut stream, StreamId::new(ms, 0), &fields, limits).expect("the IDs ascend");
+    }
+    stream
+}
+
+/// What a stream should hold, kept in the simplest way.
+#[derive(Default)]
+struct Model {
+    entries: BTreeMap<StreamId, Fields>,
+    counters: Counters,
+}
+
+impl Model {
+    fn append(&mut self, id: StreamId, fields: Fields) {
+        self.entries.insert(id, fields);
+        self.counters.last_id = id;
+        self.counters.entries_added += 1;
+    }
+
+    fn delete(&mut self, id: StreamId) -> bool {
+        let deleted = self.entries.remove(&id).is_some();
+        if deleted {
+            self.counters.max_deleted_id = self.counters.max_deleted_id.max(id);
+        }
+        deleted
+    }
+
+    /// Exact trimming.
+    fn trim(&mut self, keep: Keep) -> u64 {
+        let before = self.entries.len();
+        match keep {
+            Keep::Last(count) => {
+                while self.entries.len() as u64 > count {
+                    self.entries.pop_first();
+                }
+            }
+            Keep::From(id) => self.entries = self.entries.split_off(&id),
+        }
+        (before - self.entries.len()) as u64
+    }
+
+    fn check(&self, stream: &Stream, start: StreamId, end: StreamId) {
+        let first_id = self.entries.first_key_value().map_or(StreamId::MIN, |(id, _)| *id);
+        let counters = Counters {
+            length: self.entries.len() as u64,
+            first_id,
+            ..self.counters
+        };
+        assert_eq!(*stream.counters(), counters);
+        let top_id = self.entries.last_key_value().map_or(StreamId::MIN, |(id, _)| *id);
+        assert_eq!(stream.top_id(), top_id);
+        if start > end {
+            assert!(stream.entries(start, end).next().is_none());
+            return;
+        }
+        let expected: Vec<_> = self
+            .entries
+            .range(start..=end)
+            .map(|(id, fields)| (*id, fields.clone()))
+            .collect();
+        let show = |entry: Entry<'_>| (entry.id, fields_of(&entry));
+        let forwards: Vec<_> = stream.entries(start, end).map(show).collect();
+        assert_eq!(forwards, expected);
+        let mut backwards: Vec<_> = stream.entries_backwards(start, end).map(show).collect();
+        backwards.reverse();
+        assert_eq!(backwards, expected);
+    }
+}
+
+fn random_fields(random: &mut fastrand::Rng) -> Fields {
+    let word = |random: &mut fastrand::Rng| match random.u8(..4) {
+        0 => random.i64(-5000..5000).to_string().into_bytes(),
+        1 => random.i64(..).to_string().into_bytes(),
+        _ => vec![b'x'; random.usize(..90)],
+    };
+    let names: &[&[u8]] = if random.bool() {
+        &[b"one", b"2", b"three"]
+    } else {
+        &[b"other", b"one", b"2"]
+    };
+    let count = random.usize(1..=3);
+    names[..count]
+        .iter()
+        .map(|name| (name.to_vec(), word(random)))
+        .collect()
+}
+
+#[test]
+fn random_operations_agree_with_a_naive_model() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for entries in [1, 3, 10, 0] {
+        let limits = BlockLimits { bytes: 512, entries };
+        let (mut stream, mut model) = (Stream::new(), Model::default());
+        for _ in 0..4000 {
+            let near =
+                |random: &mut fastrand::Rng| StreamId::new(random.u64(..=model_top(&model) + 1), random.u64(..3));
+            match random.u8(..20) {
+                0..12 => {
+                    let last = stream.last_id();
+                    let id = StreamId::new(last.ms + random.u64(..2), last.seq * random.u64(..2) + random.u64(..3));
+                    let fields = random_fields(&mut random);
+                    let added = append(&mut stream, id, &fields, limits);
+                    assert_eq!(added.is_ok(), id > last);
+                    if added.is_ok() {
+                        model.append(id, fields);
+                    }
+                }
+                12..17 => {
+                    let id = near(&mut random);
+                    let deleted = model.delete(id);
+                    assert_eq!(stream.delete(id), deleted);
+                    if deleted {
+                        stream.deleted_some();
+                    }
+                }
+                17 => {
+                    let keep = match random.bool() {
+                        true => Keep::Last(stream.length().saturating_sub(random.u64(..8))),
+                        false => Keep::From(near(&mut random)),
+                    };
+                    let keep = if random.u8(..4) == 0 { keep } else { Keep::Last(200) };
+                    let trim = Trim {
+                        keep,
+                        whole_blocks: false,
+                        limit: 0,
+                    };
+                    assert_eq!(stream.trim(trim), model.trim(keep));
+                }
+                18 => {
+                    stream = copy_through_file(&stream);
+                }
+                _ => {
+                    let (start, end) = (near(&mut random), near(&mut random));
+                    model.check(&stream, start, end);
+                    for id in [start, end] {
+                        let found = stream.entry(id).map(|entry| fields_of(&entry));
+                        assert_eq!(found.as_ref(), model.entries.get(&id));
+                    }
+                }
+            }
+        }
+        model.check(&stream, StreamId::MIN, StreamId::MAX);
+        let run_bytes: usize = stream.blocks().values().map(Block::allocated_bytes).sum();
+        assert_eq!(stream.inner.run_bytes, run_bytes);
+    }
+}
+
+fn model_top(model: &Model) -> u64 {
+    model.counters.last_id.ms
+}
+
+fn copy_through_file(stream: &Stream) -> Stream {
+    let mut builder = StreamBuilder::default();
+    for (base, block) in stream.blocks() {
+        let mut whole = Vec::new();
+        block.write_whole(&mut whole);
+        assert_eq!(whole.len(), block.whole_bytes());
+        builder.add_block(*base, &whole).expect("what was written can be read");
+    }
+    builder.finish(*stream.counters())
+}
+
+#[test]
+fn a_block_has_the_bytes_of_valkey() {
+    let mut stream = Stream::new();
+    let field = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    for (id, fields) in [
+        (StreamId::new(5, 1), vec![field("a", "1")]),
+        (StreamId::new(5, 2), vec![field("a", "x")]),
+        (StreamId::new(6, 0), vec![field("b", "y"), field("c", "z")]),
+    ] {
+        append(&mut stream, id, &fields, LIMITS).expect("the IDs ascend");
+    }
+    assert!(stream.delete(StreamId::new(5, 2)));
+    let mut whole = Vec::new();
+    stream.blocks()[&StreamId::new(5, 1)].write_whole(&mut whole);
+    let run = whole[6..whole.len() - 1].to_vec();
+    let int = |number| Element::Int(number);
+    let text = Element::Bytes;
+    let elements: Vec<_> = crate::listpack::Run::new(&run)
+        .iter()
+        .map(|(_, element)| element)
+        .collect();
+    let expected: [&[Element<'_>]; 4] = [
+        &[int(2), int(1), int(1), text(b"a"), int(0)],
+        &[int(2), int(0), int(0), int(1), int(4)],
+        &[int(3), int(0), int(1), text(b"x"), int(4)],
+        &[
+            int(0),
+            int(1),
+            int(-1),
+            int(2),
+            text(b"b"),
+            text(b"y"),
+            text(b"c"),
+            text(b"z"),
+            int(8),
+        ],
+    ];
+    assert_eq!(elements, expected.concat());
+}
+
+#[test]
+fn blocks_end_at_their_limits() {
+    let by_entries = stream_of(1..=250, LIMITS);
+    assert_eq!(
+        by_entries.blocks().values().map(Block::entries).collect::<Vec<_>>(),
+        [100, 100, 50]
+    );
+    let by_bytes = stream_of(1..=250, BlockLimits { bytes: 200, entries: 0 });
+    assert!(by_bytes.blocks().values().all(|block| block.whole_bytes() <= 220));
+    let unlimited = stream_of(1..=2500, BlockLimits { bytes: 0, entries: 0 });
+    assert_eq!(unlimited.blocks().len(), 1);
+}
+
+#[test]
+fn approximate_trimming_takes_whole_blocks_within_its_limit() {
+    let trim = |keep, limit| Trim {
+        keep,
+        whole_blocks: true,
+        limit,
+    };
+    let mut stream = stream_of(1..=1000, LIMITS);
+    assert_eq!(stream.trim(trim(Keep::Last(950), 0)), 0);
+    assert_eq!(stream.trim(trim(Keep::Last(899), 0)), 100);
+    assert_eq!(stream.trim(trim(Keep::Last(0), 99)), 0);
+    assert_eq!(stream.trim(trim(Keep::Last(0), 250)), 200);
+    assert_eq!(stream.trim(trim(Keep::From(StreamId::new(401, 0)), 0)), 100);
+    assert_eq!(stream.counters().first_id, StreamId::new(401, 0));
+    assert_eq!(stream.trim(trim(Keep::Last(0), 0)), 600);
+    assert_eq!((stream.length(), stream.blocks().len()), (0, 0));
+    assert_eq!(stream.last_id(), StreamId::new(1000, 0));
+}
+
+fn delivery(count: usize, now_ms: i64) -> Delivery {
+    Delivery {
+        count,
+        acknowledged: false,
+        now_ms,
+    }
+}
+
+#[test]
+fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let limits = BlockLimits { bytes: 0, entries: 7 };
+    let mut stream = Stream::new();
+    stream
+        .create_group(b"g", StreamId::MIN, Some(0))
+        .expect("the first group");
+    let mut behind = StreamId::MIN;
+    for step in 0..20_000 {
+        match random.u8(..10) {
+            0..5 => {
+                let id = stream.last_id().next().expect("far from the end");
+                append(&mut stream, id, &random_fields(&mut random), limits).expect("the IDs ascend");
+            }
+            5 => {
+                let id = StreamId::new(0, random.u64(..=stream.last_id().seq));
+                if stream.delete(id) {
+                    stream.deleted_some();
+                }
+            }
+            6 => {
+                let keep = Keep::Last(random.u64(20..40));
+                stream.trim(Trim {
+                    keep,
+                    whole_blocks: random.bool(),
+                    limit: 0,
+                });
+            }
+            7 if random.u8(..20) == 0 => {
+                behind = StreamId::new(0, random.u64(..=stream.last_id().seq));
+                stream.group_mut(b"g").expect("it exists").last_id = behind;
+            }
+            _ => {
+                let group = stream.group_mut(b"g").expect("it exists");
+                let name = [b'a' + random.u8(..3)];
+                let (consumer, _) = group.find_or_create_consumer(&name, step);
+                let start = behind.next().expect("far from the end");
+                let count = random.usize(1..6);
+                let expected: Vec<_> = stream
+                    .entries(start, StreamId::MAX)
+                    .take(count)
+                    .map(|entry| (entry.id, fields_of(&entry)))
+                    .collect();
+                let mut got = Vec::new();
+                let delivered = stream.deliver(b"g", consumer, delivery(count, step), |entry| {
+                    got.push((entry.id, fields_of(&entry)));
+                });
+                assert_eq!(got, expected);
+                assert_eq!(delivered, got.len());
+                behind = got.last().map_or(behind, |(id, _)| *id);
+                let group = stream.group_mut(b"g").expect("it exists");
+                assert_eq!(group.last_id, behind);
+                for (id, _) in &got {
+                    assert_eq!(group.pending()[id].consumer, consumer);
+                    if random.bool() {
+                        assert!(group.release(*id));
+                    }
+                }
+            }
+        }
+        if step % 100 == 0 {
+            let group = stream.group_mut(b"g").expect("it exists");
+            group.check();
+            let name = [b'a' + random.u8(..3)];
+            let pending = group
+                .find_consumer(&name)
+                .map(|number| group.consumer(number).pending().len());
+            assert_eq!(group.remove_consumer(&name), pending);
+            group.check();
+        }
+    }
+}
+
+#[test]
+fn what_passes_from_consumer_to_consumer_is_pending_once() {
+    let mut stream = stream_of(1..=3, LIMITS);
+    let group = stream.create_group(b"g", StreamId::MIN, None).expect("the first group");
+    let (one, created) = group.find_or_create_consumer(b"one", 5);
+    assert!(created && group.consumer(one).active_ms == NEVER_ACTIVE);
+    let (two, _) = group.find_or_create_consumer(b"another", 6);
+    assert_eq!(group.find_or_create_consumer(b"one", 7), (one, false));
+    let id = StreamId::new(2, 0);
+    for consumer in [one, two, two] {
+        group.assign(
+            id,
+            Pending {
+                delivered_ms: 1,
+                deliveries: 1,
+                consumer,
+            },
+        );
+        group.check();
+    }
+    group.redeliver(id, 9);
+    assert_eq!(
+        group.pending()[&id],
+        Pending {
+            delivered_ms: 9,
+            deliveries: 2,
+            consumer: two
+        }
+    );
+    assert_eq!(group.remove_consumer(b"one"), Some(0));
+    assert_eq!(group.remove_consumer(b"one"), None);
+    let (three, _) = group.find_or_create_consumer(b"three", 8);
+    assert!(group.consumer(three).pending().is_empty());
+    assert_eq!(group.remove_consumer(b"another"), Some(1));
+    assert!(group.pending().is_empty());
+    assert!(stream.create_group(b"g", id, None).is_none());
+    assert!(stream.destroy_group(b"g") && !stream.destroy_group(b"g"));
+}
+
+#[test]
+fn ids_next_to_each_other_meet_at_the_borders() {
+    for (one, other) in [
+        (StreamId::new(0, 0), StreamId::new(0, 1)),
+        (StreamId::new(4, u64::MAX), StreamId::new(5, 0)),
+    ] {
+        assert_eq!((one.next(), other.previous()), (Some(other), Some(one)));
+    }
+    assert_eq!((StreamId::MIN.previous(), StreamId::MAX.next()), (None, None));
+    let id = StreamId::new(1, u64::MAX);
+    assert_eq!(StreamId::from_bytes(id.to_bytes()), id);
+}
+
+#[test]
+fn deltas_wrap_around_where_the_second_part_is_large() {
+    let mut stream = Stream::new();
+    let fields: Fields = vec![(b"a".to_vec(), b"b".to_vec())];
+    let ids = [
+        StreamId::new(1, u64::MAX),
+        StreamId::new(2, 0),
+        StreamId::new(u64::MAX, 0),
+        StreamId::MAX,
+    ];
+    for id in ids {
+        append(&mut stream, id, &fields, LIMITS).expect("the IDs ascend");
+    }
+    let found: Vec<_> = stream
+        .entries(StreamId::MIN, StreamId::MAX)
+        .map(|entry| entry.id)
+        .collect();
+    assert_eq!(found, ids);
+    assert_eq!(
+        append(&mut stream, StreamId::MAX, &fields, LIMITS),
+        Err(AppendError::IdTooSmall)
+    );
+}
+
+/// The number of nodes, counted on a tree that is really built.
+fn naive_nodes(keys: &[[u8; 16]], depth: usize, is_root: bool) -> u64 {
+    let [first, .., last] = keys else {
+        // One key, or none: a stretch and its end, or an empty root.
+        return if keys.is_empty() { 1 } else { 1 + u64::from(depth < 16) };
+    };
+    let common = (depth..16).take_while(|at| first[*at] == last[*at]).count();
+    let parting = depth + common;
+    let mut nodes = 1 + u64::from(common > 0);
+    assert!(is_root || depth > 0);
+    for group in keys.chunk_by(|one, other| one[parting] == other[parting]) {
+        nodes += naive_nodes(group, parting + 1, false);
+    }
+    nodes
+}
+
+#[test]
+fn nodes_of_the_radix_tree_are_counted_without_one() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for count in [0, 1, 2, 3, 10, 100, 1000] {
+        for width in [1, 2, 20, 63] {
+            let mask = (1u64 << width) - 1;
+            let mut ids: Vec<_> = (0..count)
+                .map(|_| StreamId::new(random.u64(..) & mask, random.u64(..) & mask))
+                .collect();
+            ids.sort();
+            ids.dedup();
+            let keys: Vec<_> = ids.iter().map(|id| id.to_bytes()).collect();
+            assert_eq!(
+                radix::node_count(ids.into_iter()),
+                naive_nodes(&keys, 0, true),
+                "{keys:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn damaged_blocks_are_refused_and_never_harm() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let stream = stream_of(1..=20, LIMITS);
+    let (base, block) = stream.blocks().first_key_value().expect("there is a block");
+    let mut whole = Vec::new();
+    block.write_whole(&mut whole);
+    assert!(Block::read_whole(*base, &whole).is_some());
+    assert!(
+        Block::read_whole(StreamId::new(2, 0), &whole).is_some(),
+        "deltas are relative"
+    );
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut damaged = whole.clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(6..damaged.len());
+            damaged[at] = if random.bool() { random.u8(..) } else { random.u8(..8) };
+        }
+        let mut builder = StreamBuilder::default();
+        if builder.add_block(*base, &damaged).is_none() {
+            continue;
+        }
+        accepted += 1;
+        let mut stream = builder.finish(Counters::default());
+        let forwards: Vec<_> = stream
+            .entries(StreamId::MIN, StreamId::MAX)
+            .map(|entry| entry.id)
+            .collect();
+        let mut backwards: Vec<_> = stream
+            .entries_backwards(StreamId::MIN, StreamId::MAX)
+            .map(|entry| entry.id)
+            .collect();
+        backwards.reverse();
+        assert_eq!(forwards, backwards, "{damaged:?}");
+        assert_eq!(forwards.len() as u64, stream.length());
+        stream.trim(Trim {
+            keep: Keep::Last(1),
+            whole_blocks: false,
+            limit: 0,
+        });
+    }
+    assert!(accepted > 100, "hardly anything was accepted");
+}
