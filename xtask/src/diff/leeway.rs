@@ -133,9 +133,9 @@ impl Leeway {
             Self::Scan => page_rules(words, encoding(evidence), true),
             Self::UnorderedScan => page_rules(words, encoding(evidence), false),
             Self::Drawn(_) => vec![Rule::Shape],
-            Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Shape],
+            Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Length],
             // Not sorted at all, perhaps, and then which part it is depends on the order as well.
-            Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Shape],
+            Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Length],
             Self::Sort if in_table() && has(words, "BY") => vec![Rule::Unordered],
             Self::EntryId if has(words, "*") => vec![Rule::Type],
             Self::Words if is_between_words(words) && !has_one_score(evidence) => vec![Rule::Type],

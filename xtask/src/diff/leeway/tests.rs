@@ -130,6 +130,17 @@ fn times_may_be_apart_but_nothing_else() {
 }
 
 #[test]
+fn equal_weights_leave_the_order_open_but_not_the_number() {
+    let line = "SORT k BY w_* ALPHA GET h_*->f";
+    let nil = "*2\r\n$-1\r\n$1\r\na\r\n";
+    assert!(accepts(Leeway::Sort, line, SMALL, nil, AB));
+    assert!(!accepts(Leeway::Sort, line, SMALL, A, AB));
+    assert!(!accepts(Leeway::Sort, "SORT k BY w_* GET h_*->f", SMALL, nil, AB));
+    assert!(!accepts(Leeway::Sort, "SORT k ALPHA", TABLE, BA, AB));
+    assert!(accepts(Leeway::Sort, "SORT k BY nosort", TABLE, BA, AB));
+}
+
+#[test]
 fn what_chance_changed_goes_afterwards() {
     let after = |leeway: Leeway, line: &str| leeway.after(&words(line));
     assert_eq!(after(Leeway::Drawn("SMEMBERS"), "spop k 2"), Some(words("DEL k")));
