@@ -17,7 +17,7 @@ use super::leeway::{Evidence, Leeway};
 use super::metadata::Syntax;
 use super::pair::{Binaries, Both, Servers};
 use super::run::{Difference, answers_agree, shown, shown_apart};
-use super::themes::{LEFT_OUT, Parameters, THEMES, Theme, leeway};
+use super::themes::{LEFT_OUT, Parameters, THEMES, Theme, is_accident, leeway};
 use super::vocabulary::is_blocking;
 
 const SEQUENCE_COMMANDS: usize = 40;
@@ -333,7 +333,7 @@ fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Opt
     if rng.u32(0..25) == 0 && !is_blocking(&syntax.name) {
         spoil(rng, &mut words);
     }
-    Some(Command::new(words, leeway(&syntax.name)))
+    (!is_accident(&words)).then(|| Command::new(words, leeway(&syntax.name)))
 }
 
 /// Sends all commands at once and finds the first whose replies differ, with its index.
