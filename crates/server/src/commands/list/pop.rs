@@ -188,7 +188,7 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Pops from the first of the keys that holds a list, and replies; false if none of them exists.
+/// Pops from the first of the keys that exists, and replies (or leaves the worker for it); false if there is none.
 ///
 /// # Errors
 /// `WRONGTYPE` when a key before it holds something else.
