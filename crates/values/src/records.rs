@@ -46,6 +46,9 @@ const OFFSET_BITS: u32 = 15;
 /// A cursor is so many of the first bits of a hash, to remain a number of moderate length.
 const CURSOR_BITS: u32 = 48;
 
+/// Bytes at the start of a record that a search in advance fetches.
+const RECORD_PLACE_BYTES: usize = 96;
+
 /// The hash of a key.
 #[inline]
 pub fn hash_of(key: &[u8]) -> u64 {
@@ -177,6 +180,24 @@ impl Records {
             Layout::Small(small) => small.find(hash, is_it),
             Layout::Large(large) => large.find(hash, is_it),
         }
+    }
+
+    /// The memory that a search for a key with this hash reads first, behind the collection itself. To be fetched in
+    /// advance, together with that of other searches.
+    pub fn index_place(&self, hash: u64) -> Option<&[u8]> {
+        match &self.0 {
+            Layout::Small(small) => Some(small.index_place()),
+            Layout::Large(large) => Some(large.index_place(hash)),
+        }
+    }
+
+    /// The memory that the search reads next, once the first is near: the start of a record.
+    pub fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let place = match &self.0 {
+            Layout::Small(small) => small.record_place(hash),
+            Layout::Large(large) => large.record_place(hash),
+        }?;
+        Some(&place[..place.len().min(RECORD_PLACE_BYTES)])
     }
 
     /// The record with this id, which must be one.

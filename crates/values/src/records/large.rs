@@ -69,6 +69,17 @@ impl Large {
         self.index.find(hash, |id| is_it(self.chunks.record(id)))
     }
 
+    /// About where [`Self::find`] reads first.
+    pub(super) fn index_place(&self, hash: u64) -> &[u8] {
+        self.index.place(hash)
+    }
+
+    /// The start of the first record that [`Self::find`] reads.
+    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let id = self.index.find(hash, |_| true)?;
+        self.chunks.bytes(id.chunk())?.get(id.offset()..)
+    }
+
     pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {
         let id = self.chunks.append(record, header);
         let chunks = &self.chunks;

@@ -230,6 +230,18 @@ impl Small {
             .find_map(|(entry, _)| check(start + entry))
     }
 
+    /// Tags and offsets: what a search reads first.
+    pub(super) fn index_place(&self) -> &[u8] {
+        &self.index
+    }
+
+    /// The start of the first record whose tag is that of this hash: what a search reads next.
+    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
+        let id = self.id(tags.iter().position(|tag| *tag == hash as u8)?);
+        self.chunk(id.chunk()).get(id.offset()..)
+    }
+
     /// Whether one more record of so many bytes has room.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.len() < MAX_RECORDS && self.has_bytes(bytes)

@@ -287,3 +287,35 @@ fn regions_split_and_all_is_found() {
     }
     assert!(halves[0].abs_diff(halves[1]) < 1000, "{halves:?}");
 }
+
+#[test]
+fn what_is_fetched_in_advance_is_what_a_search_reads() {
+    for count in [0, 1, 50, 128, 5000, 40_000] {
+        let mut records = Records::new(Shape::Members);
+        let keys: Vec<Vec<u8>> = (0..count)
+            .map(|number| format!("key of record {number}").into_bytes())
+            .collect();
+        for key in &keys {
+            records.insert(hash_of(key), &Record::member(key));
+        }
+        let (mut in_index, mut in_records) = (0, 0);
+        for key in &keys {
+            let hash = hash_of(key);
+            let place = records.index_place(hash).expect("there is an index");
+            in_index += usize::from(!place.is_empty());
+            // The first record with this tag is nearly always the one.
+            let place = records.record_place(hash).expect("there is a record");
+            in_records += usize::from(place[1..].starts_with(key));
+        }
+        assert_eq!(in_index, keys.len());
+        assert!(
+            in_records * 10 >= keys.len() * 6,
+            "{in_records} of {count} records were found"
+        );
+        assert!(
+            records
+                .record_place(hash_of(b"nowhere"))
+                .is_none_or(|place| !place.is_empty())
+        );
+    }
+}
