@@ -91,6 +91,9 @@ struct Queue {
 /// Bytes of an entry of the queue, with what a tree leaves unused.
 const QUEUE_ENTRY_BYTES: usize = 24;
 
+/// More fields do not keep their order, however many a listpack may have: a change would take too long.
+const ORDERED_FIELDS: usize = 512;
+
 fn ignore_moves(_: Id, _: Id, _: Record<'_>) {}
 
 impl Hash {
@@ -285,7 +288,7 @@ impl Hash {
     /// Whether the fields stay in the order in which they were added, as in a listpack. Then none expires, and there are
     /// so few that they can be written anew.
     fn keeps_order(&self) -> bool {
-        self.reported == Reported::Listpack && self.expiring.is_none()
+        self.reported == Reported::Listpack && self.expiring.is_none() && self.len() <= ORDERED_FIELDS
     }
 
     /// Writes all fields anew in their order, one of them with another value or not at all.
