@@ -91,6 +91,9 @@ struct Queue {
 /// Bytes of an entry of the queue, with what a tree leaves unused.
 const QUEUE_ENTRY_BYTES: usize = 24;
 
+/// More fields do not keep their order, however many a listpack may have: a change would take too long.
+const ORDERED_FIELDS: usize = 512;
+
 fn ignore_moves(_: Id, _: Id, _: Record<'_>) {}
 
 impl Hash {
@@ -230,6 +233,10 @@ impl Hash {
             value,
             expire_at_ms: new,
         };
+        if self.keeps_order() && value.len() != self.records.record(id).value.len() {
+            self.rewrite(name, Some(value));
+            return Before::Present;
+        }
         self.records.replace(hash, id, &record, ignore_moves);
         self.requeue(hash, old, new);
         if expired { Before::Expired } else { Before::Present }
@@ -270,8 +277,33 @@ impl Hash {
         if is_expired(expire_at_ms, now_ms) {
             return Before::Expired;
         }
-        self.take_out(hash, id);
+        if self.keeps_order() {
+            self.rewrite(name, None);
+        } else {
+            self.take_out(hash, id);
+        }
         Before::Present
+    }
+
+    /// Whether the fields stay in the order in which they were added, as in a listpack. Then none expires, and there are
+    /// so few that they can be written anew.
+    fn keeps_order(&self) -> bool {
+        self.reported == Reported::Listpack && self.expiring.is_none() && self.len() <= ORDERED_FIELDS
+    }
+
+    /// Writes all fields anew in their order, one of them with another value or not at all.
+    fn rewrite(&mut self, name: &[u8], value: Option<&[u8]>) {
+        let bytes = self.records.stored_bytes() + value.map_or(0, <[u8]>::len);
+        let mut records = Records::with_capacity(Shape::Fields, self.len(), bytes);
+        for (_, record) in self.records.iter() {
+            let record = match value {
+                _ if record.key != name => record,
+                Some(value) => Record::field(name, value),
+                None => continue,
+            };
+            records.insert(hash_of(record.key), &record);
+        }
+        self.records = records;
     }
 
     fn take_out(&mut self, hash: u64, id: Id) {

@@ -142,3 +142,30 @@ fn fields_live_through_the_millisecond_they_expire_in() {
     assert_eq!(hash.remove_expired(5, 10, |_| ()), 0);
     assert_eq!(hash.remove_expired(6, 10, |_| ()), 1);
 }
+
+#[test]
+fn fields_keep_their_order_while_a_listpack_is_reported() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut hash = Hash::new(Reported::Listpack);
+    let mut expected: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for _ in 0..3000 {
+        let name = format!("field {}", random.u32(..300)).into_bytes();
+        let place = expected.iter().position(|(other, _)| *other == name);
+        if random.u32(..4) == 0 {
+            let before = hash.remove(&name, 0);
+            assert_eq!(before == Before::Present, place.is_some());
+            place.map(|place| expected.remove(place));
+            continue;
+        }
+        let value = vec![b'v'; random.usize(..60)];
+        hash.set(&name, &value, FieldExpiry::Never, 0);
+        match place {
+            Some(place) => expected[place].1 = value,
+            None => expected.push((name, value)),
+        }
+    }
+    let fields = hash.iter(0).map(|record| (record.key.to_vec(), record.value.to_vec()));
+    assert!(fields.eq(expected));
+}
