@@ -167,8 +167,8 @@ const LOOKS_PER_CLAIM: usize = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 /// What it claims unless told otherwise.
 const COUNT_DEFAULT: i64 = 100;
-/// Where Valkey cannot have the memory for IDs: no machine has so large an address space.
-const COUNT_TOO_HIGH: i64 = 1 << 43;
+/// Where the IDs of deleted entries would take 64 GiB, which Valkey asks for beforehand and is refused.
+const COUNT_TOO_HIGH: i64 = 1 << 32;
 
 /// What XAUTOCLAIM is told.
 struct Scan {

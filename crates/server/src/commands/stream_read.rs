@@ -213,12 +213,7 @@ fn read_position(word: &[u8], stream: Option<&Stream>) -> Result<StreamId, Comma
     let last = stream.map(Stream::last_id);
     match shown(word) {
         b"$" => Ok(last.unwrap_or_default()),
-        b"+" => match last {
-            Some(last) => last
-                .previous()
-                .ok_or(CommandError::constant("ERR the stream last element ID is 0-0")),
-            None => Ok(StreamId::MIN),
-        },
+        b"+" => Ok(last.and_then(StreamId::previous).unwrap_or_default()),
         b">" => Err(CommandError::constant(
             "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
         )),
