@@ -213,3 +213,162 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
         }
     });
 }
+
+#[test]
+fn long_algebra_sees_all_sets_at_one_moment() {
+    const MEMBERS: usize = 20_000;
+    let server = Server::start("2");
+    let member = |number: usize| format!("member:{number}").into_bytes();
+    let members: Vec<Vec<u8>> = (0..MEMBERS).map(member).collect();
+    let mut filler = server.connect();
+    for part in members.chunks(1000) {
+        let mut words: Vec<&[u8]> = vec![b"SADD", b"one"];
+        words.extend(part.iter().map(Vec::as_slice));
+        assert_eq!(filler.ask(&words), [format!(":{}", part.len()).as_bytes()]);
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (done, members, mut mover) = (&done, &members, server.connect());
+        scope.spawn(move || {
+            let mut moves = 0;
+            while !done.load(Ordering::Relaxed) {
+                let (from, to): (&[u8], &[u8]) = if (moves / MEMBERS).is_multiple_of(2) {
+                    (b"one", b"two")
+                } else {
+                    (b"two", b"one")
+                };
+                assert_eq!(mover.ask(&[b"SMOVE", from, to, &members[moves % MEMBERS]]), [b":1"]);
+                moves += 1;
+            }
+            assert!(moves > 0, "something moved meanwhile");
+        });
+        let mut client = server.connect();
+        for _ in 0..20 {
+            assert_eq!(client.ask(&[b"SUNION", b"one", b"two"]).len(), MEMBERS);
+            assert_eq!(client.ask(&[b"SINTERCARD", b"2", b"one", b"two"]), [b":0"]);
+            assert_eq!(
+                client.ask(&[b"SUNIONSTORE", b"all", b"two", b"one"]),
+                [format!(":{MEMBERS}").as_bytes()]
+            );
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_sort_sees_the_weights_of_one_moment() {
+    const ELEMENTS: usize = 1500;
+    let server = Server::start("2");
+    let numbers: Vec<Vec<u8>> = (0..ELEMENTS).map(|number| number.to_string().into_bytes()).collect();
+    let set_weights = |client: &mut Client, weight: &dyn Fn(usize) -> usize| {
+        let pairs: Vec<Vec<u8>> = (0..ELEMENTS)
+            .flat_map(|number| {
+                [
+                    format!("w_{number}").into_bytes(),
+                    weight(number).to_string().into_bytes(),
+                ]
+            })
+            .collect();
+        assert_eq!(client.ask(&on_keys(b"MSET", &pairs)), [b"+OK"]);
+    };
+    let mut client = server.connect();
+    let mut words: Vec<&[u8]> = vec![b"RPUSH", b"numbers"];
+    words.extend(numbers.iter().map(Vec::as_slice));
+    assert_eq!(client.ask(&words), [format!(":{ELEMENTS}").as_bytes()]);
+    set_weights(&mut client, &|number| number);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = server.connect();
+            while !done.load(Ordering::Relaxed) {
+                set_weights(&mut writer, &|number| ELEMENTS - number);
+                set_weights(&mut writer, &|number| number);
+            }
+        });
+        let mut seen = [0, 0];
+        for _ in 0..60 {
+            let mut sorted = client.ask(&[b"SORT", b"numbers", b"BY", b"w_*"]);
+            if sorted[0] != numbers[0] {
+                sorted.reverse();
+                seen[1] += 1;
+            } else {
+                seen[0] += 1;
+            }
+            assert!(sorted == numbers, "weights of two moments were mixed");
+            let stored = client.ask(&[b"SORT", b"numbers", b"BY", b"w_*", b"GET", b"w_*", b"STORE", b"weights"]);
+            assert_eq!(stored, [format!(":{ELEMENTS}").as_bytes()]);
+            let weights = client.ask(&[b"LRANGE", b"weights", b"0", b"-1"]);
+            let is_sorted = weights.is_sorted_by_key(|weight| String::from_utf8_lossy(weight).parse::<usize>().ok());
+            assert!(is_sorted, "what was sorted by and what was shown are of two moments");
+        }
+        done.store(true, Ordering::Relaxed);
+        println!("ascending and descending: {seen:?}");
+    });
+}
+
+/// Objects freed in the background since this was last asked.
+fn freed_in_background(client: &mut Client) -> u64 {
+    let figure = |info: &str, name: &str| -> u64 {
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .expect("the figure is there");
+        line.parse().expect("a number")
+    };
+    let start = Instant::now();
+    loop {
+        let info = client.ask(&[b"INFO", b"memory"]).concat();
+        let info = String::from_utf8_lossy(&info).into_owned();
+        if figure(&info, "lazyfree_pending_objects:") == 0 {
+            assert_eq!(client.ask(&[b"CONFIG", b"RESETSTAT"]), [b"+OK"]);
+            return figure(&info, "lazyfreed_objects:");
+        }
+        assert!(start.elapsed() < PATIENCE, "some objects are never freed");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn who_frees_a_large_collection_depends_on_what_removed_it() {
+    type Removal = fn(&mut Client);
+    let server = Server::start("1");
+    let mut client = server.connect();
+    let members: Vec<Vec<u8>> = (0..65).map(|number| vec![b'm'; 100 + number]).collect();
+    let delete: Removal = |client| drop(client.ask(&[b"DEL", b"set"]));
+    let unlink: Removal = |client| drop(client.ask(&[b"UNLINK", b"set"]));
+    let overwrite: Removal = |client| drop(client.ask(&[b"SET", b"set", b"string"]));
+    let expire: Removal = |client| {
+        client.ask(&[b"PEXPIRE", b"set", b"1"]);
+        while client.ask(&[b"DBSIZE"]) != [b":0"] {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let empty: Removal = |client| drop(client.ask(&[b"FLUSHALL", b"ASYNC"]));
+    let cases: &[(&str, Removal, &str, usize, u64)] = &[
+        ("DEL", delete, "lazyfree-lazy-user-del yes", 65, 1),
+        ("DEL", delete, "lazyfree-lazy-user-del no", 65, 0),
+        ("DEL of few", delete, "lazyfree-lazy-user-del yes", 64, 0),
+        ("UNLINK", unlink, "lazyfree-lazy-user-del no", 65, 1),
+        ("UNLINK of few", unlink, "lazyfree-lazy-user-del no", 64, 0),
+        ("SET", overwrite, "lazyfree-lazy-server-del yes", 65, 1),
+        ("SET", overwrite, "lazyfree-lazy-server-del no", 65, 0),
+        ("expiry", expire, "lazyfree-lazy-expire yes", 65, 1),
+        ("expiry", expire, "lazyfree-lazy-expire no", 65, 0),
+        ("FLUSHALL ASYNC", empty, "lazyfree-lazy-user-flush no", 65, 1),
+    ];
+    for (what, remove, setting, count, freed) in cases {
+        let (parameter, value) = setting.split_once(' ').expect("two words");
+        client.ask(&[b"CONFIG", b"SET", parameter.as_bytes(), value.as_bytes()]);
+        client.ask(&[b"DEL", b"set"]);
+        freed_in_background(&mut client);
+        let mut words: Vec<&[u8]> = vec![b"SADD", b"set"];
+        words.extend(members[..*count].iter().map(Vec::as_slice));
+        assert_eq!(client.ask(&words), [format!(":{count}").as_bytes()]);
+        remove(&mut client);
+        assert_eq!(
+            freed_in_background(&mut client),
+            *freed,
+            "{what} of {count} members with {setting}"
+        );
+    }
+}
