@@ -744,6 +744,10 @@ impl KeyWrite<'_> {
 
     fn finish(&mut self) {
         self.closed = true;
+        if self.table.len() != self.keys_before {
+            // Also where the change counts with another key (RENAME, MOVE).
+            self.note_ready();
+        }
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
         self.access.counts.add(self.access.seat, self.db, keys, expiring);
