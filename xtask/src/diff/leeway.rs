@@ -133,6 +133,8 @@ impl Leeway {
             Self::Scan => page_rules(words, encoding(evidence), true),
             Self::UnorderedScan => page_rules(words, encoding(evidence), false),
             Self::Drawn(_) => vec![Rule::Shape],
+            // What GET does not find is a null, in whichever place.
+            Self::Sort if is_sorted_by_words_elsewhere(words) && has(words, "GET") => vec![Rule::Type],
             Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Shape],
             // Not sorted at all, perhaps, and then which part it is depends on the order as well.
             Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Shape],
