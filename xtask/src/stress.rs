@@ -12,6 +12,7 @@
 //! flushed   FLUSHDB of a database           DBSIZE is 0 right after, seen from the same connection
 //! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
 //! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
+//! streams   XADD, XREADGROUP, XREAD         every entry reaches one consumer, and every follower
 //! waiters   BLPOP that is timed out, killed, unblocked     nothing is left of those who waited
 //! hostile   CLIENT KILL, CONFIG SET, half frames, disconnects    the server lives and answers
 //! ```

@@ -215,6 +215,47 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
 }
 
 #[test]
+fn long_algebra_sees_all_sets_at_one_moment() {
+    const MEMBERS: usize = 20_000;
+    let server = Server::start("2");
+    let member = |number: usize| format!("member:{number}").into_bytes();
+    let members: Vec<Vec<u8>> = (0..MEMBERS).map(member).collect();
+    let mut filler = server.connect();
+    for part in members.chunks(1000) {
+        let mut words: Vec<&[u8]> = vec![b"SADD", b"one"];
+        words.extend(part.iter().map(Vec::as_slice));
+        assert_eq!(filler.ask(&words), [format!(":{}", part.len()).as_bytes()]);
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (done, members, mut mover) = (&done, &members, server.connect());
+        scope.spawn(move || {
+            let mut moves = 0;
+            while !done.load(Ordering::Relaxed) {
+                let (from, to): (&[u8], &[u8]) = if (moves / MEMBERS).is_multiple_of(2) {
+                    (b"one", b"two")
+                } else {
+                    (b"two", b"one")
+                };
+                assert_eq!(mover.ask(&[b"SMOVE", from, to, &members[moves % MEMBERS]]), [b":1"]);
+                moves += 1;
+            }
+            assert!(moves > 0, "something moved meanwhile");
+        });
+        let mut client = server.connect();
+        for _ in 0..20 {
+            assert_eq!(client.ask(&[b"SUNION", b"one", b"two"]).len(), MEMBERS);
+            assert_eq!(client.ask(&[b"SINTERCARD", b"2", b"one", b"two"]), [b":0"]);
+            assert_eq!(
+                client.ask(&[b"SUNIONSTORE", b"all", b"two", b"one"]),
+                [format!(":{MEMBERS}").as_bytes()]
+            );
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_sort_sees_the_weights_of_one_moment() {
     const ELEMENTS: usize = 1500;
     let server = Server::start("2");

@@ -216,6 +216,19 @@ impl<V> Table<V> {
         }
     }
 
+    /// Reads the entry's header and its object, which should be warm, and prefetches the memory behind the object that
+    /// `place` points out.
+    #[inline]
+    pub fn prefetch_behind(&self, hash: u64, place: impl FnOnce(&V) -> Option<&[u8]>) {
+        let Some(object) = self.candidate(hash).and_then(Entry::object::<V>) else {
+            return;
+        };
+        // SAFETY: rules 1 and 5: the table is borrowed, so the object stays and nobody changes it.
+        if let Some(bytes) = place(unsafe { object.as_ref() }) {
+            prefetch_bytes(bytes.as_ptr(), bytes.len());
+        }
+    }
+
     /// The first entry whose stored hash bits agree: nearly always the one, if there is one.
     #[inline]
     fn candidate(&self, hash: u64) -> Option<Entry> {

@@ -65,6 +65,15 @@ impl Value {
         }
     }
 
+    /// The records among which members or fields are looked up, if the value has such.
+    pub fn records(&self) -> Option<&records::Records> {
+        match self {
+            Value::Hash(hash) => Some(hash.records()),
+            Value::Set(set) => set.records(),
+            Value::List(_) | Value::SortedSet(_) | Value::Stream(_) => None,
+        }
+    }
+
     /// About how many allocations there would be to free in Valkey, which decides by it who frees a value.
     pub fn free_effort(&self) -> usize {
         match self {

@@ -215,8 +215,8 @@ impl List {
         match self.single_run() {
             Some(run) if !self.quicklist && run.bytes().len() <= packed::LARGEST_RUN_BYTES => {
                 let mut bytes = Vec::new();
-                let length = packed::HEADER_BYTES + run.bytes().len();
-                packed::build(&mut bytes, run.bytes(), self.count, length, End::Tail);
+                let plan = packed::Plan::of_run(run, self.count);
+                plan.build(&mut bytes, plan.min_bytes());
                 Form::Packed(bytes)
             }
             _ => Form::Large(self),
@@ -273,7 +273,10 @@ impl List {
             let offset_now = offset.min(node.len() - 1);
             let flow = match node.content(&mut scratch) {
                 Content::Plain(element) => view(Element::Bytes(element)),
-                Content::Run(run) => visit_run(run, node.len(), offset_now, direction, &mut view),
+                Content::Run(run) => {
+                    let first = run.offset_of(offset_now, node.len()).unwrap_or_default();
+                    visit_run(run, first, direction, &mut view)
+                }
             };
             if flow.is_break() {
                 return;
@@ -286,18 +289,14 @@ impl List {
     }
 }
 
-/// Shows elements of a run of `count` to `view`, from element `start` on, until it breaks.
+/// Shows elements of a run to `view`, from the one at `offset` on, until it breaks.
 #[inline]
 fn visit_run(
     run: Run<'_>,
-    count: usize,
-    start: usize,
+    offset: usize,
     direction: Direction,
     mut view: impl FnMut(Element<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let Some(offset) = run.offset_of(start, count) else {
-        return ControlFlow::Continue(());
-    };
     match direction {
         Direction::Forward => run
             .range(offset..run.bytes().len())

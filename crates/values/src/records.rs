@@ -6,7 +6,7 @@
 //! ```text
 //!   up to 128 records in 32 KiB (`small.rs`)             more (`large.rs`)
 //!
-//!   arena: | record | record | record |                  chunks of 32 KiB (`chunks.rs`):
+//!   chunks of 4 KiB: | record | record | record |        chunks of 32 KiB (`chunks.rs`):
 //!   index: | tag tag tag | offset offset offset |          | record | record | ... |   | record | ... |
 //!           looked through from end to end               index in hash order (`index.rs`, `leaf.rs`):
 //!                                                          root -> region -> leaf of (tag, id)
@@ -38,13 +38,16 @@ pub use encoding::{Record, Shape};
 use chunks::Chunks;
 use encoding::{Header, Parts, dig, next_record};
 use large::Large;
-use small::Small;
+use small::{Small, SmallChunks};
 
-/// Bytes of a chunk, and of the arena of a small collection at most.
+/// Bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << OFFSET_BITS;
 const OFFSET_BITS: u32 = 15;
 /// A cursor is so many of the first bits of a hash, to remain a number of moderate length.
 const CURSOR_BITS: u32 = 48;
+
+/// Bytes at the start of a record that a search in advance fetches.
+const RECORD_PLACE_BYTES: usize = 96;
 
 /// The hash of a key.
 #[inline]
@@ -128,7 +131,7 @@ impl Records {
     /// The shape of its records.
     pub fn shape(&self) -> Shape {
         match &self.0 {
-            Layout::Small(small) => small.shape,
+            Layout::Small(small) => small.shape(),
             Layout::Large(large) => large.shape(),
         }
     }
@@ -159,7 +162,7 @@ impl Records {
     /// Bytes of the records, without the index and holes.
     pub fn stored_bytes(&self) -> usize {
         match &self.0 {
-            Layout::Small(small) => small.arena.len() - small.hole_bytes as usize,
+            Layout::Small(small) => small.live_bytes(),
             Layout::Large(large) => large.chunks.live_bytes(),
         }
     }
@@ -179,11 +182,29 @@ impl Records {
         }
     }
 
+    /// The memory that a search for a key with this hash reads first, behind the collection itself. To be fetched in
+    /// advance, together with that of other searches.
+    pub fn index_place(&self, hash: u64) -> Option<&[u8]> {
+        match &self.0 {
+            Layout::Small(small) => Some(small.index_place()),
+            Layout::Large(large) => Some(large.index_place(hash)),
+        }
+    }
+
+    /// The memory that the search reads next, once the first is near: the start of a record.
+    pub fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let place = match &self.0 {
+            Layout::Small(small) => small.record_place(hash),
+            Layout::Large(large) => large.record_place(hash),
+        }?;
+        Some(&place[..place.len().min(RECORD_PLACE_BYTES)])
+    }
+
     /// The record with this id, which must be one.
     #[inline]
     pub fn record(&self, id: Id) -> Record<'_> {
         match &self.0 {
-            Layout::Small(small) => small.record(id.offset()),
+            Layout::Small(small) => small.record(id),
             Layout::Large(large) => large.chunks.record(id),
         }
     }
@@ -196,10 +217,7 @@ impl Records {
 
     fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
         match &mut self.0 {
-            Layout::Small(small) => {
-                let parts = Parts::of(small.shape, &small.arena, id.offset());
-                (&mut small.arena, parts)
-            }
+            Layout::Small(small) => small.place(id),
             Layout::Large(large) => large.chunks.place(id),
         }
     }
@@ -265,7 +283,7 @@ impl Records {
         };
         match &mut self.0 {
             Layout::Small(small) => {
-                small.hole_bytes += bytes as u32;
+                small.note_hole(bytes);
                 if small.is_sparse() {
                     small.compact(&mut watch);
                 }
@@ -291,13 +309,13 @@ impl Records {
     ) -> Id {
         let total = header.total_bytes(record);
         if let Layout::Small(small) = &mut self.0
-            && (total > small::MAX_RECORD_BYTES || !small.has_bytes(total))
+            && !small.has_bytes(total)
         {
             self.enlarge();
         }
         match &mut self.0 {
             Layout::Small(small) => {
-                let mut current = small.relocate(hash, id.offset(), record, header);
+                let mut current = small.relocate(hash, id, record, header);
                 if small.is_sparse() {
                     let new = current;
                     small.compact(&mut |from, to, record| {
@@ -341,7 +359,7 @@ impl Records {
     pub fn remove(&mut self, hash: u64, id: Id, mut moved: impl FnMut(Id, Id, Record<'_>)) {
         match &mut self.0 {
             Layout::Small(small) => {
-                small.remove(hash, id.offset());
+                small.remove(hash, id);
                 if small.is_sparse() {
                     small.compact(&mut moved);
                 }
@@ -386,22 +404,19 @@ impl Records {
     /// All records, in the order in which they lie in memory.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
-        match &self.0 {
-            Layout::Small(small) => Iter {
-                shape: small.shape,
-                bytes: &small.arena,
-                at: 0,
-                chunk: 0,
-                chunks: None,
-            },
-            Layout::Large(large) => Iter {
-                shape: large.shape(),
-                bytes: large.chunks.bytes(0).unwrap_or_default(),
-                at: 0,
-                chunk: 0,
-                chunks: Some(&large.chunks),
-            },
-        }
+        let (shape, chunks) = match &self.0 {
+            Layout::Small(small) => (small.shape(), AllChunks::Small(small.chunks())),
+            Layout::Large(large) => (large.shape(), AllChunks::Large(&large.chunks)),
+        };
+        let mut iter = Iter {
+            shape,
+            bytes: &[],
+            at: 0,
+            chunk: 0,
+            chunks,
+        };
+        iter.bytes = iter.chunks.chunk(0).unwrap_or_default();
+        iter
     }
 
     /// A record chosen by random numbers, each as likely as any other. `below` is asked for random numbers below its
@@ -409,7 +424,7 @@ impl Records {
     pub fn random(&self, mut below: impl FnMut(usize) -> usize) -> Option<Id> {
         match &self.0 {
             Layout::Small(small) if small.len() == 0 => None,
-            Layout::Small(small) => Some(Id::new(0, small.offset(below(small.len())))),
+            Layout::Small(small) => Some(small.id(below(small.len()))),
             Layout::Large(large) => large.random(&mut below),
         }
     }
@@ -441,7 +456,24 @@ pub struct Iter<'a> {
     bytes: &'a [u8],
     at: usize,
     chunk: usize,
-    chunks: Option<&'a Chunks>,
+    chunks: AllChunks<'a>,
+}
+
+/// The chunks of either layout.
+#[derive(Clone)]
+enum AllChunks<'a> {
+    Small(SmallChunks<'a>),
+    Large(&'a Chunks),
+}
+
+impl<'a> AllChunks<'a> {
+    /// Chunk `number`; those before it were asked for, in order.
+    fn chunk(&mut self, number: usize) -> Option<&'a [u8]> {
+        match self {
+            AllChunks::Small(chunks) => chunks.next(),
+            AllChunks::Large(chunks) => chunks.bytes(number),
+        }
+    }
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -455,7 +487,7 @@ impl<'a> Iterator for Iter<'a> {
                 self.at = parts.end;
                 return Some((Id::new(self.chunk, at), parts.record(self.bytes)));
             }
-            self.bytes = self.chunks?.bytes(self.chunk + 1)?;
+            self.bytes = self.chunks.chunk(self.chunk + 1)?;
             self.chunk += 1;
             self.at = 0;
         }

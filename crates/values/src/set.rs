@@ -33,6 +33,7 @@ pub use view::{Members, SetView};
 
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
 use crate::packed::{self, PackedKind};
+use crate::records::Records;
 use crate::size_class::{self, reserve_class};
 
 /// No set of integers has more members, whatever its limit says.
@@ -145,6 +146,14 @@ impl Set {
         match &self.0 {
             Form::Flat(flat) => SetView::of_packed(flat),
             Form::Table(table) => SetView::Table(table),
+        }
+    }
+
+    /// The records of a table.
+    pub fn records(&self) -> Option<&Records> {
+        match &self.0 {
+            Form::Flat(_) => None,
+            Form::Table(table) => Some(table.records()),
         }
     }
 

@@ -17,7 +17,7 @@ use super::leeway::{Evidence, Leeway};
 use super::metadata::Syntax;
 use super::pair::{Binaries, Both, Servers};
 use super::run::{Difference, answers_agree, shown, shown_apart};
-use super::themes::{LEFT_OUT, THEMES, Theme, leeway};
+use super::themes::{LEFT_OUT, Parameters, THEMES, Theme, is_accident, leeway};
 use super::vocabulary::is_blocking;
 
 const SEQUENCE_COMMANDS: usize = 40;
@@ -49,7 +49,7 @@ impl fmt::Display for Found {
             out,
             "the servers part in RESP{protocol}, --filter {subject} --seed {seed}:"
         )?;
-        for (name, value) in self.sequence.parameters {
+        for (name, value) in self.sequence.in_force() {
             writeln!(out, "  CONFIG SET {name} {value}")?;
         }
         for command in &self.sequence.commands {
@@ -95,8 +95,16 @@ impl Command {
 #[derive(Clone)]
 struct Sequence {
     /// Parameters that both servers have for its time.
-    parameters: &'static [(&'static str, &'static str)],
+    always: Parameters,
+    /// Further ones, which may not matter for a difference.
+    parameters: Parameters,
     commands: Vec<Command>,
+}
+
+impl Sequence {
+    fn in_force(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> + use<> {
+        self.always.iter().chain(self.parameters)
+    }
 }
 
 /// What sequences are about.
@@ -224,10 +232,12 @@ impl Book {
     fn sequence(&self, subject: &Subject, seed: u64) -> Sequence {
         let mut rng = Rng::with_seed(seed);
         let mut sequence = Sequence {
+            always: &[],
             parameters: &[],
             commands: Vec::new(),
         };
         if let Subject::Theme(theme, _) = subject {
+            sequence.always = theme.always;
             if rng.bool() {
                 sequence.parameters = rng.choice(theme.parameters).copied().unwrap_or_default();
             }
@@ -337,7 +347,7 @@ fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Opt
     if rng.u32(0..25) == 0 && !is_blocking(&syntax.name) {
         spoil(rng, &mut words);
     }
-    Some(Command::new(words, leeway(&syntax.name)))
+    (!is_accident(&words)).then(|| Command::new(words, leeway(&syntax.name)))
 }
 
 /// Sends all commands at once and finds the first whose replies differ, with its index.
@@ -347,7 +357,7 @@ fn first_difference(
     protocol: u8,
 ) -> Result<Option<(usize, Difference)>, String> {
     servers.reset()?;
-    for (name, value) in sequence.parameters {
+    for (name, value) in sequence.in_force() {
         servers.configure(name, value);
     }
     let mut client = servers.connect(protocol)?;
@@ -423,6 +433,7 @@ fn shrunk(
         while start < sequence.commands.len() {
             let end = (start + chunk).min(sequence.commands.len());
             let fewer = Sequence {
+                always: sequence.always,
                 parameters: sequence.parameters,
                 commands: [&sequence.commands[..start], &sequence.commands[end..]].concat(),
             };

@@ -196,7 +196,7 @@ pub const PRODUCTIONS: &[Production] = &[
     with("SMEMBERS", 8, Leeway::Order, &[Key]),
     plain("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
     plain("SMOVE", 6, &[Key, Key, Member]),
-    with("SRANDMEMBER", 3, Leeway::Order, &[Key, Word("1000000")]),
+    with("SRANDMEMBER", 3, Leeway::Type, &[Key, Maybe(&[Index])]),
     plain("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
     plain("STRLEN", 5, &[Key]),
     plain("SUBSTR", 3, &[Key, Index, Index]),

@@ -9,6 +9,8 @@ pub enum Rule {
     Type,
     /// Everything but the types and the number of elements, at every depth.
     Shape,
+    /// Everything but the type and the number of elements.
+    Length,
     /// The text, if both are errors.
     BothError,
     /// Everything of an error after its code.
@@ -70,6 +72,7 @@ fn reduce(rule: &Rule, reply: Reply) -> Reply {
             ..reply
         },
         Rule::Shape => shape(&reply),
+        Rule::Length => length(&reply),
         Rule::ErrorCode if reply.is_error() => {
             let code = reply.text().split(|byte| *byte == b' ').next();
             let body = Body::Text(code.unwrap_or_default().to_vec());
@@ -101,6 +104,18 @@ fn shape(reply: &Reply) -> Reply {
         Body::Null => Body::Null,
         Body::Text(_) => text(""),
         Body::Items(items) => Body::Items(items.iter().map(shape).collect()),
+    };
+    Reply { kind: reply.kind, body }
+}
+
+fn length(reply: &Reply) -> Reply {
+    let nothing = Reply {
+        kind: b'_',
+        body: Body::Null,
+    };
+    let body = match &reply.body {
+        Body::Items(items) => Body::Items(vec![nothing; items.len()]),
+        other => other.clone(),
     };
     Reply { kind: reply.kind, body }
 }

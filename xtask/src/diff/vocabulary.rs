@@ -213,6 +213,8 @@ fn count(sentence: &Sentence, rng: &mut Rng) -> String {
     match rng.u32(0..12) {
         // All at once: what a part of a table is, is a server's own business.
         _ if scans => choose(rng, &["100000", "100000", "100000", "1", "0", "-5", "x"]).into(),
+        // Whether there is memory for so many is for the system to say.
+        0 if sentence.command == "xautoclaim" => "9223372036854775808".into(),
         0 => choose(
             rng,
             &[

@@ -1,4 +1,4 @@
-//! Scenarios on lists that clients wait for.
+//! Scenarios on lists and streams that clients wait for.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,6 +19,10 @@ const QUEUES: usize = 12;
 const PRODUCERS: usize = 8;
 /// Bitmaps that remember which elements were taken.
 const TAKEN: u64 = 32;
+/// Streams with a group each.
+const STREAMS: usize = 4;
+/// Threads of `streams`.
+pub const STREAM_THREADS: usize = 24;
 /// Elements that a producer leaves untaken before it waits, so that lists are empty most of the time.
 const BACKLOG: i64 = 50;
 
@@ -166,6 +170,117 @@ pub fn check_queues(run: &Run) -> Result<(), String> {
             found - taken
         ))
     }
+}
+
+pub fn prepare_streams(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    for stream in 0..STREAMS {
+        client.call(&format!("XGROUP CREATE stream:{stream} group $ MKSTREAM"))?;
+    }
+    Ok(())
+}
+
+/// Some threads add entries, some consume them as one group, some follow a stream from one entry to the next.
+pub fn streams(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
+    let mut client = run.connect()?;
+    client.call(&format!("CLIENT SETNAME lasting-stream-{thread}"))?;
+    match thread % 4 {
+        0 => add_entries(run, thread as u64, &mut client, rng),
+        1 => follow(run, &mut client, rng),
+        _ => consume_entries(run, thread, &mut client, rng),
+    }
+}
+
+fn add_entries(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+    let mut number = thread;
+    while run.goes_on() {
+        let stream = rng.usize(..STREAMS);
+        let reply = client.call(&format!("XADD stream:{stream} * number {number}"))?;
+        if !matches!(reply, Reply::Bulk(Some(_))) {
+            return Err(format!("XADD was answered by {reply:?}"));
+        }
+        number += STREAM_THREADS as u64;
+        run.count(1);
+        std::thread::sleep(Duration::from_micros(rng.u64(..2000)));
+    }
+    Ok(())
+}
+
+/// The entries of the first stream in a reply of XREAD or XREADGROUP: ID and number.
+fn entries(reply: &Reply) -> Vec<(String, u64)> {
+    let entries = reply.items().first().and_then(|stream| stream.items().get(1));
+    let entry = |entry: &Reply| {
+        let [id, fields] = entry.items() else { return None };
+        Some((id.text(), fields.items().get(1)?.text().parse().ok()?))
+    };
+    entries.map_or(&[][..], Reply::items).iter().filter_map(entry).collect()
+}
+
+fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+    while run.goes_on() {
+        let stream = rng.usize(..STREAMS);
+        let (count, timeout_ms) = (rng.u8(1..4), rng.u16(1..300));
+        let reply = client.call(&format!(
+            "XREADGROUP GROUP group consumer-{thread} COUNT {count} BLOCK {timeout_ms} STREAMS stream:{stream} >"
+        ))?;
+        if let Reply::Error(error) = reply {
+            return Err(format!("XREADGROUP was answered by {error}"));
+        }
+        run.count(1);
+        for (id, number) in entries(&reply) {
+            let bit = client.call(&format!("SETBIT delivered:{stream} {number} 1"))?;
+            if bit != Reply::Integer(0) {
+                return Err(format!("entry {number} was delivered twice ({bit:?})"));
+            }
+            client.call(&format!("XACK stream:{stream} group {id}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything between the last entry seen and the next ones has been seen.
+fn follow(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+    let stream = rng.usize(..STREAMS);
+    let mut last = "0-0".to_owned();
+    while run.goes_on() {
+        let timeout_ms = rng.u16(1..300);
+        let reply = client.call(&format!(
+            "XREAD COUNT 10 BLOCK {timeout_ms} STREAMS stream:{stream} {last}"
+        ))?;
+        run.count(1);
+        let seen: Vec<String> = entries(&reply).into_iter().map(|(id, _)| id).collect();
+        let Some(next) = seen.last() else { continue };
+        let range = client.call(&format!("XRANGE stream:{stream} ({last} {next}"))?;
+        let there: Vec<String> = range
+            .items()
+            .iter()
+            .filter_map(|entry| Some(entry.items().first()?.text()))
+            .collect();
+        if there != seen {
+            return Err(format!("a follower saw {seen:?} of {there:?}"));
+        }
+        last.clone_from(next);
+    }
+    Ok(())
+}
+
+pub fn check_streams(run: &Run) -> Result<(), String> {
+    let mut client = run.connect()?;
+    for stream in 0..STREAMS {
+        let added = client.call(&format!("XLEN stream:{stream}"))?;
+        let delivered = client.call(&format!("BITCOUNT delivered:{stream}"))?;
+        let rest = client.call(&format!("XREADGROUP GROUP group last STREAMS stream:{stream} >"))?;
+        let (Reply::Integer(added @ 1..), Reply::Integer(delivered)) = (&added, &delivered) else {
+            return Err(format!("stream:{stream}: {added:?}, {delivered:?}"));
+        };
+        let left = entries(&rest).len() as i64;
+        if delivered + left != *added {
+            return Err(format!(
+                "of {added} entries of stream:{stream} {delivered} were delivered and {left} are left"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Waits that end in every way but one are ended by others all the time.

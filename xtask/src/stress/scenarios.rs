@@ -36,6 +36,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "flushed",  threads: 2,  prepare: nothing,          work: flushed,  check: nothing },
     Scenario { name: "moves",    threads: 24, prepare: queues::prepare_moves, work: queues::moves, check: queues::check_moves },
     Scenario { name: "queues",   threads: 32, prepare: nothing,          work: queues::queues, check: queues::check_queues },
+    Scenario { name: "streams",  threads: queues::STREAM_THREADS, prepare: queues::prepare_streams, work: queues::streams, check: queues::check_streams },
     Scenario { name: "waiters",  threads: 12, prepare: nothing,          work: queues::waiters, check: queues::check_waiters },
     Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
 ];

@@ -79,9 +79,7 @@ mod queues;
 mod timers;
 mod waiter;
 
-#[cfg(test)]
-pub use operation::ScoreEnd;
-pub use operation::{GroupRead, Kind, Line, Operation};
+pub use operation::{GroupRead, Kind, Line, Operation, ScoreEnd};
 pub use queues::{Counts, Waiting};
 pub use timers::Timers;
 pub use waiter::{Served, Wait, WaitKey, Waiter};

@@ -6,14 +6,11 @@ use weft_values::stream::StreamId;
 use super::waiter::WaitKey;
 
 /// An end of a sorted set.
-#[allow(dead_code, reason = "for the commands on sorted sets")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreEnd {
     /// The members with the lowest scores.
-    #[allow(dead_code, reason = "for BZPOPMIN")]
     Min,
     /// The members with the highest scores.
-    #[allow(dead_code, reason = "for BZPOPMAX")]
     Max,
 }
 
@@ -34,10 +31,8 @@ pub enum Operation {
         destination: WaitKey,
     },
     /// BZPOPMIN, BZPOPMAX: one member.
-    #[allow(dead_code, reason = "for BZPOPMIN and BZPOPMAX")]
     SortedSetPop(ScoreEnd),
     /// BZMPOP: up to so many members.
-    #[allow(dead_code, reason = "for BZMPOP")]
     SortedSetPopMany(ScoreEnd, usize),
     /// XREAD: up to so many entries of every stream behind an ID of its own.
     StreamRead(Box<[StreamId]>, usize),

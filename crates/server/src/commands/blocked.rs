@@ -39,7 +39,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
             super::list_blocking::perform(waiter, key, reach, reply)
         }
         Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
-            unreachable!("no command waits for a sorted set yet")
+            super::sorted_set_blocking::perform(waiter, key, reach, reply)
         }
         Operation::StreamRead(after, count) => {
             super::stream_blocking::perform_read(waiter, after, *count, reach, reply)

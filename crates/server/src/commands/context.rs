@@ -40,6 +40,17 @@ pub struct Binding {
     pub mode: Mode,
     /// Whether it writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
+    /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
+    /// leads to it is fetched beforehand.
+    pub member: u8,
+}
+
+impl Binding {
+    /// The same, for a command that looks for the member or field that argument `index` names.
+    pub const fn of_member(mut self, index: u8) -> Self {
+        self.member = index;
+        self
+    }
 }
 
 /// Binds a handler that runs under the leases of its keys.
@@ -48,6 +59,7 @@ pub const fn leased(run: Handler) -> Binding {
         run,
         mode: Mode::Leased,
         writes_all_keys: false,
+        member: 0,
     }
 }
 
@@ -57,6 +69,7 @@ pub const fn leased_to_write(run: Handler) -> Binding {
         run,
         mode: Mode::Leased,
         writes_all_keys: true,
+        member: 0,
     }
 }
 
@@ -66,6 +79,7 @@ pub const fn exclusive(run: Handler) -> Binding {
         run,
         mode: Mode::Exclusive,
         writes_all_keys: true,
+        member: 0,
     }
 }
 

@@ -168,9 +168,9 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'stat
         entry.set_clock(clock.of_new_entry());
     }
     target.unchanged();
-    let mut source = ctx.keys.write_in(from.0, from.1);
-    source.note(Event::generic(events[0]));
-    source.unchanged();
+    // Counted as one change with the next; whoever waits for the source may learn that it is gone.
+    let source = ctx.keys.write_in(from.0, from.1);
+    source.changed_times(Event::generic(events[0]), 0);
     ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
 }
 

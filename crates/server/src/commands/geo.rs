@@ -86,7 +86,7 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         first += 1;
     }
     let words = ctx.argc() - first;
-    if words % 3 != 0 || (options.if_missing && options.if_present) {
+    if !words.is_multiple_of(3) || (options.if_missing && options.if_present) {
         return Err(CommandError::SYNTAX);
     }
     let scores: Result<Vec<f64>, CommandError> = (first..ctx.argc())

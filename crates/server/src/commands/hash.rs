@@ -20,21 +20,21 @@ pub mod fields;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("hdel", leased(hdel)),
-    ("hexists", leased(hexists)),
-    ("hget", leased(hget)),
+    ("hdel", leased(hdel).of_member(2)),
+    ("hexists", leased(hexists).of_member(2)),
+    ("hget", leased(hget).of_member(2)),
     ("hgetall", leased(hgetall)),
-    ("hincrby", leased(hincrby)),
-    ("hincrbyfloat", leased(hincrbyfloat)),
+    ("hincrby", leased(hincrby).of_member(2)),
+    ("hincrbyfloat", leased(hincrbyfloat).of_member(2)),
     ("hkeys", leased(hkeys)),
     ("hlen", leased(hlen)),
     ("hmget", leased(hmget)),
     ("hmset", leased(hmset)),
     ("hrandfield", leased(hrandfield)),
     ("hscan", leased(hscan)),
-    ("hset", leased(hset)),
-    ("hsetnx", leased(hsetnx)),
-    ("hstrlen", leased(hstrlen)),
+    ("hset", leased(hset).of_member(2)),
+    ("hsetnx", leased(hsetnx).of_member(2)),
+    ("hstrlen", leased(hstrlen).of_member(2)),
     ("hvals", leased(hvals)),
 ];
 

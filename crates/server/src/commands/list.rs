@@ -43,6 +43,16 @@ const ELEMENT_NS: u64 = 20;
 /// What an element costs that is only looked at, ns.
 const GLANCE_NS: u64 = 5;
 
+/// Bytes of elements that are copied in a nanosecond.
+const BYTES_PER_NS: u64 = 4;
+
+/// What it takes to reply with `count` elements of a list, or with all if there are fewer, ns.
+fn showing_ns(list: ListRef<'_>, count: usize) -> u64 {
+    let (count, length) = (count.min(list.len()) as u64, list.len().max(1) as u64);
+    let bytes = (list.approximate_bytes() as u64 / length).saturating_mul(count);
+    count * ELEMENT_NS + bytes / BYTES_PER_NS
+}
+
 /// Writes an element as a bulk string.
 #[inline]
 pub fn reply_with(reply: &mut Reply<'_>, element: Element<'_>) {
@@ -206,7 +216,7 @@ fn lrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     let (start, count) = range_in(start, stop, list.len());
-    if count as u64 * ELEMENT_NS > in_place_ns {
+    if showing_ns(list, count) > in_place_ns {
         ctx.leave();
         return Ok(());
     }

@@ -109,12 +109,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
             };
             move_element(&mut keys, *from, *to, rules, reply)?;
         }
-        Operation::SortedSetPop(_)
-        | Operation::SortedSetPopMany(..)
-        | Operation::StreamRead(..)
-        | Operation::StreamReadGroup(_) => {
-            unreachable!("who waits for something else is not served from a list")
-        }
+        _ => unreachable!("only who waits for a list is served from one"),
     }
     Ok(())
 }

@@ -18,15 +18,15 @@ use crate::keyspace::event::Event;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("sadd", leased(sadd)),
+    ("sadd", leased(sadd).of_member(2)),
     ("scard", leased(scard)),
-    ("sismember", leased(sismember)),
+    ("sismember", leased(sismember).of_member(2)),
     ("smembers", leased(smembers)),
     ("smismember", leased(smismember)),
     ("smove", leased(smove)),
     ("spop", leased(spop)),
     ("srandmember", leased(srandmember)),
-    ("srem", leased(srem)),
+    ("srem", leased(srem).of_member(2)),
     ("sscan", leased(sscan)),
 ];
 

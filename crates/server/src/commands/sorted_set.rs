@@ -10,7 +10,7 @@ mod remove;
 mod scan;
 
 pub use add::{AddOptions, add_scores};
-pub use pop::{End, PopArguments, PopShape, pop};
+pub use pop::{End, PopArguments, PopShape, pop, pop_first_of};
 pub use range::{reply_members, store_result, store_result_of};
 
 use weft_resp::Reply;

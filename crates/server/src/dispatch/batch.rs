@@ -57,7 +57,7 @@ fn run_until_exclusive(
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
-    let mut prefetcher = Prefetcher::default();
+    let mut prefetcher = Prefetcher::new(&plans.probes);
     let depth = thread.tunables.prefetch_depth;
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {

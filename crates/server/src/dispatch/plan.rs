@@ -12,7 +12,7 @@ use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
 use crate::keyspace::hash::KeyHasher;
 use crate::net::connection::Connection;
 
-use super::prefetch::Probe;
+use super::prefetch::{Member, Probe};
 use crate::commands::keys;
 
 /// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.
@@ -194,12 +194,14 @@ impl Planner<'_> {
         };
         let new_keys = plans.keys.len() - first_key;
         if self.prefetch && new_keys <= SLIDING_KEYS {
+            let member = member(&kind, &args);
             for key in &plans.keys[first_key..] {
                 self.keyspace.slots.prefetch(key.slot as usize);
                 plans.probes.push(Probe {
                     hash: key.hash,
                     slot: key.slot,
                     db: connection.client.db as u32,
+                    member,
                 });
             }
         }
@@ -212,6 +214,15 @@ impl Planner<'_> {
             probes_end: plans.probes.len() as u32,
             kind,
         });
+    }
+}
+
+/// What a command looks for in the value of its key.
+#[inline]
+fn member(kind: &Kind, args: &Args<'_>) -> Member {
+    match kind {
+        Kind::Command(_, binding) if binding.member > 0 => Member::named(args.at(usize::from(binding.member))),
+        _ => Member::NONE,
     }
 }
 

@@ -8,6 +8,9 @@
 //!                                                   value         entry        bucket
 //! ```
 //!
+//! A command that looks for a member of a large collection reads more behind the value. If a batch has such commands, two
+//! more steps follow for them: the collection's index, and the record it leads to.
+//!
 //! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a
 //! load may not race, so: the bucket's address comes from the slot header's atomics; tags and entry are
 //! read under a short reader's lease, and a slot that is leased by a writer is simply left out.
@@ -17,7 +20,9 @@
 //! address is translated. One lease per prefetch would make the page walks of all keys wait for each
 //! other; all leases of a block first, then its prefetches, lets them overlap.
 
-use crate::keyspace::{Pass, ReadLease};
+use weft_values::records;
+
+use crate::keyspace::{Pass, ReadLease, SlotTable};
 
 /// Keys of one block at most: more would be pushed out of the nearest cache before they are used.
 const BLOCK_KEYS: usize = 32;
@@ -31,6 +36,23 @@ pub struct Probe {
     pub slot: u16,
     /// The client's database when the request was planned.
     pub db: u32,
+    /// What the command looks for in the value.
+    pub member: Member,
+}
+
+/// The member or field that a command looks for in its key's value: its hash, or 0 for none. (One whose hash is 0 is
+/// looked up without a prefetch.)
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Member(u64);
+
+impl Member {
+    /// None, or none that can be told in advance.
+    pub const NONE: Member = Member(0);
+
+    /// The member of this name.
+    pub fn named(name: &[u8]) -> Self {
+        Member(records::hash_of(name))
+    }
 }
 
 /// How far each step has come.
@@ -39,34 +61,63 @@ pub struct Prefetcher {
     bucket: usize,
     entry: usize,
     value: usize,
+    index: usize,
+    record: usize,
+    /// Whether some command of the batch looks for a member.
+    deep: bool,
 }
 
 impl Prefetcher {
+    /// A prefetcher for these probes.
+    pub fn new(probes: &[Probe]) -> Self {
+        Prefetcher {
+            deep: probes.iter().any(|probe| probe.member != Member::NONE),
+            ..Prefetcher::default()
+        }
+    }
+
     /// Makes sure that the memory of all probes before `end` was asked for; `block` is the number of
     /// keys that take a step together.
     #[inline]
     pub fn advance(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize, block: usize) {
-        if self.value < end {
+        if self.done() < end {
             self.advance_blocks(pass, probes, end, block.min(BLOCK_KEYS));
         }
     }
 
+    #[inline]
+    fn done(&self) -> usize {
+        if self.deep { self.record } else { self.value }
+    }
+
     fn advance_blocks(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize, block: usize) {
-        while self.value < end {
-            let target = self.value + block;
-            self.buckets(pass, probes, (target + 2 * block).min(probes.len()));
-            while self.entry < (target + block).min(probes.len()) {
-                self.entry = step(pass, probes, self.entry, block, |lease, probe| {
-                    if let Some(table) = lease.table(probe.db as usize) {
-                        table.prefetch_entry(probe.hash);
-                    }
+        // Values are to be that much earlier if something behind them is fetched.
+        let lead = if self.deep { 2 * block } else { 0 };
+        let all = |_: &Probe| true;
+        let deep = |probe: &Probe| probe.member != Member::NONE;
+        while self.done() < end {
+            let target = self.done() + block;
+            self.buckets(pass, probes, (target + 2 * block + lead).min(probes.len()));
+            while self.entry < (target + block + lead).min(probes.len()) {
+                self.entry = step(pass, probes, self.entry, block, all, |table, probe| {
+                    table.prefetch_entry(probe.hash);
                 });
             }
-            self.value = step(pass, probes, self.value, block, |lease, probe| {
-                if let Some(table) = lease.table(probe.db as usize) {
+            while self.value < (target + lead).min(probes.len()) {
+                self.value = step(pass, probes, self.value, block, all, |table, probe| {
                     table.prefetch_value(probe.hash);
+                });
+            }
+            if self.deep {
+                while self.index < (target + block).min(probes.len()) {
+                    self.index = step(pass, probes, self.index, block, deep, |table, probe| {
+                        table.prefetch_behind(probe.hash, |value| value.records()?.index_place(probe.member.0));
+                    });
                 }
-            });
+                self.record = step(pass, probes, self.record, block, deep, |table, probe| {
+                    table.prefetch_behind(probe.hash, |value| value.records()?.record_place(probe.member.0));
+                });
+            }
         }
     }
 
@@ -79,18 +130,36 @@ impl Prefetcher {
     }
 }
 
-/// One step for one block that begins at `from`; returns where the next begins.
+/// One step for those of one block, which begins at `from`, that take it; returns where the next block begins.
 #[inline]
-fn step(pass: &Pass<'_>, probes: &[Probe], from: usize, block: usize, fetch: impl Fn(&ReadLease<'_>, &Probe)) -> usize {
+fn step(
+    pass: &Pass<'_>,
+    probes: &[Probe],
+    from: usize,
+    block: usize,
+    takes: impl Fn(&Probe) -> bool,
+    fetch: impl Fn(&SlotTable, &Probe),
+) -> usize {
     let to = (from + block).min(probes.len());
-    let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let block = probes.get(from..to).unwrap_or_default();
-    for (lease, probe) in leases.iter_mut().zip(block) {
-        *lease = pass.try_read(probe.slot as usize);
+    let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
+    let mut lease_of = [BLOCK_KEYS; BLOCK_KEYS];
+    let mut last = None;
+    for (number, probe) in block.iter().enumerate().filter(|(_, probe)| takes(probe)) {
+        // Neighbours are often the same key: of a pipeline on one large collection, for instance.
+        lease_of[number] = match last {
+            Some((slot, lease)) if slot == probe.slot => lease,
+            _ => {
+                leases[number] = pass.try_read(probe.slot as usize);
+                number
+            }
+        };
+        last = Some((probe.slot, lease_of[number]));
     }
-    for (lease, probe) in leases.iter().zip(block) {
-        if let Some(lease) = lease {
-            fetch(lease, probe);
+    for (probe, lease) in block.iter().zip(lease_of) {
+        let lease = leases.get(lease).and_then(Option::as_ref);
+        if let Some(table) = lease.and_then(|lease| lease.table(probe.db as usize)) {
+            fetch(table, probe);
         }
     }
     to

@@ -49,3 +49,21 @@ fn prefetching_changes_nothing_and_needs_nothing() {
     }
     assert_eq!(table.len(), 0);
 }
+
+#[test]
+fn only_objects_tell_what_is_behind_them() {
+    let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut table: Table<Vec<u8>> = Table::new();
+    drop(table.insert(hash(1), b"string", NewValue::Bytes(b"value"), None, 0));
+    drop(table.insert(hash(2), b"packed", NewValue::Packed(b"packed"), None, 0));
+    drop(table.insert(hash(3), b"object", NewValue::Object(b"contents".to_vec()), None, 0));
+    for (number, is_object) in [(1, false), (2, false), (3, true), (4, false)] {
+        let mut asked = false;
+        table.prefetch_behind(hash(number), |object| {
+            assert_eq!(object, b"contents");
+            asked = true;
+            Some(object)
+        });
+        assert_eq!(asked, is_object, "{number}");
+    }
+}

@@ -30,13 +30,22 @@ impl ListRef<'_> {
         self.len() == 0
     }
 
+    /// About how many bytes the elements have; less if they are compressed.
+    #[inline]
+    pub fn approximate_bytes(self) -> usize {
+        match self {
+            ListRef::Packed(list) => list.run().bytes().len(),
+            ListRef::Large(list) => list.allocated_bytes(),
+        }
+    }
+
     /// Runs `view` on element `index`.
     #[inline]
     pub fn with<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         match self {
             ListRef::Packed(list) => {
-                let (_, element) = list.run().get(index, list.len())?;
-                Some(view(element))
+                let offset = list.offset_of(index)?;
+                list.run().at(offset).map(view)
             }
             ListRef::Large(list) => list.with(index, view),
         }
@@ -47,7 +56,9 @@ impl ListRef<'_> {
     pub fn visit(self, start: usize, direction: Direction, view: impl FnMut(Element<'_>) -> ControlFlow<()>) {
         match self {
             ListRef::Packed(list) => {
-                let _ = visit_run(list.run(), list.len(), start, direction, view);
+                if let Some(offset) = list.offset_of(start) {
+                    let _ = visit_run(list.run(), offset, direction, view);
+                }
             }
             ListRef::Large(list) => list.visit(start, direction, view),
         }
@@ -97,9 +108,12 @@ impl ListMut<'_> {
     pub fn insert(&mut self, index: usize, after: bool, element: &[u8]) {
         match self {
             ListMut::Packed(list) => {
-                let run = list.as_ref().run();
-                if let Some((start, _)) = run.get(index, list.as_ref().len()) {
-                    let place = if after { run.end_of(start) } else { start };
+                if let Some(start) = list.as_ref().offset_of(index) {
+                    let place = if after {
+                        list.as_ref().run().end_of(start)
+                    } else {
+                        start
+                    };
                     list.splice(place..place, 0, Some(Element::of(element)));
                 }
             }
@@ -113,9 +127,9 @@ impl ListMut<'_> {
     pub fn replace(&mut self, index: usize, element: &[u8]) {
         match self {
             ListMut::Packed(list) => {
-                let run = list.as_ref().run();
-                if let Some((start, _)) = run.get(index, list.as_ref().len()) {
-                    list.splice(start..run.end_of(start), 1, Some(Element::of(element)));
+                if let Some(start) = list.as_ref().offset_of(index) {
+                    let end = list.as_ref().run().end_of(start);
+                    list.splice(start..end, 1, Some(Element::of(element)));
                 }
             }
             ListMut::Large(list) => {

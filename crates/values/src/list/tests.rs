@@ -1,6 +1,6 @@
 //! Lists against a naive model, in every size and depth, and Valkey's rules of splitting and merging.
 
-use super::packed::{PackedList, PackedListMut, Picked, build};
+use super::packed::{PackedList, PackedListMut, Picked, Plan};
 use super::*;
 use crate::listpack::{self, Needle};
 
@@ -120,7 +120,7 @@ fn changes_agree_with_the_model() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut list = List::quicklist(fill, depth);
         let mut model: Vec<Vec<u8>> = Vec::new();
-        for round in 0..1500 {
+        for round in 0..700 {
             change(&mut random, &mut list, &mut model);
             check(&list);
             assert_eq!(list.len(), model.len());
@@ -155,18 +155,25 @@ fn packed_lists_agree_with_the_model() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = Vec::new();
-    build(&mut bytes, &[], 0, 4096, End::Tail);
+    let free = Plan {
+        more: 64,
+        more_bytes: 3000,
+        ..Plan::of_run(Run::new(&[]), 0)
+    };
+    free.build(&mut bytes, 4096);
+    let mut room = PackedList::new(&bytes).free_bytes();
     let mut model: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..20_000 {
-        let element: Vec<u8> = vec![random.u8(b'a'..=b'c'); random.usize(0..100)];
+    for round in 0..6_000 {
+        let longest = random.usize(1..100);
+        let element: Vec<u8> = vec![random.u8(b'a'..=b'c'); random.usize(0..longest)];
         let list = PackedList::new(&bytes);
         let fits = list.free_bytes() >= Element::of(&element).run_bytes();
         let run_bytes: usize = model.iter().map(|element| Element::of(element).run_bytes()).sum();
-        assert_eq!(list.free_bytes() + run_bytes + packed::HEADER_BYTES, bytes.len());
+        assert_eq!(list.free_bytes() + run_bytes, room);
         let (run, index) = (list.run(), random.usize(0..=model.len()));
         let offset = run.offset_of(index, model.len()).unwrap_or(run.bytes().len());
         let mut change = PackedListMut::new(&mut bytes);
-        match random.usize(0..6) {
+        match random.usize(0..7) {
             0 if fits => {
                 change.push(End::Head, Element::of(&element));
                 model.insert(0, element);
@@ -178,6 +185,11 @@ fn packed_lists_agree_with_the_model() {
             2 if fits => {
                 change.splice(offset..offset, 0, Some(Element::of(&element)));
                 model.insert(index, element);
+            }
+            5 if fits && index < model.len() => {
+                let end = change.as_ref().run().end_of(offset);
+                change.splice(offset..end, 1, Some(Element::of(&element)));
+                model[index] = element;
             }
             3 => {
                 let count = random.usize(0..3).min(model.len() - index);
@@ -196,7 +208,26 @@ fn packed_lists_agree_with_the_model() {
         }
         let list = PackedList::new(&bytes);
         assert_eq!(list.len(), model.len());
+        if round % 10 > 0 {
+            continue;
+        }
         assert_eq!(texts(ListRef::Packed(list), 0, Direction::Forward), model);
+        for (index, element) in model.iter().enumerate() {
+            let found = ListRef::Packed(list).with(index, |found| found.to_vec());
+            assert_eq!(found.as_ref(), Some(element), "element {index}");
+        }
+        assert_eq!(list.offset_of(model.len()), None);
+        if random.usize(0..20) == 0 {
+            let (run, count) = (list.run().bytes().to_vec(), list.len());
+            let plan = Plan {
+                run: Run::new(&run),
+                count,
+                free_at: if random.bool() { End::Head } else { End::Tail },
+                ..free
+            };
+            plan.build(&mut bytes, plan.min_bytes().max(4096));
+            room = PackedList::new(&bytes).free_bytes() + run.len();
+        }
     }
 }
 

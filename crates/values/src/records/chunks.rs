@@ -4,12 +4,13 @@
 //! more than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
 
 use super::encoding::{Header, Parts, Record, Shape, dig, next_record};
-use super::small::MAX_RECORD_BYTES;
 use super::{CHUNK_BYTES, Id};
 use crate::size_class::{reserve_class, size_class};
 
 /// While the arena has fewer bytes than this, chunks grow with what they hold.
 const WHOLE_CHUNKS_FROM_BYTES: usize = 8 * CHUNK_BYTES;
+/// A record of more bytes has a chunk to itself.
+const MAX_SHARING_BYTES: usize = 4096;
 /// No chunk is being filled.
 const NONE: u32 = u32::MAX;
 
@@ -34,16 +35,25 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// An arena whose first chunk holds `bytes`, of which `hole_bytes` are holes.
-    pub(super) fn of(shape: Shape, bytes: Vec<u8>, hole_bytes: u32) -> Self {
-        Chunks {
+    /// An arena that begins with these chunks; the last of them is filled on.
+    pub(super) fn of<'a>(shape: Shape, chunks: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut arena = Chunks {
             shape,
-            filling: 0,
-            allocated: bytes.capacity(),
-            live: bytes.len() - hole_bytes as usize,
-            chunks: vec![Chunk { bytes, hole_bytes }],
+            filling: NONE,
+            chunks: Vec::new(),
             free: Vec::new(),
+            allocated: 0,
+            live: 0,
+        };
+        for bytes in chunks {
+            let live = live_bytes_in(shape, bytes);
+            arena.filling = arena.open(if bytes.is_empty() { 0 } else { size_class(bytes.len()) });
+            let chunk = &mut arena.chunks[arena.filling as usize];
+            chunk.bytes.extend_from_slice(bytes);
+            chunk.hole_bytes = (bytes.len() - live) as u32;
+            arena.live += live;
         }
+        arena
     }
 
     pub(super) fn live_bytes(&self) -> usize {
@@ -88,7 +98,7 @@ impl Chunks {
     /// A chunk with room for `bytes` bytes, and its length; they count as live from now on.
     fn room(&mut self, bytes: usize) -> (usize, usize) {
         self.live += bytes;
-        if bytes > MAX_RECORD_BYTES {
+        if bytes > MAX_SHARING_BYTES {
             let number = self.open(size_class(bytes));
             return (number as usize, 0);
         }
@@ -168,4 +178,14 @@ impl Chunks {
     pub(super) fn bytes(&self, number: usize) -> Option<&[u8]> {
         self.chunks.get(number).map(|chunk| &chunk.bytes[..])
     }
+}
+
+/// Bytes of the records in a chunk.
+fn live_bytes_in(shape: Shape, bytes: &[u8]) -> usize {
+    let (mut at, mut live) = (0, 0);
+    while let Some(start) = next_record(bytes, at) {
+        at = Parts::of(shape, bytes, start).end;
+        live += at - start;
+    }
+    live
 }

@@ -11,6 +11,7 @@
 
 /// What the records of one collection consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Shape {
     /// A key alone.
     Members,

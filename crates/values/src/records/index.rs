@@ -223,6 +223,11 @@ impl Index {
             .find(|id| is_it(*id))
     }
 
+    /// About where [`Self::find`] reads.
+    pub(super) fn place(&self, hash: u64) -> &[u8] {
+        self.leaf(hash).place(hash)
+    }
+
     /// Adds an id; `hash_of` tells the hash of an id that is there already.
     pub(super) fn insert(&mut self, hash: u64, id: Id, hash_of: impl Fn(u64) -> u64) {
         loop {

@@ -34,21 +34,20 @@ impl Large {
         Large {
             shape,
             len: 0,
-            chunks: Chunks::of(shape, Vec::new(), 0),
+            chunks: Chunks::of(shape, std::iter::empty()),
             index: Index::with_capacity(records),
         }
     }
 
     /// Takes over the records of a small collection; they keep their ids.
-    pub(super) fn of(small: &mut Small) -> Self {
+    pub(super) fn of(small: &Small) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
         small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
-        let arena = std::mem::take(&mut small.arena);
         Large {
-            shape: small.shape,
+            shape: small.shape(),
             len: small.len(),
-            chunks: Chunks::of(small.shape, arena, small.hole_bytes),
+            chunks: Chunks::of(small.shape(), small.chunks()),
             index,
         }
     }
@@ -68,6 +67,17 @@ impl Large {
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
         self.index.find(hash, |id| is_it(self.chunks.record(id)))
+    }
+
+    /// About where [`Self::find`] reads first.
+    pub(super) fn index_place(&self, hash: u64) -> &[u8] {
+        self.index.place(hash)
+    }
+
+    /// The start of the first record that [`Self::find`] reads.
+    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let id = self.index.find(hash, |_| true)?;
+        self.chunks.bytes(id.chunk())?.get(id.offset()..)
     }
 
     pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {

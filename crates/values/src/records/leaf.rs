@@ -20,6 +20,8 @@ pub(super) const MAX_DEPTH: u8 = 32;
 
 const TAG_BYTES: usize = 2;
 const TAG_BITS: u32 = 16;
+/// How far from its computed place an entry is looked for in advance, bytes.
+const PLACE_BYTES: usize = 24;
 
 /// The hashes that begin with the top `depth` bits of `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +138,15 @@ impl Leaf {
             entry -= 1;
         }
         entry
+    }
+
+    /// About where the entries with this hash are.
+    pub(super) fn place(&self, hash: u64) -> &[u8] {
+        let fixed = u32::from(self.stretch.depth) - self.stretch.base();
+        let within = usize::from(self.tag_of(hash) << fixed);
+        let at = ((within * self.len()) >> TAG_BITS) * self.stride();
+        let end = self.entries.len().min(at + PLACE_BYTES);
+        &self.entries[at.saturating_sub(PLACE_BYTES)..end]
     }
 
     /// The entries that may have this hash.

@@ -1,93 +1,215 @@
-//! Few records: one arena, and a tag and an offset for each record, looked through from end to end.
+//! Few records: a short arena, and a tag and an offset for each record, looked through from end to end.
 //!
 //! ```text
-//!   arena: | record | record | hole | record |
-//!   index: | tag tag tag . . | offset offset offset . . |        one byte and two bytes each
+//!   full chunks, 4 KiB each, oldest first       tail, grows by size classes
+//!   | next | record | record | hole | record | ---> | record | record |
+//!
+//!   index: | len, shape, hole bytes | tag tag tag . . | offset offset offset . . |
 //! ```
+//!
+//! An arena in one piece would end up in size classes a quarter apart; in pieces, only the tail leaves room unused. While
+//! there is no more than the tail, nothing has to be followed to get at it.
+//!
+//! An offset is 16 bits: the number of the chunk, and where in it the record begins.
 
 use super::encoding::{Header, Parts, Record, Shape, dig, next_record};
-use super::{CHUNK_BYTES, Id, hash_of};
+use super::{Id, hash_of};
 use crate::size_class::{reserve_class, shrink_to_class, size_class};
 
 /// The most records that are looked through.
 pub(super) const MAX_RECORDS: usize = 128;
-/// A record of more bytes than this gets a chunk of its own.
-pub(super) const MAX_RECORD_BYTES: usize = 4096;
+/// Bytes of the records in a chunk, and so of the largest record.
+const CHUNK_BYTES: usize = 4086;
+/// Chunks, the tail included.
+const MAX_CHUNKS: usize = 8;
+/// Bytes of a chunk that its number is shifted by in an offset.
+const OFFSET_BITS: u32 = 12;
 
+/// Bytes of length, shape and the count of hole bytes in the index.
+const HEADER_BYTES: usize = 4;
 /// Bytes of a tag and an offset.
 const ENTRY_BYTES: usize = 3;
+/// Room of an index that is still empty.
+const FIRST_RECORDS: usize = 4;
+
+#[derive(Clone, Debug)]
+struct Full {
+    next: Option<Box<Full>>,
+    used: u16,
+    bytes: [u8; CHUNK_BYTES],
+}
+
+// Exactly a size class, and offsets can name every byte.
+const _: () = assert!(size_of::<Full>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
+const _: () = assert!(MAX_CHUNKS << OFFSET_BITS <= 1 << 16);
 
 #[derive(Clone, Debug)]
 pub(super) struct Small {
-    pub(super) arena: Vec<u8>,
+    first: Option<Box<Full>>,
+    tail: Vec<u8>,
     index: Box<[u8]>,
-    pub(super) hole_bytes: u32,
-    len: u8,
-    pub(super) shape: Shape,
 }
 
 impl Small {
     pub(super) fn new(shape: Shape) -> Self {
-        Small {
-            arena: Vec::new(),
-            index: Box::default(),
-            hole_bytes: 0,
-            len: 0,
-            shape,
-        }
+        Small::with_capacity(shape, 0, 0)
     }
 
     pub(super) fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
-        let mut small = Small::new(shape);
-        small.resize_index(records.min(MAX_RECORDS));
-        reserve_class(&mut small.arena, bytes.min(CHUNK_BYTES));
+        let mut small = Small {
+            first: None,
+            tail: Vec::new(),
+            index: Box::new([0; HEADER_BYTES]),
+        };
+        small.index[1] = shape as u8;
+        small.resize_index(records.clamp(FIRST_RECORDS, MAX_RECORDS));
+        if bytes > 0 {
+            reserve_class(&mut small.tail, bytes.min(CHUNK_BYTES));
+        }
         small
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        usize::from(self.len)
+        usize::from(self.index[0])
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.index[0] = len as u8;
+    }
+
+    #[inline]
+    pub(super) fn shape(&self) -> Shape {
+        match self.index[1] {
+            0 => Shape::Members,
+            1 => Shape::Scores,
+            _ => Shape::Fields,
+        }
+    }
+
+    fn hole_bytes(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.index[2], self.index[3]]))
+    }
+
+    pub(super) fn note_hole(&mut self, bytes: usize) {
+        let holes = (self.hole_bytes() + bytes) as u16;
+        self.index[2..HEADER_BYTES].copy_from_slice(&holes.to_le_bytes());
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.arena.capacity() + self.index.len()
+        self.full_chunks() * size_of::<Full>() + self.tail.capacity() + self.index.len()
+    }
+
+    /// Bytes of the records.
+    pub(super) fn live_bytes(&self) -> usize {
+        self.used_bytes() - self.hole_bytes()
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.chunks().map(<[u8]>::len).sum()
+    }
+
+    fn full_chunks(&self) -> usize {
+        let mut count = 0;
+        let mut full = &self.first;
+        while let Some(chunk) = full {
+            count += 1;
+            full = &chunk.next;
+        }
+        count
+    }
+
+    /// The chunks, oldest first.
+    #[inline]
+    pub(super) fn chunks(&self) -> SmallChunks<'_> {
+        SmallChunks {
+            next: self.first.as_deref(),
+            tail: Some(&self.tail),
+        }
+    }
+
+    #[inline]
+    fn chunk(&self, mut number: usize) -> &[u8] {
+        let mut full = &self.first;
+        while let Some(chunk) = full {
+            if number == 0 {
+                return &chunk.bytes[..usize::from(chunk.used)];
+            }
+            number -= 1;
+            full = &chunk.next;
+        }
+        &self.tail
+    }
+
+    #[inline]
+    fn chunk_mut(&mut self, mut number: usize) -> &mut [u8] {
+        let mut full = &mut self.first;
+        while let Some(chunk) = full {
+            if number == 0 {
+                return &mut chunk.bytes[..usize::from(chunk.used)];
+            }
+            number -= 1;
+            full = &mut chunk.next;
+        }
+        &mut self.tail
+    }
+
+    /// The chunk of a record, and where in it the record's parts are.
+    #[inline]
+    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+        let shape = self.shape();
+        let chunk = self.chunk_mut(id.chunk());
+        let parts = Parts::of(shape, chunk, id.offset());
+        (chunk, parts)
+    }
+
+    #[inline]
+    pub(super) fn record(&self, id: Id) -> Record<'_> {
+        let chunk = self.chunk(id.chunk());
+        Parts::of(self.shape(), chunk, id.offset()).record(chunk)
     }
 
     fn capacity(&self) -> usize {
-        self.index.len() / ENTRY_BYTES
+        (self.index.len() - HEADER_BYTES) / ENTRY_BYTES
     }
 
     fn resize_index(&mut self, records: usize) {
-        let bytes = if records == 0 {
-            0
-        } else {
-            size_class(records * ENTRY_BYTES)
-        };
+        let bytes = size_class(HEADER_BYTES + records * ENTRY_BYTES);
         let mut index = vec![0; bytes].into_boxed_slice();
-        let (before, after) = (self.capacity(), bytes / ENTRY_BYTES);
+        let (before, after) = (self.capacity(), (bytes - HEADER_BYTES) / ENTRY_BYTES);
         let len = self.len();
-        index[..len].copy_from_slice(&self.index[..len]);
+        let tags = HEADER_BYTES + len;
+        index[..tags].copy_from_slice(&self.index[..tags]);
+        let (before, after) = (HEADER_BYTES + before, HEADER_BYTES + after);
         index[after..after + 2 * len].copy_from_slice(&self.index[before..before + 2 * len]);
         self.index = index;
     }
 
+    /// The id of the record of an entry.
     #[inline]
-    pub(super) fn offset(&self, entry: usize) -> usize {
-        let at = self.capacity() + 2 * entry;
-        usize::from(u16::from_le_bytes([self.index[at], self.index[at + 1]]))
+    pub(super) fn id(&self, entry: usize) -> Id {
+        let at = HEADER_BYTES + self.capacity() + 2 * entry;
+        let offset = usize::from(u16::from_le_bytes([self.index[at], self.index[at + 1]]));
+        Id::new(offset >> OFFSET_BITS, offset % (1 << OFFSET_BITS))
     }
 
     #[inline]
-    fn set_offset(&mut self, entry: usize, offset: usize) {
-        debug_assert!(offset < CHUNK_BYTES, "an offset within the arena");
-        let at = self.capacity() + 2 * entry;
-        self.index[at..at + 2].copy_from_slice(&(offset as u16).to_le_bytes());
+    fn set_id(&mut self, entry: usize, id: Id) {
+        debug_assert!(id.chunk() < MAX_CHUNKS && id.offset() < CHUNK_BYTES, "an offset fits");
+        let at = HEADER_BYTES + self.capacity() + 2 * entry;
+        let offset = (id.chunk() << OFFSET_BITS | id.offset()) as u16;
+        self.index[at..at + 2].copy_from_slice(&offset.to_le_bytes());
     }
 
-    /// The entry and the record that has this hash and for which `is_it` holds.
+    /// The record that has this hash and for which `is_it` holds.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
         let tag = hash as u8;
-        let tags = &self.index[..self.len()];
+        let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
+        let mut check = |entry| {
+            let id = self.id(entry);
+            is_it(self.record(id)).then_some(id)
+        };
         let mut words = tags.chunks_exact(8);
         let mut start = 0;
         for word in &mut words {
@@ -95,132 +217,183 @@ impl Small {
             while matches != 0 {
                 let entry = start + (matches.trailing_zeros() / 8) as usize;
                 matches &= matches - 1;
-                if tags[entry] == tag && is_it(self.record(self.offset(entry))) {
-                    return Some(Id::new(0, self.offset(entry)));
+                if tags[entry] == tag
+                    && let Some(id) = check(entry)
+                {
+                    return Some(id);
                 }
             }
             start += 8;
         }
-        for (entry, other) in words.remainder().iter().enumerate() {
-            if *other == tag && is_it(self.record(self.offset(start + entry))) {
-                return Some(Id::new(0, self.offset(start + entry)));
-            }
-        }
-        None
+        let rest = words.remainder().iter().enumerate();
+        rest.filter(|(_, other)| **other == tag)
+            .find_map(|(entry, _)| check(start + entry))
     }
 
-    #[inline]
-    pub(super) fn record(&self, offset: usize) -> Record<'_> {
-        Parts::of(self.shape, &self.arena, offset).record(&self.arena)
+    /// Tags and offsets: what a search reads first.
+    pub(super) fn index_place(&self) -> &[u8] {
+        &self.index
+    }
+
+    /// The start of the first record whose tag is that of this hash: what a search reads next.
+    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+        let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
+        let id = self.id(tags.iter().position(|tag| *tag == hash as u8)?);
+        self.chunk(id.chunk()).get(id.offset()..)
     }
 
     /// Whether one more record of so many bytes has room.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.len() < MAX_RECORDS && bytes <= MAX_RECORD_BYTES && self.has_bytes(bytes)
+        self.len() < MAX_RECORDS && self.has_bytes(bytes)
     }
 
     /// Whether so many bytes more have room in the arena.
     pub(super) fn has_bytes(&self, bytes: usize) -> bool {
-        self.arena.len() + bytes <= CHUNK_BYTES
+        bytes <= CHUNK_BYTES && (self.tail.len() + bytes <= CHUNK_BYTES || self.full_chunks() + 1 < MAX_CHUNKS)
     }
 
     pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {
+        self.prepare(header.total_bytes(record));
+        let offset = self.tail.len();
+        header.append(record, &mut self.tail);
+        let id = Id::new(self.full_chunks(), offset);
+        self.add_entry(hash as u8, id);
+        id
+    }
+
+    fn add_entry(&mut self, tag: u8, id: Id) {
         if self.len() == self.capacity() {
             self.resize_index(self.len() + 1);
         }
         let entry = self.len();
-        self.len += 1;
-        self.index[entry] = hash as u8;
-        let offset = self.append(record, header);
-        self.set_offset(entry, offset);
-        Id::new(0, offset)
+        self.set_len(entry + 1);
+        self.index[HEADER_BYTES + entry] = tag;
+        self.set_id(entry, id);
     }
 
-    fn append(&mut self, record: &Record<'_>, header: &Header) -> usize {
-        let offset = self.arena.len();
-        reserve_class(&mut self.arena, header.total_bytes(record));
-        header.append(record, &mut self.arena);
-        offset
+    /// Makes room for so many bytes at the end of the tail, perhaps of a new one.
+    fn prepare(&mut self, bytes: usize) {
+        if self.tail.len() + bytes > CHUNK_BYTES {
+            let tail = std::mem::take(&mut self.tail);
+            let mut full = Box::new(Full {
+                next: None,
+                used: tail.len() as u16,
+                bytes: [0; CHUNK_BYTES],
+            });
+            full.bytes[..tail.len()].copy_from_slice(&tail);
+            let mut end = &mut self.first;
+            while let Some(chunk) = end {
+                end = &mut chunk.next;
+            }
+            *end = Some(full);
+        }
+        reserve_class(&mut self.tail, bytes);
     }
 
-    fn entry_of(&self, hash: u64, offset: usize) -> usize {
+    fn entry_of(&self, hash: u64, id: Id) -> usize {
         (0..self.len())
-            .find(|&entry| self.index[entry] == hash as u8 && self.offset(entry) == offset)
+            .find(|&entry| self.index[HEADER_BYTES + entry] == hash as u8 && self.id(entry) == id)
             .expect("every record is in the index")
     }
 
     /// Stores the record anew, behind the others.
-    pub(super) fn relocate(&mut self, hash: u64, old: usize, record: &Record<'_>, header: &Header) -> Id {
+    pub(super) fn relocate(&mut self, hash: u64, old: Id, record: &Record<'_>, header: &Header) -> Id {
         let entry = self.entry_of(hash, old);
         self.bury(old);
-        let offset = self.append(record, header);
-        self.set_offset(entry, offset);
-        Id::new(0, offset)
+        self.prepare(header.total_bytes(record));
+        let id = Id::new(self.full_chunks(), self.tail.len());
+        header.append(record, &mut self.tail);
+        self.set_id(entry, id);
+        id
     }
 
-    pub(super) fn remove(&mut self, hash: u64, offset: usize) {
-        let entry = self.entry_of(hash, offset);
+    pub(super) fn remove(&mut self, hash: u64, id: Id) {
+        let entry = self.entry_of(hash, id);
         let last = self.len() - 1;
-        self.index[entry] = self.index[last];
-        self.set_offset(entry, self.offset(last));
-        self.len -= 1;
-        self.bury(offset);
+        self.index[HEADER_BYTES + entry] = self.index[HEADER_BYTES + last];
+        self.set_id(entry, self.id(last));
+        self.set_len(last);
+        self.bury(id);
     }
 
     /// Makes a hole of a record, or the end of the arena if it was the last.
-    fn bury(&mut self, offset: usize) {
-        let end = Parts::of(self.shape, &self.arena, offset).end;
-        if end == self.arena.len() {
-            self.arena.truncate(offset);
+    fn bury(&mut self, id: Id) {
+        let in_tail = id.chunk() == self.full_chunks();
+        let (chunk, parts) = self.place(id);
+        if in_tail && parts.end == chunk.len() {
+            self.tail.truncate(id.offset());
         } else {
-            dig(&mut self.arena[offset..end]);
-            self.hole_bytes += (end - offset) as u32;
+            let place = &mut chunk[id.offset()..parts.end];
+            let bytes = place.len();
+            dig(place);
+            self.note_hole(bytes);
         }
     }
 
     /// Whether holes and unused capacity are worth a compaction.
     pub(super) fn is_sparse(&self) -> bool {
-        self.hole_bytes as usize * 4 > self.arena.len()
-            || self.arena.capacity() > 64 && self.arena.len() * 2 < self.arena.capacity()
+        self.hole_bytes() * 4 > self.used_bytes()
+            || self.tail.capacity() > 64 && self.tail.len() * 2 < self.tail.capacity()
     }
 
     /// Closes all holes.
     pub(super) fn compact(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
         let mut entries = [0u8; MAX_RECORDS];
-        let entries = &mut entries[..usize::from(self.len)];
+        let entries = &mut entries[..self.len()];
         entries.iter_mut().zip(0..).for_each(|(entry, number)| *entry = number);
-        entries.sort_unstable_by_key(|entry| self.offset(usize::from(*entry)));
-        let mut end = 0;
+        entries.sort_unstable_by_key(|entry| self.id(usize::from(*entry)));
+        let mut compacted = Small::with_capacity(self.shape(), self.len(), 0);
         for entry in entries {
             let entry = usize::from(*entry);
-            let old = self.offset(entry);
-            let length = Parts::of(self.shape, &self.arena, old).end - old;
-            if old != end {
-                self.arena.copy_within(old..old + length, end);
-                self.set_offset(entry, end);
-                moved(Id::new(0, old), Id::new(0, end), self.record(end));
+            let old = self.id(entry);
+            let chunk = self.chunk(old.chunk());
+            let parts = Parts::of(self.shape(), chunk, old.offset());
+            let bytes = &chunk[old.offset()..parts.end];
+            compacted.prepare(bytes.len());
+            let new = Id::new(compacted.full_chunks(), compacted.tail.len());
+            compacted.tail.extend_from_slice(bytes);
+            compacted.add_entry(self.index[HEADER_BYTES + entry], new);
+            if old != new {
+                moved(old, new, parts.record(chunk));
             }
-            end += length;
         }
-        self.arena.truncate(end);
-        self.hole_bytes = 0;
-        shrink_to_class(&mut self.arena);
-        if self.capacity() > 2 * self.len() + 8 {
-            self.resize_index(self.len());
-        }
+        shrink_to_class(&mut compacted.tail);
+        *self = compacted;
     }
 
     /// Visits the records whose hash is `from` or greater.
     pub(super) fn scan(&self, from: u64, visit: &mut dyn FnMut(Id, Record<'_>)) {
-        let mut at = 0;
-        while let Some(offset) = next_record(&self.arena, at) {
-            let parts = Parts::of(self.shape, &self.arena, offset);
-            let record = parts.record(&self.arena);
-            if from == 0 || hash_of(record.key) >= from {
-                visit(Id::new(0, offset), record);
+        for (number, chunk) in self.chunks().enumerate() {
+            let mut at = 0;
+            while let Some(offset) = next_record(chunk, at) {
+                let parts = Parts::of(self.shape(), chunk, offset);
+                let record = parts.record(chunk);
+                if from == 0 || hash_of(record.key) >= from {
+                    visit(Id::new(number, offset), record);
+                }
+                at = parts.end;
             }
-            at = parts.end;
         }
+    }
+}
+
+/// The chunks of a small collection, oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct SmallChunks<'a> {
+    next: Option<&'a Full>,
+    tail: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for SmallChunks<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let Some(full) = self.next else {
+            return self.tail.take();
+        };
+        self.next = full.next.as_deref();
+        Some(&full.bytes[..usize::from(full.used)])
     }
 }
 

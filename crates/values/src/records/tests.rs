@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::size_class::size_class;
 
 fn no_moves(_: Id, _: Id, _: Record<'_>) {}
 
@@ -147,10 +146,18 @@ fn members(count: usize, length: usize) -> Records {
 }
 
 #[test]
-fn fifty_records_take_little_more_than_their_bytes() {
-    let records = members(50, 70);
-    assert_eq!(records.allocated_bytes(), size_class(50 * 71) + size_class(50 * 3));
-    assert!(records.allocated_bytes() < 50 * 71 + 50 * 3 + 64);
+fn few_records_take_little_more_than_their_bytes() {
+    for length in [20, 37, 45, 70, 84, 100, 130, 200, 239] {
+        let records = members(50, length);
+        let own = 50 * (length + 1) + 50 * 3;
+        let taken = records.allocated_bytes();
+        // Ends of chunks, and what the tail leaves unused of its size class.
+        assert!(
+            taken < own + own / 20 + 600,
+            "{taken} for {own} bytes, records of {length}"
+        );
+    }
+    assert!(members(50, 70).allocated_bytes() < 50 * 71 + 50 * 3 + 64);
 }
 
 #[test]
@@ -279,4 +286,36 @@ fn regions_split_and_all_is_found() {
         halves[usize::from(records.record(id).key >= b"00200000".as_slice())] += 1;
     }
     assert!(halves[0].abs_diff(halves[1]) < 1000, "{halves:?}");
+}
+
+#[test]
+fn what_is_fetched_in_advance_is_what_a_search_reads() {
+    for count in [0, 1, 50, 128, 5000, 40_000] {
+        let mut records = Records::new(Shape::Members);
+        let keys: Vec<Vec<u8>> = (0..count)
+            .map(|number| format!("key of record {number}").into_bytes())
+            .collect();
+        for key in &keys {
+            records.insert(hash_of(key), &Record::member(key));
+        }
+        let (mut in_index, mut in_records) = (0, 0);
+        for key in &keys {
+            let hash = hash_of(key);
+            let place = records.index_place(hash).expect("there is an index");
+            in_index += usize::from(!place.is_empty());
+            // The first record with this tag is nearly always the one.
+            let place = records.record_place(hash).expect("there is a record");
+            in_records += usize::from(place[1..].starts_with(key));
+        }
+        assert_eq!(in_index, keys.len());
+        assert!(
+            in_records * 10 >= keys.len() * 6,
+            "{in_records} of {count} records were found"
+        );
+        assert!(
+            records
+                .record_place(hash_of(b"nowhere"))
+                .is_none_or(|place| !place.is_empty())
+        );
+    }
 }

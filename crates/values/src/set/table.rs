@@ -40,6 +40,11 @@ impl Table {
         self.0.find(hash_of(member), member).is_some()
     }
 
+    /// The records and their index, for looking at where they lie.
+    pub fn records(&self) -> &Records {
+        &self.0
+    }
+
     /// Adds a member. Whether it was missing.
     #[inline]
     pub fn insert(&mut self, member: &[u8]) -> bool {

@@ -35,7 +35,7 @@ impl<T: Default> Arena<T> {
             return number;
         }
         let number = self.used;
-        if number as usize % CHUNK == 0 {
+        if (number as usize).is_multiple_of(CHUNK) {
             // The first chunk grows with a small tree.
             let room = if number == 0 { 4 } else { CHUNK };
             self.chunks.push(Vec::with_capacity(room));

@@ -70,7 +70,7 @@ impl Draft {
     }
 
     /// A set of members that are in order and differ, under the encoding that a result gets.
-    pub fn of_sorted<'m>(members: &[(&'m [u8], f64)], limits: Limits) -> Self {
+    pub fn of_sorted(members: &[(&[u8], f64)], limits: Limits) -> Self {
         let longest_bytes = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
         if !limits.admit(members.len(), longest_bytes) {
             return Draft::Large(SortedSet::of_sorted(members, Encoding::Skiplist));

@@ -75,7 +75,7 @@ impl Segment {
         let homes = (self.places.len() - TAIL) as u64;
         // All but the shared bits decide.
         let own = u64::from(hash) << self.depth & 0xFFFF_FFFF;
-        (own * homes >> 32) as usize
+        ((own * homes) >> 32) as usize
     }
 
     /// Whether another entry would make it slow.

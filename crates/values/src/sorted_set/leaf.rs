@@ -10,7 +10,8 @@
 //!
 //! A member is looked for by its tag, and the slot where it is found is its rank within the leaf: nothing is searched
 //! twice. The order moves in the three narrow arrays alone; records are appended, and leave holes when they go. When the
-//! holes are a quarter of the records, the records are laid out anew, in their order.
+//! holes are a quarter of the records, or the records need more room, they are laid out anew, in their order: a walk over
+//! the members then streams through memory.
 
 use std::cmp::Ordering;
 
@@ -48,6 +49,19 @@ pub(super) fn record_bytes(member: &[u8]) -> usize {
 
 fn header_bytes(length: usize) -> usize {
     if length < usize::from(LONG) { 1 } else { 5 }
+}
+
+/// Where the member of the record at an offset begins, and its length.
+#[inline]
+fn record_at(bytes: &[u8], at: usize) -> (usize, usize) {
+    match bytes[at] {
+        LONG => {
+            let mut length = [0; 4];
+            length.copy_from_slice(&bytes[at + 1..at + 5]);
+            (at + 5, u32::from_le_bytes(length) as usize)
+        }
+        length => (at + 1, usize::from(length)),
+    }
 }
 
 impl Leaf {
@@ -95,20 +109,8 @@ impl Leaf {
     #[inline]
     pub(super) fn member(&self, slot: usize) -> &[u8] {
         let at = self.offsets[slot] as usize;
-        let (start, length) = self.record_at(at);
+        let (start, length) = record_at(&self.bytes, at);
         &self.bytes[start..start + length]
-    }
-
-    #[inline]
-    fn record_at(&self, at: usize) -> (usize, usize) {
-        match self.bytes[at] {
-            LONG => {
-                let mut length = [0; 4];
-                length.copy_from_slice(&self.bytes[at + 1..at + 5]);
-                (at + 5, u32::from_le_bytes(length) as usize)
-            }
-            length => (at + 1, usize::from(length)),
-        }
     }
 
     /// The slot of a member whose hash has this tag.
@@ -145,6 +147,9 @@ impl Leaf {
         make_room(&mut self.scores, 1);
         make_room(&mut self.offsets, 1);
         make_room(&mut self.tags, 1);
+        if self.bytes.capacity() - self.bytes.len() < record_bytes(member) {
+            self.lay_out(record_bytes(member));
+        }
         let offset = self.append_record(member);
         self.scores.insert(slot, score);
         self.offsets.insert(slot, offset);
@@ -186,7 +191,7 @@ impl Leaf {
 
     fn forget_record(&mut self, slot: usize) {
         let at = self.offsets[slot] as usize;
-        let (start, length) = self.record_at(at);
+        let (start, length) = record_at(&self.bytes, at);
         let end = start + length;
         if end == self.bytes.len() {
             self.bytes.truncate(at);
@@ -199,8 +204,22 @@ impl Leaf {
     fn fill_holes(&mut self) {
         let holes = self.holes as usize;
         if holes > self.bytes.len() / 4 && holes > HOLES_MIN_BYTES {
-            *self = self.copy_of(0..self.len());
+            self.lay_out(0);
         }
+    }
+
+    /// Lays the records out in the order of their members, with room for so many bytes more.
+    fn lay_out(&mut self, more: usize) {
+        let mut bytes = Vec::new();
+        make_room(&mut bytes, self.record_bytes() + more);
+        for offset in &mut self.offsets {
+            let at = *offset as usize;
+            let (start, length) = record_at(&self.bytes, at);
+            *offset = bytes.len() as u32;
+            bytes.extend_from_slice(&self.bytes[at..start + length]);
+        }
+        self.bytes = bytes;
+        self.holes = 0;
     }
 
     /// A leaf of some of the members, with room for no more, between the same neighbours.

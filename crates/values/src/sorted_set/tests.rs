@@ -1,3 +1,5 @@
+//! Every form against a naive sorted set.
+
 use super::*;
 
 use std::collections::{BTreeSet, HashMap};

@@ -36,6 +36,8 @@ const HEADER_ELEMENTS: usize = 3;
 const FRAME_BYTES: usize = 32;
 /// Room that a name or value takes beside its bytes, for short ones; long ones make the run grow once more.
 const ELEMENT_BYTES: usize = 4;
+/// Where most runs end: blocks have at most 4 KiB unless `stream-node-max-bytes` says otherwise.
+const PAGE_BYTES: usize = 4096;
 /// Bytes of a whole listpack beside its elements.
 const WHOLE_BYTES: usize = 7;
 
@@ -260,7 +262,7 @@ impl Block {
     ) {
         let fields = pairs.len();
         let same = self.has_names(pairs.clone().map(|(name, _)| name));
-        self.reserve(content_bytes + FRAME_BYTES + 2 * ELEMENT_BYTES * fields);
+        self.reserve(content_bytes + FRAME_BYTES + 2 * ELEMENT_BYTES * fields, content_bytes);
         let run = &mut self.run;
         let (ms_delta, seq_delta) = id.deltas_from(base);
         listpack::push_int(run, i64::from(if same { SAME_NAMES } else { 0 }));
@@ -285,12 +287,21 @@ impl Block {
         self.live += 1;
     }
 
-    /// Makes room: at first little, then twice as much each time.
+    /// Makes room for about so many bytes, `least` at least: at first little, then twice as much each time up to a page,
+    /// at which most blocks end. Beyond it the run grows as vectors do.
     #[inline]
-    fn reserve(&mut self, bytes: usize) {
-        if self.run.capacity() - self.run.len() < bytes {
-            self.run.reserve_exact(bytes.max(self.run.len()));
+    fn reserve(&mut self, bytes: usize, least: usize) {
+        let (length, capacity) = (self.run.len(), self.run.capacity());
+        if capacity - length >= bytes || capacity >= PAGE_BYTES {
+            return;
         }
+        let doubled = (2 * length).max(length + bytes);
+        let target = if length + least <= PAGE_BYTES {
+            doubled.min(PAGE_BYTES)
+        } else {
+            doubled
+        };
+        self.run.reserve_exact(target - length);
     }
 
     /// Gives back room that no entry will need any more.

@@ -43,6 +43,24 @@ fn order_counts_unless_a_table_holds_the_elements() {
 }
 
 #[test]
+fn the_order_of_many_elements_does_not_count() {
+    let many = |range: std::ops::Range<u32>| {
+        let items: String = range.map(|number| format!(":{number}\r\n")).collect();
+        format!("*{}\r\n{items}", items.matches(':').count())
+    };
+    let turned = many(1..101) + ":0\r\n";
+    let turned = turned.replacen("*100", "*101", 1);
+    assert!(accepts(Leeway::Elements, "HKEYS k", SMALL, &turned, &many(0..101)));
+    assert!(!accepts(
+        Leeway::Elements,
+        "HKEYS k",
+        SMALL,
+        &many(1..102),
+        &many(0..101)
+    ));
+}
+
+#[test]
 fn names_stay_with_their_values() {
     let one = "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n";
     let same = "*4\r\n$1\r\nb\r\n$1\r\n2\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -127,6 +145,17 @@ fn times_may_be_apart_but_nothing_else() {
     assert!(accepts(Leeway::Seconds, "TTL k", SMALL, ":99\r\n", ":100\r\n"));
     assert!(!accepts(Leeway::Seconds, "TTL k", SMALL, ":-1\r\n", ":0\r\n"));
     assert!(!accepts(Leeway::Clock, "PTTL k", SMALL, ":-1\r\n", ":-2\r\n"));
+}
+
+#[test]
+fn equal_weights_leave_the_order_open_but_not_the_number() {
+    let line = "SORT k BY w_* ALPHA GET h_*->f";
+    let nil = "*2\r\n$-1\r\n$1\r\na\r\n";
+    assert!(accepts(Leeway::Sort, line, SMALL, nil, AB));
+    assert!(!accepts(Leeway::Sort, line, SMALL, A, AB));
+    assert!(!accepts(Leeway::Sort, "SORT k BY w_* GET h_*->f", SMALL, nil, AB));
+    assert!(!accepts(Leeway::Sort, "SORT k ALPHA", TABLE, BA, AB));
+    assert!(accepts(Leeway::Sort, "SORT k BY nosort", TABLE, BA, AB));
 }
 
 #[test]

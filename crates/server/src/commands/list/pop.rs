@@ -2,10 +2,10 @@
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
-use weft_values::list::{Direction, End, ListRef};
+use weft_values::list::{Direction, End};
 
 use super::stored::{Rules, change, list_at, push, settle};
-use super::{ELEMENT_NS, pushed, reply_with, reply_with_range};
+use super::{pushed, reply_with, reply_with_range, showing_ns};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{KeyWrite, Keys};
@@ -94,14 +94,14 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
     let rules = Rules::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let key = ctx.keys.write(0);
-    let length = match list_at(key.entry()) {
-        Ok(list) => list.map(ListRef::len),
+    let cost_ns = match list_at(key.entry()) {
+        Ok(list) => list.map(|list| showing_ns(list, count.unwrap_or(1))),
         Err(error) => {
             key.unchanged();
             return Err(error);
         }
     };
-    match (length, count) {
+    match (cost_ns, count) {
         (None, count) => {
             key.unchanged();
             match count {
@@ -114,7 +114,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
             key.unchanged();
             ctx.reply.array(0);
         }
-        (Some(length), Some(count)) if count.min(length) as u64 * ELEMENT_NS > in_place_ns => {
+        (Some(cost_ns), Some(_)) if cost_ns > in_place_ns => {
             key.unchanged();
             ctx.leave();
         }
@@ -188,7 +188,7 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Pops from the first of the keys that holds a list, and replies; false if none of them exists.
+/// Pops from the first of the keys that exists, and replies (or leaves the worker for it); false if there is none.
 ///
 /// # Errors
 /// `WRONGTYPE` when a key before it holds something else.
@@ -199,13 +199,13 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) 
         ctx.keys.prefetch_ahead(index);
         let name = ctx.keys.name(index);
         let key = ctx.keys.write(index);
-        match list_at(key.entry()).map(|list| list.map(ListRef::len)) {
+        match list_at(key.entry()).map(|list| list.map(|list| showing_ns(list, count))) {
             Err(error) => {
                 key.unchanged();
                 return Err(error);
             }
             Ok(None) => key.unchanged(),
-            Ok(Some(length)) if count.min(length) as u64 * ELEMENT_NS > in_place_ns => {
+            Ok(Some(cost_ns)) if cost_ns > in_place_ns => {
                 key.unchanged();
                 ctx.leave();
                 return Ok(true);

@@ -9,9 +9,9 @@ use std::cell::RefCell;
 
 use weft_table::{EntryRef, NewValue, PACKED_MAX_BYTES, ValueRef, packed_room};
 use weft_values::Value;
-use weft_values::list::packed::{HEADER_BYTES, LARGEST_RUN_BYTES, PackedList, PackedListMut, build};
+use weft_values::list::packed::{HEADER_BYTES, LARGEST_RUN_BYTES, PackedList, PackedListMut, Plan};
 use weft_values::list::{End, Limits, List, ListMut, ListRef};
-use weft_values::listpack::{Element, whole_bytes};
+use weft_values::listpack::{Element, Run, whole_bytes};
 use weft_values::packed::PackedKind;
 
 use crate::commands::error::CommandError;
@@ -137,7 +137,7 @@ pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rule
     };
     match step {
         Step::Nothing => {}
-        Step::Grow => repack(key, addition.run_bytes, end),
+        Step::Grow => repack(key, addition, end),
         Step::BecomeLarge => unpack(key),
         Step::BecomeQuicklist => {
             unpack(key);
@@ -146,15 +146,20 @@ pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rule
     }
 }
 
-/// Gives a packed list room for `more` bytes of elements, and no more than comes for free.
-fn repack(key: &mut KeyWrite<'_>, more: usize, free_at: End) {
+/// Gives a packed list room for an addition, and what else comes for free.
+fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: End) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
         let ValueRef::Packed(bytes) = entry.value() else { return };
         let list = PackedList::new(bytes);
-        let run = list.run().bytes();
-        let length = packed_room(HEADER_BYTES + run.len() + more, entry.key().len(), entry.expire_at_ms());
-        build(scratch, run, list.len(), length, free_at);
+        let plan = Plan {
+            more: addition.count,
+            more_bytes: addition.run_bytes,
+            free_at,
+            ..Plan::of_run(list.run(), list.len())
+        };
+        let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
+        plan.build(scratch, length);
         key.set(NewValue::Packed(scratch), Expiry::Keep);
     });
 }
@@ -224,8 +229,13 @@ fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
         key.set(NewValue::Object(Value::List(List::listpack(&[], 0))), Expiry::Never);
     } else {
         SCRATCH.with_borrow_mut(|scratch| {
-            let length = packed_room(HEADER_BYTES + addition.run_bytes, key.name().len(), None);
-            build(scratch, &[], 0, length, end);
+            let plan = Plan {
+                more: addition.count,
+                more_bytes: addition.run_bytes,
+                free_at: end,
+                ..Plan::of_run(Run::new(&[]), 0)
+            };
+            plan.build(scratch, packed_room(plan.min_bytes(), key.name().len(), None));
             key.set(NewValue::Packed(scratch), Expiry::Never);
         });
     }
@@ -272,9 +282,13 @@ fn settle_in(key: &mut KeyWrite<'_>, rules: Rules, shrinking: bool) -> bool {
         ValueRef::Object(Value::List(list)) if list.is_empty() => Rest::Delete,
         ValueRef::Object(Value::List(list)) => {
             let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), shrinking);
-            let short = list
-                .single_run()
-                .is_some_and(|run| run.bytes().len() <= LARGEST_RUN_BYTES / 2);
+            // Not at every step across the border.
+            let longest = if shrinking {
+                LARGEST_RUN_BYTES / 2
+            } else {
+                LARGEST_RUN_BYTES
+            };
+            let short = list.single_run().is_some_and(|run| run.bytes().len() <= longest);
             match (listpack, short) {
                 (true, true) => Rest::Pack,
                 (true, false) if list.is_quicklist() => Rest::BecomeListpack,
@@ -289,7 +303,7 @@ fn settle_in(key: &mut KeyWrite<'_>, rules: Rules, shrinking: bool) -> bool {
             key.delete();
             return true;
         }
-        Rest::Shrink => repack(key, 0, End::Tail),
+        Rest::Shrink => repack(key, Addition::default(), End::Tail),
         Rest::BecomeListpack => change_large(key, List::become_listpack),
         Rest::Pack => pack(key),
     }
@@ -304,12 +318,9 @@ fn pack(key: &mut KeyWrite<'_>) {
             return;
         };
         let Some(run) = list.single_run() else { return };
-        let length = packed_room(
-            HEADER_BYTES + run.bytes().len(),
-            entry.key().len(),
-            entry.expire_at_ms(),
-        );
-        build(scratch, run.bytes(), list.len(), length, End::Tail);
+        let plan = Plan::of_run(run, list.len());
+        let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
+        plan.build(scratch, length);
         key.set(NewValue::Packed(scratch), Expiry::Keep);
     });
 }

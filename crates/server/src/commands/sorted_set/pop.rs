@@ -183,24 +183,35 @@ fn candidate(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<Ca
 
 /// ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]
 pub fn zmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let PopArguments { keys, end, count } = PopArguments::parse(ctx, 1)?;
+    let arguments = PopArguments::parse(ctx, 1)?;
+    if !pop_first_of(ctx, arguments)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Pops from the first of the keys that exists, and replies (or leaves the worker for it); false if there is none.
+///
+/// # Errors
+/// `WRONGTYPE` when a key before it holds something else.
+pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: PopArguments) -> Result<bool, CommandError> {
+    let PopArguments { keys, end, count } = arguments;
     for index in 0..keys {
         match candidate(ctx, index, count)? {
             Candidate::Missing => {}
             Candidate::Leave => {
                 ctx.leave();
-                return Ok(());
+                return Ok(true);
             }
             Candidate::Pop => {
                 let name = ctx.keys.name(index);
                 let shape = PopShape::KeyPairs(name);
                 pop(ctx.keys.write(index), &mut ctx.reply, end, count, shape)?;
-                return Ok(());
+                return Ok(true);
             }
         }
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 /// The arguments that ZMPOP and BZMPOP share.

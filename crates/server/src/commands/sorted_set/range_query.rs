@@ -179,7 +179,7 @@ impl<'a> RangeQuery<'a> {
     fn limited(&self, all: Range<usize>, view: &View<'_>) -> Range<usize> {
         let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let Ok(offset) = usize::try_from(self.offset) else {
-            return self.from_other_end(all, most, view);
+            return self.counted_from_other_end(all, most, view);
         };
         if self.reverse {
             let end = all.end.saturating_sub(offset).max(all.start);
@@ -191,7 +191,7 @@ impl<'a> RangeQuery<'a> {
     }
 
     /// A negative offset: in a skiplist it counts from the other end of the range, elsewhere nothing is behind it.
-    fn from_other_end(&self, all: Range<usize>, most: usize, view: &View<'_>) -> Range<usize> {
+    fn counted_from_other_end(&self, all: Range<usize>, most: usize, view: &View<'_>) -> Range<usize> {
         let skiplist = matches!(view, View::Large(set) if set.encoding() == Encoding::Skiplist);
         let back = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
         if !skiplist || back > all.len() {

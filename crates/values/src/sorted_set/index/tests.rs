@@ -1,3 +1,5 @@
+//! Places of hashes against a map of them.
+
 use super::*;
 
 use std::collections::BTreeMap;
