@@ -254,6 +254,9 @@ impl Book {
                 .commands
                 .extend(command.filter(|command| stores || !stores_set(command)));
         }
+        if sequence.commands.iter().any(sorts) {
+            sequence.commands.retain(|command| !is_about_sorted_sets(command));
+        }
         self.look_at_everything(subject, &mut sequence.commands);
         if sequence.commands.iter().any(stores_set) {
             for command in &mut sequence.commands {
@@ -317,6 +320,17 @@ impl Book {
 fn stores_set(command: &Command) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     matches!(name.as_slice(), b"SDIFFSTORE" | b"SINTERSTORE" | b"SUNIONSTORE")
+}
+
+fn sorts(command: &Command) -> bool {
+    let name = command.words[0].to_ascii_uppercase();
+    matches!(name.as_slice(), b"SORT" | b"SORT_RO")
+}
+
+/// Whether the command may make a sorted set. Valkey turns those that it sorts into skiplists; Weft leaves them alone.
+fn is_about_sorted_sets(command: &Command) -> bool {
+    let name = command.words[0].to_ascii_uppercase();
+    [&b"Z"[..], b"BZ", b"GEO"].iter().any(|start| name.starts_with(start))
 }
 
 fn words_of(text: &str) -> Vec<String> {
