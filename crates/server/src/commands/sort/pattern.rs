@@ -74,9 +74,12 @@ impl KeyPattern<'_> {
 mod tests {
     use super::*;
 
+    /// A pattern, the key that it makes of `X`, and the field.
+    type Case = (&'static [u8], &'static [u8], Option<&'static [u8]>);
+
     #[test]
     fn patterns_name_keys_and_fields() {
-        let cases: &[(&[u8], &[u8], Option<&[u8]>)] = &[
+        let cases: &[Case] = &[
             (b"*", b"X", None),
             (b"w_*", b"w_X", None),
             (b"w_*_v", b"w_X_v", None),
