@@ -25,16 +25,27 @@ pub fn restore(body: &[u8]) {
         return;
     };
     assert!(payload::verify(&dump, false), "a dump is not sound: {dump:?}");
-    let Some((again, second_dump)) = with_loaded(&dump, &config, look) else {
-        panic!("a dump is not loaded: {dump:?}");
-    };
+    let (again, second_dump) = loaded_again(&dump, &config);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
+    // A value that is small for its encoding, in the payload, comes back in the encoding for its size, and stays there.
+    let (_, third_dump) = loaded_again(&second_dump, &config);
     // Members of tables may come in another order; the fingerprint does not know the groups of a stream.
-    let has_order = with_loaded(&dump, &config, |entry| {
+    let has_order = with_loaded(&second_dump, &config, |entry| {
         !matches!(entry.value(), ValueRef::Object(Value::Set(_) | Value::Hash(_)))
     });
     if has_order == Some(true) {
-        assert_eq!(dump, second_dump, "a dump changes when it is loaded and dumped again");
+        assert_eq!(
+            second_dump, third_dump,
+            "a dump changes when it is loaded and dumped again"
+        );
+    }
+}
+
+/// What `look` sees of the value of a dump, which must be one.
+fn loaded_again(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
+    match with_loaded(dump, config, look) {
+        Some(seen) => seen,
+        None => panic!("a dump is not loaded: {dump:?}"),
     }
 }
 
