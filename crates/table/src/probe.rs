@@ -28,6 +28,8 @@ use crate::table::Table;
 const LINE_BYTES: usize = 64;
 /// Longer values are left to the hardware's prefetcher, which follows a copy soon enough.
 const VALUE_LINES: usize = 16;
+/// What lies behind an object is seldom aligned to pages, so that prefetcher would start anew in the middle of it.
+const BEHIND_LINES: usize = 64;
 /// An entry with a short key has it in its first 32 bytes; those may lie across two lines.
 const ENTRY_HEAD_BYTES: usize = 32;
 
@@ -54,13 +56,13 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
 }
 
 /// Prefetches the lines of so many bytes, but not too many.
-fn prefetch_bytes(start: *const u8, len: usize) {
+fn prefetch_bytes(start: *const u8, len: usize, most_lines: usize) {
     if len == 0 {
         return;
     }
     let first = start.map_addr(|address| address & !(LINE_BYTES - 1));
     let lines = (start.addr() + len - first.addr()).div_ceil(LINE_BYTES);
-    for line in 0..lines.min(VALUE_LINES) {
+    for line in 0..lines.min(most_lines) {
         prefetch_line(first.wrapping_add(line * LINE_BYTES));
     }
 }
@@ -207,12 +209,12 @@ impl<V> Table<V> {
             return;
         };
         if let Some((bytes, len)) = entry.string() {
-            prefetch_bytes(bytes, len);
+            prefetch_bytes(bytes, len, VALUE_LINES);
         } else if let Some(blob) = entry.blob() {
             // SAFETY: rules 1 and 5: the table is borrowed; the value part is a blob's pointer.
             prefetch_line(unsafe { *blob.cast::<*const u8>() });
         } else if let Some(object) = entry.object::<V>() {
-            prefetch_bytes(object.as_ptr().cast(), size_of::<V>().min(2 * LINE_BYTES));
+            prefetch_bytes(object.as_ptr().cast(), size_of::<V>(), 2);
         }
     }
 
@@ -225,7 +227,7 @@ impl<V> Table<V> {
         };
         // SAFETY: rules 1 and 5: the table is borrowed, so the object stays and nobody changes it.
         if let Some(bytes) = place(unsafe { object.as_ref() }) {
-            prefetch_bytes(bytes.as_ptr(), bytes.len());
+            prefetch_bytes(bytes.as_ptr(), bytes.len(), BEHIND_LINES);
         }
     }
 

@@ -501,7 +501,7 @@ impl<'a> HashRef<'a> {
                 hash.iter(now_ms).for_each(|record| visit(stored(record)));
             }
             HashRef::Large(hash) => {
-                hash.records.iter().for_each(|(_, record)| visit(stored(record)));
+                hash.records.for_each(|record| visit(stored(record)));
             }
         }
     }

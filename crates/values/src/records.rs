@@ -191,6 +191,15 @@ impl Records {
         }
     }
 
+    /// The memory that going through all records reads first: the first two pieces that a few records may be in, one
+    /// by one. Nothing behind the collection itself is read to tell.
+    pub fn stream_place(&self, piece: usize) -> Option<&[u8]> {
+        match &self.0 {
+            Layout::Small(small) => small.stream_place(piece),
+            Layout::Large(_) => None,
+        }
+    }
+
     /// The memory that the search reads next, once the first is near: the start of a record.
     pub fn record_place(&self, hash: u64) -> Option<&[u8]> {
         let place = match &self.0 {
@@ -417,6 +426,27 @@ impl Records {
         };
         iter.bytes = iter.chunks.chunk(0).unwrap_or_default();
         iter
+    }
+
+    /// Visits all records in storage order.
+    #[inline]
+    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Record<'a>)) {
+        let iter = self.iter();
+        let (shape, mut chunks, mut number) = (iter.shape, iter.chunks, 0);
+        let mut bytes = iter.bytes;
+        loop {
+            let mut at = 0;
+            while let Some(start) = next_record(bytes, at) {
+                let parts = Parts::of(shape, bytes, start);
+                at = parts.end;
+                visit(parts.record(bytes));
+            }
+            number += 1;
+            match chunks.chunk(number) {
+                Some(next) => bytes = next,
+                None => return,
+            }
+        }
     }
 
     /// A record chosen by random numbers, each as likely as any other. `below` is asked for random numbers below its

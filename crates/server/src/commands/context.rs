@@ -41,15 +41,23 @@ pub struct Binding {
     /// Whether it writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
     /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
-    /// leads to it is fetched beforehand.
+    /// leads to it is fetched beforehand. [`ALL_MEMBERS`] for a command that reads the value from end to end.
     pub member: u8,
 }
+
+/// Stands for all members or fields, where the argument that names one could stand.
+pub const ALL_MEMBERS: u8 = u8::MAX;
 
 impl Binding {
     /// The same, for a command that looks for the member or field that argument `index` names.
     pub const fn of_member(mut self, index: u8) -> Self {
         self.member = index;
         self
+    }
+
+    /// The same, for a command that reads all members or fields.
+    pub const fn of_all_members(self) -> Self {
+        self.of_member(ALL_MEMBERS)
     }
 }
 

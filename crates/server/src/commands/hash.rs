@@ -23,10 +23,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("hdel", leased(hdel).of_member(2)),
     ("hexists", leased(hexists).of_member(2)),
     ("hget", leased(hget).of_member(2)),
-    ("hgetall", leased(hgetall)),
+    ("hgetall", leased(hgetall).of_all_members()),
     ("hincrby", leased(hincrby).of_member(2)),
     ("hincrbyfloat", leased(hincrbyfloat).of_member(2)),
-    ("hkeys", leased(hkeys)),
+    ("hkeys", leased(hkeys).of_all_members()),
     ("hlen", leased(hlen)),
     ("hmget", leased(hmget)),
     ("hmset", leased(hmset)),
@@ -35,7 +35,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("hset", leased(hset).of_member(2)),
     ("hsetnx", leased(hsetnx).of_member(2)),
     ("hstrlen", leased(hstrlen).of_member(2)),
-    ("hvals", leased(hvals)),
+    ("hvals", leased(hvals).of_all_members()),
 ];
 
 /// What drawing a field at random takes, ns.

@@ -21,7 +21,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("sadd", leased(sadd).of_member(2)),
     ("scard", leased(scard)),
     ("sismember", leased(sismember).of_member(2)),
-    ("smembers", leased(smembers)),
+    ("smembers", leased(smembers).of_all_members()),
     ("smismember", leased(smismember)),
     ("smove", leased(smove)),
     ("spop", leased(spop)),
@@ -288,7 +288,7 @@ pub fn show(reply: &mut Reply<'_>, member: Element<'_>) {
 /// Writes all members, without a header.
 pub fn show_all(reply: &mut Reply<'_>, set: SetView<'_>) {
     reply.out.reserve(set.text_bytes() + set.len() * BULK_OVERHEAD_BYTES);
-    set.iter().for_each(|member| show(reply, member));
+    set.for_each(|member| show(reply, member));
 }
 
 fn smembers(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -5,7 +5,7 @@
 
 use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
 
-use crate::commands::context::Binding;
+use crate::commands::context::{ALL_MEMBERS, Binding};
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
@@ -221,6 +221,7 @@ impl Planner<'_> {
 #[inline]
 fn member(kind: &Kind, args: &Args<'_>) -> Member {
     match kind {
+        Kind::Command(_, binding) if binding.member == ALL_MEMBERS => Member::ALL,
         Kind::Command(_, binding) if binding.member > 0 => Member::named(args.at(usize::from(binding.member))),
         _ => Member::NONE,
     }

@@ -8,8 +8,9 @@
 //!                                                   value         entry        bucket
 //! ```
 //!
-//! A command that looks for a member of a large collection reads more behind the value. If a batch has such commands, two
-//! more steps follow for them: the collection's index, and the record it leads to.
+//! A command that looks for a member of a large collection, or reads it from end to end, reads more behind the value. If a
+//! batch has such commands, two more steps follow for them: the collection's index, and the record it leads to; or the
+//! starts of the pieces to be read.
 //!
 //! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a
 //! load may not race, so: the bucket's address comes from the slot header's atomics; tags and entry are
@@ -48,6 +49,9 @@ pub struct Member(u64);
 impl Member {
     /// None, or none that can be told in advance.
     pub const NONE: Member = Member(0);
+
+    /// All of them: the command reads the value from end to end. (One whose hash is this is fetched wrongly.)
+    pub const ALL: Member = Member(u64::MAX);
 
     /// The member of this name.
     pub fn named(name: &[u8]) -> Self {
@@ -111,11 +115,17 @@ impl Prefetcher {
             if self.deep {
                 while self.index < (target + block).min(probes.len()) {
                     self.index = step(pass, probes, self.index, block, deep, |table, probe| {
-                        table.prefetch_behind(probe.hash, |value| value.records()?.index_place(probe.member.0));
+                        table.prefetch_behind(probe.hash, |value| match probe.member {
+                            Member::ALL => value.records()?.stream_place(0),
+                            Member(hash) => value.records()?.index_place(hash),
+                        });
                     });
                 }
                 self.record = step(pass, probes, self.record, block, deep, |table, probe| {
-                    table.prefetch_behind(probe.hash, |value| value.records()?.record_place(probe.member.0));
+                    table.prefetch_behind(probe.hash, |value| match probe.member {
+                        Member::ALL => value.records()?.stream_place(1),
+                        Member(hash) => value.records()?.record_place(hash),
+                    });
                 });
             }
         }

@@ -230,6 +230,15 @@ impl Small {
             .find_map(|(entry, _)| check(start + entry))
     }
 
+    /// The first chunk, or the tail behind it.
+    pub(super) fn stream_place(&self, piece: usize) -> Option<&[u8]> {
+        match (&self.first, piece) {
+            (Some(full), 0) => Some(&full.bytes),
+            (None, 0) | (Some(_), 1) => Some(&self.tail),
+            _ => None,
+        }
+    }
+
     /// Tags and offsets: what a search reads first.
     pub(super) fn index_place(&self) -> &[u8] {
         &self.index

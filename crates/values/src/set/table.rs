@@ -77,6 +77,12 @@ impl Table {
         self.0.shrink(|_, _, _| {});
     }
 
+    /// Visits every member, in the order of memory.
+    #[inline]
+    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8])) {
+        self.0.for_each(|record| visit(record.key));
+    }
+
     /// Every member, in the order of memory.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {

@@ -99,6 +99,15 @@ impl<'a> SetView<'a> {
         }
     }
 
+    /// Visits all members; faster than the iterator.
+    #[inline]
+    pub fn for_each(&self, mut visit: impl FnMut(Element<'a>)) {
+        match self {
+            SetView::Table(table) => table.for_each(|member| visit(Element::Bytes(member))),
+            flat => flat.iter().for_each(visit),
+        }
+    }
+
     /// Visits members from a cursor on (0 at first), at least `at_least` of them if there are so many, and returns the
     /// cursor for the next call, 0 at the end. A flat set is visited at once.
     pub fn scan(&self, cursor: u64, at_least: usize, mut visit: impl FnMut(Element<'_>)) -> u64 {
