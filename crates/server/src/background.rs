@@ -9,6 +9,9 @@ use crate::state::{Job, Server};
 /// Threads; more would only contend for the cores that the workers use.
 pub const THREADS: usize = 2;
 
+/// How far they step back behind the workers, whose requests are short and have somebody waiting for each.
+const NICE: i32 = 10;
+
 /// The end of the queue where jobs are put, and the one where they are taken.
 pub fn queue() -> (Sender<Job>, Receiver<Job>) {
     channel()
@@ -31,6 +34,9 @@ pub fn start(server: &Arc<Server>, jobs: Receiver<Job>) -> std::io::Result<()> {
         std::thread::Builder::new()
             .name(format!("weft-bg-{index}"))
             .spawn(move || {
+                if let Err(error) = weft_reactor::step_back(NICE) {
+                    crate::observe::log::warning!("long commands run as urgently as short ones: {error}");
+                }
                 loop {
                     let job = lock(&jobs).recv();
                     let (Ok(job), Some(server)) = (job, server.upgrade()) else {

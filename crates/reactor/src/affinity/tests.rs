@@ -39,3 +39,15 @@ fn a_pinned_thread_may_run_only_there_and_others_are_unaffected() {
     assert!(pin_to_cpus(&[]).is_err());
     assert!(pin_to_cpus(&[usize::MAX]).is_err());
 }
+
+#[test]
+fn a_thread_steps_back_alone() {
+    let nice = || rustix::process::getpriority_process(Some(rustix::thread::gettid())).expect("a priority");
+    let before = nice();
+    let stepped_back = std::thread::spawn(move || {
+        step_back(19).expect("anybody may step back");
+        nice()
+    });
+    assert_eq!(stepped_back.join().expect("no panic"), 19);
+    assert_eq!(nice(), before, "other threads stay");
+}
