@@ -209,14 +209,17 @@ pub enum After {
     /// Park the connection until a background thread has run its command, which this makes a job of.
     Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
-    ReplyAt(u64, Vec<u8>),
+    ReplyAt(Box<(u64, Vec<u8>)>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
     Block(Box<Blocked>),
     /// Park the connection and withhold its reply until these waiters have been served.
-    Serve(Unserved, Output),
+    Serve(Box<(Unserved, Output)>),
 }
+
+// It is moved with the outcome of every command.
+const _: () = assert!(size_of::<After>() <= 24);
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {

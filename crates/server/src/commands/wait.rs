@@ -35,7 +35,7 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
     if replicas <= 0 {
         ctx.reply.integer(0);
     } else {
-        ctx.after = After::ReplyAt(at_ms, b":0\r\n".to_vec());
+        ctx.after = After::ReplyAt(Box::new((at_ms, b":0\r\n".to_vec())));
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
         ctx.reply.integer(0);
     } else {
-        ctx.after = After::ReplyAt(at_ms, b"*2\r\n:0\r\n:0\r\n".to_vec());
+        ctx.after = After::ReplyAt(Box::new((at_ms, b"*2\r\n:0\r\n:0\r\n".to_vec())));
     }
     Ok(())
 }

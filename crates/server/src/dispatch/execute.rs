@@ -370,10 +370,10 @@ fn run<'p>(
         }
         (After::Nothing, Some(unserved)) => {
             let reply = connection.output.split_off(before);
-            Outcome::After(After::Serve(unserved, reply))
+            Outcome::After(After::Serve(Box::new((*unserved, reply))))
         }
         (other, unserved) => {
-            thread.unserved.extend(unserved);
+            thread.unserved.extend(unserved.map(|unserved| *unserved));
             Outcome::After(other)
         }
     }

@@ -97,31 +97,29 @@ impl Prefetcher {
     fn advance_blocks(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize, block: usize) {
         // Values are to be that much earlier if something behind them is fetched.
         let lead = if self.deep { 2 * block } else { 0 };
-        let all = |_: &Probe| true;
-        let deep = |probe: &Probe| probe.member != Member::NONE;
         while self.done() < end {
             let target = self.done() + block;
             self.buckets(pass, probes, (target + 2 * block + lead).min(probes.len()));
             while self.entry < (target + block + lead).min(probes.len()) {
-                self.entry = step(pass, probes, self.entry, block, all, |table, probe| {
+                self.entry = step(pass, probes, self.entry, block, |table, probe| {
                     table.prefetch_entry(probe.hash);
                 });
             }
             while self.value < (target + lead).min(probes.len()) {
-                self.value = step(pass, probes, self.value, block, all, |table, probe| {
+                self.value = step(pass, probes, self.value, block, |table, probe| {
                     table.prefetch_value(probe.hash);
                 });
             }
             if self.deep {
                 while self.index < (target + block).min(probes.len()) {
-                    self.index = step(pass, probes, self.index, block, deep, |table, probe| {
+                    self.index = deep_step(pass, probes, self.index, block, |table, probe| {
                         table.prefetch_behind(probe.hash, |value| match probe.member {
                             Member::ALL => value.records()?.stream_place(0),
                             Member(hash) => value.records()?.index_place(hash),
                         });
                     });
                 }
-                self.record = step(pass, probes, self.record, block, deep, |table, probe| {
+                self.record = deep_step(pass, probes, self.record, block, |table, probe| {
                     table.prefetch_behind(probe.hash, |value| match probe.member {
                         Member::ALL => value.records()?.stream_place(1),
                         Member(hash) => value.records()?.record_place(hash),
@@ -140,35 +138,52 @@ impl Prefetcher {
     }
 }
 
-/// One step for those of one block, which begins at `from`, that take it; returns where the next block begins.
+/// One step for the block that begins at `from`; returns where the next begins.
 #[inline]
-fn step(
+fn step(pass: &Pass<'_>, probes: &[Probe], from: usize, block: usize, fetch: impl Fn(&SlotTable, &Probe)) -> usize {
+    let to = (from + block).min(probes.len());
+    let block = probes.get(from..to).unwrap_or_default();
+    let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
+    for (lease, probe) in leases.iter_mut().zip(block) {
+        *lease = pass.try_read(probe.slot as usize);
+    }
+    for (lease, probe) in leases.iter().zip(block) {
+        if let Some(table) = lease.as_ref().and_then(|lease| lease.table(probe.db as usize)) {
+            fetch(table, probe);
+        }
+    }
+    to
+}
+
+/// One step for those of a block that look for members; returns where the next block begins.
+///
+/// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease.
+fn deep_step(
     pass: &Pass<'_>,
     probes: &[Probe],
     from: usize,
     block: usize,
-    takes: impl Fn(&Probe) -> bool,
     fetch: impl Fn(&SlotTable, &Probe),
 ) -> usize {
     let to = (from + block).min(probes.len());
-    let block = probes.get(from..to).unwrap_or_default();
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
-    let mut lease_of = [BLOCK_KEYS; BLOCK_KEYS];
-    let mut last = None;
-    for (number, probe) in block.iter().enumerate().filter(|(_, probe)| takes(probe)) {
-        // Neighbours are often the same key: of a pipeline on one large collection, for instance.
-        lease_of[number] = match last {
-            Some((slot, lease)) if slot == probe.slot => lease,
-            _ => {
-                leases[number] = pass.try_read(probe.slot as usize);
-                number
-            }
-        };
-        last = Some((probe.slot, lease_of[number]));
+    let mut fetches = [(0, from); BLOCK_KEYS];
+    let (mut lease_count, mut fetch_count, mut last_slot) = (0, 0, None);
+    for (number, probe) in probes.iter().enumerate().take(to).skip(from) {
+        if probe.member == Member::NONE {
+            continue;
+        }
+        if last_slot != Some(probe.slot) {
+            leases[lease_count] = pass.try_read(probe.slot as usize);
+            lease_count += 1;
+            last_slot = Some(probe.slot);
+        }
+        fetches[fetch_count] = (lease_count - 1, number);
+        fetch_count += 1;
     }
-    for (probe, lease) in block.iter().zip(lease_of) {
-        let lease = leases.get(lease).and_then(Option::as_ref);
-        if let Some(table) = lease.and_then(|lease| lease.table(probe.db as usize)) {
+    for (lease, number) in &fetches[..fetch_count] {
+        let probe = &probes[*number];
+        if let Some(table) = leases[*lease].as_ref().and_then(|lease| lease.table(probe.db as usize)) {
             fetch(table, probe);
         }
     }

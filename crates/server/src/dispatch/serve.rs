@@ -65,7 +65,7 @@ pub fn serve_ready<'p>(
     pass: Option<&'p Pass<'p>>,
     server: &Arc<Server>,
     served: &mut Vec<Arc<Waiter>>,
-) -> Option<Unserved> {
+) -> Option<Box<Unserved>> {
     let ready = std::mem::take(&mut keys.effects.ready);
     let mut service = Service {
         held: &mut keys.held,
@@ -81,7 +81,7 @@ pub fn serve_ready<'p>(
         server,
         served,
     };
-    serve(ready.into(), &mut service)
+    serve(ready.into(), &mut service).map(Box::new)
 }
 
 /// Serves whoever waits for these keys. What is returned could not be served yet, for want of a slot.

@@ -35,12 +35,16 @@ impl Worker {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
-            After::ReplyAt(at_ms, bytes) => self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes }),
+            After::ReplyAt(reply) => {
+                let (at_ms, bytes) = *reply;
+                self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
+            }
             After::Block(blocked) => {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            After::Serve(unserved, reply) => {
+            After::Serve(withheld) => {
+                let (unserved, reply) = *withheld;
                 let client = connection.client.id;
                 self.withhold(unserved, Some((client, ticket, reply)));
             }
@@ -68,7 +72,7 @@ impl Worker {
     /// What others are owed of a command whose client is gone.
     pub(super) fn start_after_gone(&mut self, after: After) {
         match after {
-            After::Serve(unserved, _) => self.withhold(unserved, None),
+            After::Serve(withheld) => self.withhold(withheld.0, None),
             After::Block(blocked) => self.abandon_waiter(blocked.waiter),
             _ => {}
         }

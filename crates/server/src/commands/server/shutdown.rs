@@ -71,6 +71,6 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     });
     // There is no reply: the connection ends with the process.
-    ctx.after = After::ReplyAt(u64::MAX, Vec::new());
+    ctx.after = After::ReplyAt(Box::new((u64::MAX, Vec::new())));
     Ok(())
 }
