@@ -267,7 +267,7 @@ impl Reach for Serving<'_, '_, '_, '_> {
             slot: key.slot,
             index: Change::UNPLANNED,
         };
-        KeyWrite::new(parts, named, db, *access, effects)
+        KeyWrite::new(parts, named, db, access, effects)
     }
 
     fn holds(&mut self, key: &WaitKey) -> bool {

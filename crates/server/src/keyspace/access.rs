@@ -369,7 +369,7 @@ impl<'a> Keys<'a, '_> {
         let Some(parts) = self.held.slot_mut(key) else {
             unreachable!("the key walker said that key {index} is not written, and the handler writes it");
         };
-        KeyWrite::new(parts, named, db, self.access, self.effects)
+        KeyWrite::new(parts, named, db, &self.access, self.effects)
     }
 
     /// Whether the n-th key may be written under what is held.
@@ -445,7 +445,7 @@ pub struct KeyWrite<'k> {
     index: u32,
     slot: u16,
     db: usize,
-    access: AccessContext<'k>,
+    access: &'k AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
     expiring_before: usize,
@@ -454,6 +454,9 @@ pub struct KeyWrite<'k> {
     closed: bool,
 }
 
+// Closing a write moves it; a larger one would be moved by a call.
+const _: () = assert!(size_of::<KeyWrite<'_>>() <= 128);
+
 impl<'k> KeyWrite<'k> {
     /// A key of a slot that is held for writing. An expired entry is deleted first.
     #[inline]
@@ -461,7 +464,7 @@ impl<'k> KeyWrite<'k> {
         (header, slot): (&'k SlotHeader, &'k mut Slot),
         key: NamedKey<'k>,
         db: usize,
-        access: AccessContext<'k>,
+        access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
         // The slot outlives the table borrow; `finish` publishes through the header alone.
