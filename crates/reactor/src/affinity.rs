@@ -26,7 +26,10 @@ pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
 /// Lets the calling thread step back when others want its CPU: `nice` as in the command of that name, 0 to 19.
 pub fn step_back(nice: i32) -> io::Result<()> {
     // Linux keeps priorities by thread, whatever POSIX says.
-    Ok(rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice)?)
+    Ok(rustix::process::setpriority_process(
+        Some(rustix::thread::gettid()),
+        nice,
+    )?)
 }
 
 /// Reads a list as the `*-cpulist` options take it: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to

@@ -683,22 +683,26 @@ fn threads_have_names_and_the_cpus_they_were_given() {
     let server = place.start(&["--server-cpulist", &cpu, "--bio-cpulist", "9999"]);
     ping(&mut server.connect());
     let tasks = format!("/proc/{}/task", server.child.id());
-    let mut names = Vec::new();
-    for task in fs::read_dir(tasks).expect("has threads") {
-        let task = task.expect("has a name").path();
-        let name = fs::read_to_string(task.join("comm"))
-            .expect("has a name")
-            .trim()
-            .to_owned();
-        let status = fs::read_to_string(task.join("status")).expect("has a status");
-        if name.starts_with("weft-worker-") {
-            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            assert_eq!(allowed.map(str::trim), Some(cpu.as_str()), "{name}");
-        }
-        names.push(name);
+    let threads = || {
+        let tasks = fs::read_dir(&tasks).expect("has threads");
+        let read = |task: &Path, file: &str| fs::read_to_string(task.join(file)).expect("can be read");
+        tasks.map(move |task| {
+            let task = task.expect("has a name").path();
+            (read(&task, "comm").trim().to_owned(), read(&task, "status"))
+        })
+    };
+    // A thread takes its name when it first runs, which may be after a client was served.
+    let expected = ["weft-worker-0", "weft-worker-1", "weft-bg-0", "weft-lazyfree"];
+    let start = Instant::now();
+    let is_there = |expected: &&str| threads().any(|(name, _)| name == *expected);
+    while !expected.iter().all(is_there) {
+        let names: Vec<String> = threads().map(|(name, _)| name).collect();
+        assert!(start.elapsed() < PATIENCE, "{expected:?} in {names:?}");
+        sleep(Duration::from_millis(1));
     }
-    for expected in ["weft-worker-0", "weft-worker-1", "weft-bg-0", "weft-lazyfree"] {
-        assert!(names.iter().any(|name| name == expected), "{expected} in {names:?}");
+    for (name, status) in threads().filter(|(name, _)| name.starts_with("weft-worker-")) {
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        assert_eq!(allowed.map(str::trim), Some(cpu.as_str()), "{name}");
     }
     assert!(place.read("log").contains("bio-cpulist '9999' names no CPU"));
     server.stop();
