@@ -4,7 +4,7 @@ use weft_table::{EntryRef, Table, ValueRef};
 use weft_values::Value;
 
 use crate::commands::server::digest;
-use crate::commands::string::stored;
+use crate::keyspace::stored::stored;
 use crate::config::Config;
 use crate::persist::payload;
 

@@ -11,6 +11,7 @@ pub mod lolwut;
 pub mod memory;
 mod populate;
 mod sections;
+pub mod save;
 pub mod shutdown;
 pub mod time;
 
