@@ -10,8 +10,8 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 mod populate;
-mod sections;
 pub mod save;
+mod sections;
 pub mod shutdown;
 pub mod time;
 

@@ -21,6 +21,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
+/// Before the first dump, the time of the start.
 fn last_save(ctx: &mut Context<'_, '_>) -> CommandResult {
     let at_s = ctx.server.dumps.last_save_s.load(Ordering::Relaxed);
     ctx.reply.integer(at_s as i64);

@@ -483,11 +483,7 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
-    lines.zeroes(&[
-        "aof_enabled",
-        "aof_rewrite_in_progress",
-        "aof_rewrite_scheduled",
-    ]);
+    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
     lines.put("aof_last_rewrite_time_sec", -1);
     lines.put("aof_current_rewrite_time_sec", -1);
     lines.put("aof_last_bgrewrite_status", "ok");

@@ -139,7 +139,10 @@ impl Display for SaveError {
                 out,
                 "Write error while saving DB to the disk(write, offset {offset} of {path}): {reason}"
             ),
-            Step::Sync => write!(out, "Write error while saving DB to the disk(fsync of {path}): {reason}"),
+            Step::Sync => write!(
+                out,
+                "Write error while saving DB to the disk(fsync of {path}): {reason}"
+            ),
             Step::Rename(target) => write!(
                 out,
                 "Error moving temp DB file {path} on the final destination {} (in server root dir {directory}): {reason}",

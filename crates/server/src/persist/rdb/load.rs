@@ -159,7 +159,9 @@ impl Loader<'_, '_> {
         let body = source.part(from..source.position());
         let Some(value) = payload::read(kind, &mut Reader::new(body), self.config) else {
             if !is_empty(kind, body) {
-                return Err(Fault::damaged(format!("Integrity check of a value of type {kind} failed.")));
+                return Err(Fault::damaged(format!(
+                    "Integrity check of a value of type {kind} failed."
+                )));
             }
             if loaded.empty < EMPTY_KEYS_LOGGED {
                 log::notice!("rdbLoadObject skipping empty key");
@@ -195,12 +197,24 @@ impl Loader<'_, '_> {
             }
         }
         let clock = match (self.clock.lfu, about) {
-            (true, About { frequency: Some(uses), .. }) => self.clock.with_frequency(uses),
-            (false, About { idle_s: Some(idle_s), .. }) => self.clock.with_idle(idle_s),
+            (
+                true,
+                About {
+                    frequency: Some(uses), ..
+                },
+            ) => self.clock.with_frequency(uses),
+            (
+                false,
+                About {
+                    idle_s: Some(idle_s), ..
+                },
+            ) => self.clock.with_idle(idle_s),
             _ => self.clock.of_new_entry(),
         };
         let expire_at_ms = about.expire_at_ms.and_then(|at_ms| u64::try_from(at_ms).ok());
-        value.with_new(stored, |value| drop(table.insert(hash, name, value, expire_at_ms, clock)));
+        value.with_new(stored, |value| {
+            drop(table.insert(hash, name, value, expire_at_ms, clock))
+        });
         if let Some(mut entry) = table.find_mut(hash, name)
             && let Some(due_ms) = value_due_ms(entry.value())
         {
@@ -251,7 +265,11 @@ fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, F
         true => (1..=LAST_SHARED_VERSION).contains(&version) || (relaxed && foreign.contains(&version)),
         false => version > *foreign.end() && (version <= newest || relaxed),
     };
-    if known { Ok(version) } else { Err(Fault::Version(version)) }
+    if known {
+        Ok(version)
+    } else {
+        Err(Fault::Version(version))
+    }
 }
 
 fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault> {

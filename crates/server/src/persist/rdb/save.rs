@@ -80,7 +80,8 @@ fn sync_directory() -> io::Result<()> {
     File::open(".")?.sync_all()
 }
 
-fn write_file(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
+/// Writes a whole file and has it on disk.
+pub(super) fn write_file(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
     let error = |step| {
         move |reason| SaveError {
             path: path.to_owned(),
