@@ -11,6 +11,7 @@ use crate::config::{Config, Permissions};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, Reach, walk};
 use crate::keyspace::{Keyspace, Seat};
+use crate::persist::payload::CRC;
 
 /// Every type in every encoding, two databases, a library of functions, notes about the use of keys.
 const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
@@ -59,9 +60,9 @@ impl Place {
     }
 
     fn save(&mut self, path: &Path, functions: &[Vec<u8>]) {
-        let mut all = self.seat.exclusive();
+        let all = self.seat.exclusive();
         let contents = Contents {
-            reach: Reach::Everything(&mut all),
+            reach: Reach::Everything(&all),
             counts: &self.keyspace.counts,
             functions,
             config: &self.config,
@@ -98,6 +99,17 @@ impl Place {
         keys.sort();
         keys
     }
+}
+
+/// The same without what it says about itself, which the log would repeat each time.
+fn without_notes() -> Vec<u8> {
+    const LAST_NOTE: &[u8] = b"aof-base\xc0\x00";
+    let at = VALKEY.windows(LAST_NOTE.len()).position(|bytes| bytes == LAST_NOTE);
+    let from = at.expect("has notes") + LAST_NOTE.len();
+    let mut file = [&VALKEY[..MAGIC_BYTES], &VALKEY[from..VALKEY.len() - 8]].concat();
+    let checksum = CRC.checksum(&file);
+    file.extend(checksum.to_le_bytes());
+    file
 }
 
 fn expected() -> Vec<String> {
@@ -145,9 +157,10 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
 
 #[test]
 fn a_file_that_was_cut_is_refused_wherever_that_was() {
-    let mut place = Place::new();
-    for length in 0..VALKEY.len() {
-        let error = place.read(&VALKEY[..length], true).expect_err("it is cut");
+    let (mut place, whole) = (Place::new(), without_notes());
+    place.read(&whole, true).expect("is loaded");
+    for length in 0..whole.len() {
+        let error = place.read(&whole[..length], true).expect_err("it is cut");
         assert!(matches!(error, Fault::Short), "after {length} bytes: {error:?}");
     }
 }
@@ -157,9 +170,9 @@ fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut place = Place::new();
+    let (mut place, whole) = (Place::new(), without_notes());
     for _ in 0..5000 {
-        let mut damaged = VALKEY.to_vec();
+        let mut damaged = whole.clone();
         // The checksum itself stays: of eight zeroes it would be none.
         let at = random.usize(..damaged.len() - 8);
         damaged[at] ^= 1 << random.u8(..8);
