@@ -12,6 +12,7 @@ use crate::net::listeners::Listeners;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
 use crate::reclaim::{self, Reclaimer};
+use crate::saving;
 use crate::shutdown::Shutdown;
 use crate::state::{Job, Message, Order, Server};
 use crate::tuning::Tuner;
@@ -133,6 +134,16 @@ impl Coordinator {
             Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
         };
         let how = Shutdown::from_options(self.server.config.integer(options));
+        saving::announce_end(&how);
+        if saving::saves_before_end(&self.server.config, &how) {
+            let Some(mut seat) = self.server.keyspace.slots.join() else {
+                log::warning!("Error trying to save the DB: no seat is left at the keyspace");
+                return;
+            };
+            if saving::save_before_end(&self.server, &mut seat, &how).is_err() {
+                return;
+            }
+        }
         self.server.request_shutdown(how);
     }
 

@@ -4,8 +4,8 @@ use weft_table::{EntryRef, Table, ValueRef};
 use weft_values::Value;
 
 use crate::commands::server::digest;
-use crate::commands::string::stored;
 use crate::config::Config;
+use crate::keyspace::stored::stored;
 use crate::persist::payload;
 
 /// Loads `body`, a value without version and checksum, as RESTORE would. Whatever is accepted is dumped, and the dump

@@ -22,6 +22,7 @@ mod observe;
 mod persist;
 mod process;
 mod reclaim;
+mod saving;
 mod shutdown;
 mod start;
 mod state;

@@ -31,11 +31,12 @@ use crate::net::listeners::{CannotListen, Listeners};
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
 use crate::observe::syslog::{self, Syslog};
+use crate::persist::rdb::Status;
 use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
-use crate::shutdown::{Save, Shutdown, ShutdownRequest};
+use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
 use crate::worker::Worker;
 
@@ -152,11 +153,13 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let _ = server.coordinator.set(ground.reactor.waker());
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
+    log::notice!("Server initialized");
+    server.dumps.saved(server.started_unix_s, 0);
+    crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
     crate::background::start(&server, jobs_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
-    log::notice!("Server initialized");
     announce(&server, &ground.listeners, &ground.supervisor);
     let coordinator = Coordinator::new(
         server.clone(),
@@ -256,6 +259,7 @@ pub(crate) fn server(
         started: Instant::now(),
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
+        dumps: Status::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -310,20 +314,8 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 
 /// Ends the work: nobody is served any more.
 fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
-    match &how.requested_by {
-        Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
-        None => log::notice!("User requested shutdown..."),
-    }
     supervisor.stopping();
     let config = &server.config;
-    let would_save = match how.save {
-        Save::Always => true,
-        Save::Never => false,
-        Save::IfConfigured => !config.save_points().is_empty(),
-    };
-    if would_save {
-        log::warning!("No dump is written: this version keeps data in memory only.");
-    }
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
     let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };
     for worker in &server.workers {

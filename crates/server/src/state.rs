@@ -20,6 +20,7 @@ use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::{Observations, lock};
+use crate::persist::rdb::Status;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 
 /// Index of a worker.
@@ -310,6 +311,8 @@ pub struct Server {
     pub started_unix_s: u64,
     /// A request to end the process.
     pub shutdown: ShutdownRequest,
+    /// What is known about dumps.
+    pub dumps: Status,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

@@ -14,6 +14,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -35,21 +36,23 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "cluster", "persist", "repl", "net"]),
     ("apply",       &["config", "observe", "process", "state"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "persist", "state"]),
     ("background",  &["observe", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("script",      &["config", "observe", "acl", "keyspace", "state"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "apply", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "apply", "saving", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "script", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
-                      "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "tuning"]),
+                      "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
+                      "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "apply",
-                      "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

@@ -12,7 +12,8 @@ use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, Held};
-use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of, ready};
+use crate::keyspace::empty::{Taken, take};
+use crate::keyspace::{Exclusive, SLOTS, publish, ready};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -76,7 +77,12 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 
 fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
-    let Taken { tables, keys } = take(everything(&mut ctx.keys.held), databases.clone(), &ctx.keys.access);
+    let Taken { tables, keys } = take(
+        everything(&mut ctx.keys.held),
+        databases.clone(),
+        ctx.keys.access.counts,
+        ctx.keys.access.seat,
+    );
     ctx.keys.effects.dirty += keys;
     note_ready(ctx, databases);
     if tables.is_empty() {
@@ -100,42 +106,6 @@ fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
             unreachable!("this command is bound as an exclusive one")
         }
     }
-}
-
-/// What was in some databases.
-struct Taken {
-    tables: Vec<SlotTable>,
-    keys: u64,
-}
-
-/// Empties databases.
-fn take(all: &mut Exclusive<'_>, databases: Range<usize>, access: &AccessContext<'_>) -> Taken {
-    let mut tables = Vec::new();
-    let mut figures = vec![(0i64, 0i64); databases.len()];
-    for index in 0..SLOTS {
-        if !all.header(index).may_hold_any() {
-            continue;
-        }
-        let (header, slot) = all.parts_mut(index);
-        for db in databases.start..databases.end.min(slot.databases()) {
-            let table = slot.take(db);
-            if !table.is_empty() {
-                let figure = &mut figures[db - databases.start];
-                figure.0 += table.len() as i64;
-                figure.1 += table.with_expiry() as i64;
-                tables.push(table);
-            }
-        }
-        publish(header, slot);
-        publish_due_of(header, slot);
-    }
-    for (db, (keys, expiring)) in databases.zip(&figures) {
-        access.counts.add(access.seat, db, -keys, -expiring);
-        let volatile = access.counts.volatile(db) as i64;
-        access.counts.add_volatile(access.seat, db, -volatile);
-    }
-    let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
-    Taken { tables, keys }
 }
 
 fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -6,10 +6,10 @@ use weft_table::ValueRef;
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::CommandError;
 use super::expire::is_already_expired;
-use super::string::stored;
 use crate::config::id;
 use crate::keyspace::access::Expiry;
 use crate::keyspace::event::Event;
+use crate::keyspace::stored::stored;
 use crate::persist::payload;
 
 /// The commands of this file and their handlers.

@@ -79,6 +79,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::latency::BINDINGS,
     server::lolwut::BINDINGS,
     server::memory::BINDINGS,
+    server::save::BINDINGS,
     server::shutdown::BINDINGS,
     server::time::BINDINGS,
     set::BINDINGS,

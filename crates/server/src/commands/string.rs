@@ -13,6 +13,7 @@ use super::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite, is_expired};
 use crate::keyspace::event::Event;
+use crate::keyspace::stored::stored;
 
 /// The string commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -40,20 +41,6 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("strlen", leased(strlen)),
     ("substr", leased(getrange)),
 ];
-
-/// Longest decimal form of a 64-bit integer; nothing longer is stored as one.
-const INTEGER_DIGITS: usize = 20;
-
-/// How a string that a client sent is stored: integers as such, everything else as bytes.
-#[inline]
-pub fn stored(bytes: &[u8]) -> NewValue<'_, Value> {
-    if bytes.len() <= INTEGER_DIGITS
-        && let Some(number) = parse_i64(bytes)
-    {
-        return NewValue::Int(number);
-    }
-    NewValue::Bytes(bytes)
-}
 
 /// Runs `view` on the string's bytes; integers are written out first.
 ///

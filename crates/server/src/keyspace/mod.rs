@@ -7,11 +7,13 @@ pub mod access;
 pub mod clock;
 pub mod compact;
 pub mod effects;
+pub mod empty;
 pub mod event;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
 pub mod ready;
+pub mod stored;
 pub mod walk;
 
 use std::sync::Arc;

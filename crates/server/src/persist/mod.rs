@@ -5,6 +5,7 @@ pub use weft_values::lzf;
 pub mod hashes;
 pub mod lists;
 pub mod payload;
+pub mod rdb;
 pub mod sets;
 pub mod sorted_sets;
 pub mod streams;

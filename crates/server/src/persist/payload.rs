@@ -28,49 +28,56 @@ use crate::config::Config;
 /// The version that Weft writes.
 pub const VERSION: u16 = 80;
 /// Versions that others use for encodings of their own.
-const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
+pub const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
 const FOOTER_BYTES: usize = 10;
 const CHECKSUM_BYTES: usize = 8;
 
-const TYPE_STRING: u8 = 0;
+/// The type of strings.
+pub const TYPE_STRING: u8 = 0;
 
-static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+/// The checksum of payloads and files.
+pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// The payload of a value; strings are compressed if `compress` is set (`rdbcompression`).
 pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
     let mut out = Vec::new();
+    write(&mut out, value, compress);
+    seal(&mut out, VERSION);
+    out
+}
+
+/// Appends the type of a value, and the value.
+pub fn write(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
     match value {
         ValueRef::Int(number) => {
             out.push(TYPE_STRING);
-            strings::write_integer(&mut out, number);
+            strings::write_integer(out, number);
         }
         ValueRef::Bytes(bytes) => {
             out.push(TYPE_STRING);
-            strings::write_string(&mut out, bytes, compress);
+            strings::write_string(out, bytes, compress);
         }
         ValueRef::Blob(blob) => {
             out.push(TYPE_STRING);
-            strings::write_string(&mut out, blob, compress);
+            strings::write_string(out, blob, compress);
         }
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
-            PackedKind::List => lists::write(&mut out, ListRef::Packed(PackedList::new(packed)), compress),
-            PackedKind::Hash => hashes::write(&mut out, HashRef::Packed(hash::run_of(packed)), compress),
-            PackedKind::Set | PackedKind::IntegerSet => sets::write(&mut out, SetView::of_packed(packed), compress),
-            PackedKind::SortedSet => sorted_sets::write(&mut out, View::Packed(Packed::new(packed)), compress),
+            PackedKind::List => lists::write(out, ListRef::Packed(PackedList::new(packed)), compress),
+            PackedKind::Hash => hashes::write(out, HashRef::Packed(hash::run_of(packed)), compress),
+            PackedKind::Set | PackedKind::IntegerSet => sets::write(out, SetView::of_packed(packed), compress),
+            PackedKind::SortedSet => sorted_sets::write(out, View::Packed(Packed::new(packed)), compress),
         },
         ValueRef::Object(object) => match object {
-            Value::List(list) => lists::write(&mut out, ListRef::Large(list), compress),
-            Value::Hash(hash) => hashes::write(&mut out, HashRef::Large(hash), compress),
-            Value::Set(set) => sets::write(&mut out, set.view(), compress),
-            Value::SortedSet(set) => sorted_sets::write(&mut out, View::Large(set), compress),
+            Value::List(list) => lists::write(out, ListRef::Large(list), compress),
+            Value::Hash(hash) => hashes::write(out, HashRef::Large(hash), compress),
+            Value::Set(set) => sets::write(out, set.view(), compress),
+            Value::SortedSet(set) => sorted_sets::write(out, View::Large(set), compress),
             Value::Stream(stream) => {
                 out.push(streams::TYPE_THIRD);
-                streams::write(&mut out, stream, compress);
+                streams::write(out, stream, compress);
             }
         },
     }
-    seal(&mut out, VERSION);
-    out
 }
 
 /// Makes a payload of a value: appends the version and the checksum.
@@ -101,23 +108,29 @@ pub fn is_collection(payload: &[u8]) -> bool {
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
     let mut reader = Reader::new(payload);
-    match reader.byte()? {
+    let kind = reader.byte()?;
+    read(kind, &mut reader, config)
+}
+
+/// A value of this type; `None` if it makes no sense, or has no elements. `config` has the limits of compact forms.
+pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Restored<'p>> {
+    match kind {
         TYPE_STRING => reader.string().map(Restored::String),
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
-            lists::read(kind, &mut reader, config)
+            lists::read(kind, reader, config)
         }
         kind if hashes::TYPES.contains(&kind) => {
-            hashes::read(kind, &mut reader, config.hash_limits()).map(|hash| match hash {
+            hashes::read(kind, reader, config.hash_limits()).map(|hash| match hash {
                 hashes::Read::Packed(packed) => Restored::Packed(packed),
                 hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
             })
         }
-        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, &mut reader, config),
+        kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, reader, config),
         version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
-            let stream = streams::read(&mut reader, version)?;
+            let stream = streams::read(reader, version)?;
             Some(Restored::Object(Value::Stream(stream)))
         }
-        kind => sorted_sets::read(kind, &mut reader, config.sorted_set_limits()).map(sorted_set),
+        kind => sorted_sets::read(kind, reader, config.sorted_set_limits()).map(sorted_set),
     }
 }
 

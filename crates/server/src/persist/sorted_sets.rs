@@ -17,13 +17,13 @@ use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
 
 /// The type with scores in decimal.
-const TYPE_DECIMAL: u8 = 3;
+pub const TYPE_DECIMAL: u8 = 3;
 /// The type with scores in binary.
-const TYPE_BINARY: u8 = 5;
+pub const TYPE_BINARY: u8 = 5;
 /// The type in a ziplist.
-const TYPE_ZIPLIST: u8 = 12;
+pub const TYPE_ZIPLIST: u8 = 12;
 /// The type in a listpack.
-const TYPE_LISTPACK: u8 = 17;
+pub const TYPE_LISTPACK: u8 = 17;
 
 const DECIMAL_NAN: u8 = 253;
 const DECIMAL_INFINITY: u8 = 254;

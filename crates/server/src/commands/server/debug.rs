@@ -19,6 +19,7 @@ use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{SLOTS, Seat};
 use crate::observe::log;
 use crate::persist::payload;
+use crate::saving::{self, CannotReload, Reload};
 use crate::state::Server;
 
 use super::{config, digest, populate};
@@ -355,15 +356,34 @@ fn describe_tables(server: &Server, seat: &mut Seat, db: usize) -> String {
     text
 }
 
-/// Data is nowhere but in memory, so it cannot be written and read again.
+/// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`: writes all data to the dump and loads it again.
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
-    const OPTIONS: [&[u8]; 3] = [b"merge", b"noflush", b"nosave"];
-    let known = |word: &[u8]| OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option));
-    Err(if ctx.args.iter().skip(2).all(known) {
-        CommandError::constant("ERR DEBUG RELOAD needs dumps, which this server does not write yet")
-    } else {
-        CommandError::constant("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
-    })
+    let mut how = Reload {
+        save: true,
+        flush: true,
+        replace: false,
+    };
+    for word in ctx.args.iter().skip(2) {
+        match word.to_ascii_lowercase().as_slice() {
+            b"merge" => how.replace = true,
+            b"noflush" => how.flush = false,
+            b"nosave" => how.save = false,
+            _ => {
+                return Err(CommandError::constant(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                ));
+            }
+        }
+    }
+    ctx.in_background(move |server, seat| {
+        let reply: &[u8] = match saving::reload(server, seat, how) {
+            Ok(()) => b"+OK\r\n",
+            Err(CannotReload::Save) => b"-ERR\r\n",
+            Err(CannotReload::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
+        };
+        reply.to_vec()
+    });
+    Ok(())
 }
 
 /// Random patterns against random strings: none may crash, and a string without wildcards matches itself.

@@ -10,6 +10,7 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 mod populate;
+pub mod save;
 mod sections;
 pub mod shutdown;
 pub mod time;

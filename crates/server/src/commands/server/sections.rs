@@ -461,8 +461,9 @@ fn script_memory_lines(lines: &mut Lines) {
 }
 
 fn persistence_lines(server: &Server, lines: &mut Lines) {
+    let dumps = &server.dumps;
+    lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
     lines.zeroes(&[
-        "loading",
         "async_loading",
         "current_cow_peak",
         "current_cow_size",
@@ -470,21 +471,19 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     ]);
     lines.put("current_fork_perc", "0.00");
     lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
-    lines.put("rdb_changes_since_last_save", server.metrics.sum(Counter::Dirty));
+    let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
+    lines.put("rdb_changes_since_last_save", changes);
     lines.put("rdb_bgsave_in_progress", 0);
-    lines.put("rdb_last_save_time", server.started_unix_s);
+    lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
     lines.put("rdb_last_bgsave_status", "ok");
     lines.put("rdb_last_bgsave_time_sec", -1);
     lines.put("rdb_current_bgsave_time_sec", -1);
-    lines.zeroes(&[
-        "rdb_saves",
-        "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
-        "aof_enabled",
-        "aof_rewrite_in_progress",
-        "aof_rewrite_scheduled",
-    ]);
+    lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
+    lines.put("rdb_last_cow_size", 0);
+    let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
+    lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
+    lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
+    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
     lines.put("aof_last_rewrite_time_sec", -1);
     lines.put("aof_current_rewrite_time_sec", -1);
     lines.put("aof_last_bgrewrite_status", "ok");

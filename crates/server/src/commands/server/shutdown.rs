@@ -2,8 +2,10 @@
 
 use crate::commands::context::{After, Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::observe::log;
+use crate::keyspace::Seat;
+use crate::saving;
 use crate::shutdown::{Save, Shutdown};
+use crate::state::Server;
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
@@ -53,12 +55,8 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.ok();
         return Ok(());
     }
-    if options.save && !options.force {
-        log::warning!("There are no dumps yet, so SHUTDOWN SAVE cannot save the data");
-        return Err(CommandError::constant("ERR Errors trying to SHUTDOWN. Check logs."));
-    }
     let description = ctx.client.describe(ctx.now_ms, Default::default());
-    ctx.server.request_shutdown(Shutdown {
+    let how = Shutdown {
         save: match (options.save, options.no_save) {
             (true, _) => Save::Always,
             (false, true) => Save::Never,
@@ -69,8 +67,27 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         safe: options.safe,
         failover: options.failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
-    });
+    };
+    if saving::saves_before_end(&ctx.server.config, &how) {
+        ctx.in_background(move |server, seat| end_with_dump(server, seat, how));
+        return Ok(());
+    }
+    saving::announce_end(&how);
+    ctx.server.request_shutdown(how);
     // There is no reply: the connection ends with the process.
     ctx.after = After::ReplyAt(Box::new((u64::MAX, Vec::new())));
     Ok(())
+}
+
+/// Saves, and has the process end; the reply if it does not. Otherwise there is none: the connection ends with the
+/// process.
+fn end_with_dump(server: &Server, seat: &mut Seat, how: Shutdown) -> Vec<u8> {
+    saving::announce_end(&how);
+    match saving::save_before_end(server, seat, &how) {
+        Ok(()) => {
+            server.request_shutdown(how);
+            Vec::new()
+        }
+        Err(saving::Failed) => b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec(),
+    }
 }

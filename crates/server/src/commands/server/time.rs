@@ -1,27 +1,17 @@
-//! TIME, ROLE and LASTSAVE.
+//! TIME and ROLE.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 
 /// The commands.
-pub const BINDINGS: &[(&str, Binding)] = &[
-    ("lastsave", leased(last_save)),
-    ("role", leased(role)),
-    ("time", leased(time)),
-];
+pub const BINDINGS: &[(&str, Binding)] = &[("role", leased(role)), ("time", leased(time))];
 
 fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now.as_secs() as i64);
     ctx.reply.bulk_integer(i64::from(now.subsec_micros()));
-    Ok(())
-}
-
-/// Before the first dump, the time of the start.
-fn last_save(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.integer(ctx.server.started_unix_s as i64);
     Ok(())
 }
 

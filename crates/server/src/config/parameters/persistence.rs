@@ -10,17 +10,17 @@ super::table! {
     SAVE "save" = special(Special::SavePoints).multi_arg(),
         NotYet, "Pairs of seconds and changes that trigger a dump; an empty string switches dumps off.";
     DBFILENAME "dbfilename" = text("dump.rdb").checked(TextCheck::FileName).protected(),
-        NotYet, "File name of the dump.";
+        Live, "File name of the dump.";
     RDBCOMPRESSION "rdbcompression" = boolean(true),
-        NotYet, "Compress strings in dumps.";
+        Live, "Compress strings in dumps.";
     RDBCHECKSUM "rdbchecksum" = boolean(true).immutable(),
-        NotYet, "End dumps with a checksum, and check it when loading.";
+        Live, "End dumps with a checksum, and check it when loading.";
     RDB_VERSION_CHECK "rdb-version-check" = choice(VERSION_CHECK, "strict"),
-        NotYet, "Whether dumps of a newer version are refused (strict) or tried (relaxed).";
+        Live, "Whether dumps of a newer version are refused (strict) or tried (relaxed).";
     STOP_WRITES_ON_BGSAVE_ERROR "stop-writes-on-bgsave-error" = boolean(true),
         NotYet, "Refuse writes after a dump in the background has failed.";
     RDB_SAVE_INCREMENTAL_FSYNC "rdb-save-incremental-fsync" = boolean(true),
-        NotYet, "Sync a dump to disk in steps while it is written.";
+        Live, "Sync a dump to disk in steps while it is written.";
     RDB_DEL_SYNC_FILES "rdb-del-sync-files" = boolean(false),
         NotYet, "Delete dump files made for replication when nothing else needs them.";
     RDB_KEY_SAVE_DELAY "rdb-key-save-delay" = integer(0, I32_MIN, I32_MAX).hidden(),

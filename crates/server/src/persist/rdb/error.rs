@@ -1,0 +1,154 @@
+//! What can be wrong with a dump, and with writing one.
+
+use std::fmt::{self, Display, Formatter};
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::error_text;
+
+/// Why a dump was not loaded.
+#[derive(Debug)]
+pub struct LoadError {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of it that made sense.
+    pub offset: u64,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+impl LoadError {
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.fault, Fault::Open(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// What is wrong with a dump.
+#[derive(Debug)]
+pub enum Fault {
+    /// It cannot be opened.
+    Open(io::Error),
+    /// It cannot be read.
+    Read(io::Error),
+    /// It ends too soon.
+    Short,
+    /// It begins with something else.
+    Signature(Vec<u8>),
+    /// Its version is unknown.
+    Version(u32),
+    /// It has a database that this server does not have; the number that there are.
+    Database(usize),
+    /// It has data of a module; its name.
+    Module(String),
+    /// A key is there twice; its database.
+    Duplicate(usize),
+    /// The checksum of the contents, and that in the file.
+    Checksum(u64, u64),
+    /// Something else makes no sense.
+    Damaged(String),
+}
+
+impl Fault {
+    /// Damage of this kind.
+    pub fn damaged(what: impl Into<String>) -> Fault {
+        Fault::Damaged(what.into())
+    }
+}
+
+impl Display for LoadError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.fault {
+            Fault::Open(error) => write!(
+                out,
+                "Fatal error: can't open the RDB file {path} for reading: {}",
+                error_text(error)
+            ),
+            Fault::Signature(magic) => write!(
+                out,
+                "Wrong signature trying to load DB from file: {}",
+                String::from_utf8_lossy(magic)
+            ),
+            Fault::Version(version) => write!(out, "Can't handle RDB format version {version}"),
+            Fault::Database(databases) => write!(
+                out,
+                "FATAL: Data file was created with a server configured to handle more than {databases} databases. \
+                 Exiting"
+            ),
+            Fault::Module(name) => write!(
+                out,
+                "The RDB file contains AUX module data I can't load: no matching module '{name}'"
+            ),
+            Fault::Duplicate(db) => write!(out, "RDB has duplicated key in DB {db}"),
+            Fault::Checksum(expected, found) => write!(
+                out,
+                "Wrong RDB checksum expected: ({expected:x}) but got ({found:x}). Aborting now."
+            ),
+            Fault::Read(error) => self.place(out, &error_text(error)),
+            Fault::Short => self.place(out, "Unexpected EOF reading RDB file"),
+            Fault::Damaged(what) => self.place(out, what),
+        }
+    }
+}
+
+impl LoadError {
+    fn place(&self, out: &mut Formatter<'_>, what: &str) -> fmt::Result {
+        let (offset, path) = (self.offset, self.path.display());
+        write!(out, "Internal error in RDB reading offset {offset} of {path} -> {what}")
+    }
+}
+
+/// Why a dump was not written.
+#[derive(Debug)]
+pub struct SaveError {
+    /// The file.
+    pub path: PathBuf,
+    /// What did not work.
+    pub step: Step,
+    /// Why.
+    pub reason: io::Error,
+}
+
+/// A step on the way to a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Making the temporary file.
+    Open,
+    /// Writing it, up to this many bytes.
+    Write(u64),
+    /// Having it on disk.
+    Sync,
+    /// Giving it the name of the dump.
+    Rename(PathBuf),
+    /// Having the directory on disk.
+    SyncDirectory,
+}
+
+impl Display for SaveError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        let directory = std::env::current_dir().map_or_else(|_| "unknown".into(), |dir| dir.display().to_string());
+        let reason = error_text(&self.reason);
+        match &self.step {
+            Step::Open => write!(
+                out,
+                "Failed opening the temp RDB file {path} (in server root dir {directory}) for saving: {reason}"
+            ),
+            Step::Write(offset) => write!(
+                out,
+                "Write error while saving DB to the disk(write, offset {offset} of {path}): {reason}"
+            ),
+            Step::Sync => write!(
+                out,
+                "Write error while saving DB to the disk(fsync of {path}): {reason}"
+            ),
+            Step::Rename(target) => write!(
+                out,
+                "Error moving temp DB file {path} on the final destination {} (in server root dir {directory}): {reason}",
+                target.display()
+            ),
+            Step::SyncDirectory => write!(out, "Failed to fsync directory while saving DB: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! From a file into the keyspace.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use weft_values::Value;
+
+use super::error::{Fault, LoadError};
+use super::extent::{is_empty, module_name, skip_value};
+use super::source::Source;
+use super::{MAGIC_BYTES, opcode};
+use crate::config::{Config, id};
+use crate::keyspace::access::{KeyCounts, value_due_ms};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::stored::stored;
+use crate::keyspace::{Exclusive, SLOTS, publish, publish_due_of};
+use crate::observe::log;
+use crate::persist::payload::{self, FOREIGN_VERSIONS, Restored, VERSION};
+use crate::persist::strings::Reader;
+
+/// The last version of files that begin with REDIS.
+const LAST_SHARED_VERSION: u32 = 11;
+/// The first version with a checksum.
+const FIRST_CHECKED_VERSION: u32 = 5;
+/// Empty keys that the log names.
+const EMPTY_KEYS_LOGGED: u64 = 10;
+
+/// Where keys go.
+pub struct Loader<'l, 'p> {
+    /// The whole keyspace.
+    pub all: &'l mut Exclusive<'p>,
+    /// The hash that scatters keys.
+    pub hasher: &'l KeyHasher,
+    /// Counts of keys, and the row to write.
+    pub counts: &'l KeyCounts,
+    /// The row of this thread.
+    pub seat: usize,
+    /// Parameters.
+    pub config: &'l Config,
+    /// Makes the access clock of entries.
+    pub clock: AccessClock,
+    /// Milliseconds since the epoch: keys that expire before are dropped.
+    pub now_ms: u64,
+    /// Whether a key of the file replaces one that is there; if not, that is an error.
+    pub replace: bool,
+}
+
+/// What a file brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Keys.
+    pub keys: u64,
+    /// Keys that had expired.
+    pub expired: u64,
+    /// Keys without elements.
+    pub empty: u64,
+    /// Hashes all of whose fields had expired.
+    pub expired_hashes: u64,
+    /// Libraries of functions.
+    pub functions: Vec<Vec<u8>>,
+}
+
+/// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
+///
+/// # Errors
+/// When there is no such file, and when it is damaged; the log has not told why.
+pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadError> {
+    let error = |offset, fault| LoadError {
+        path: path.to_owned(),
+        offset,
+        fault,
+    };
+    let file = File::open(path).map_err(|reason| error(0, Fault::Open(reason)))?;
+    let mut source = Source::new(file, loader.config.boolean(id::RDBCHECKSUM));
+    let loaded = loader.read(&mut source);
+    loader.publish();
+    loaded.map_err(|fault| error(source.offset(), fault))
+}
+
+/// What stands in front of a key, about it.
+#[derive(Clone, Copy, Default)]
+struct About {
+    expire_at_ms: Option<i64>,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Loader<'_, '_> {
+    /// Loads a whole file.
+    pub(super) fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<Loaded, Fault> {
+        let version = read_version(source, self.config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
+        let mut loaded = Loaded::default();
+        let (mut db, mut about) = (0, About::default());
+        loop {
+            source.begin_record();
+            match source.byte()? {
+                opcode::EXPIRY_S => {
+                    let seconds = i32::from_le_bytes(source.array()?);
+                    about.expire_at_ms = Some(i64::from(seconds) * 1000);
+                }
+                opcode::EXPIRY_MS => about.expire_at_ms = Some(i64::from_le_bytes(source.array()?)),
+                opcode::FREQUENCY => about.frequency = Some(source.byte()?),
+                opcode::IDLE => about.idle_s = Some(source.length()? as u64),
+                opcode::DATABASE => db = self.database(source.length()?)?,
+                opcode::DATABASE_SIZE => {
+                    source.length()?;
+                    source.length()?;
+                }
+                opcode::SLOT_INFO => {
+                    source.length()?;
+                    source.length()?;
+                    source.length()?;
+                }
+                opcode::AUX => note_about_file(&source.string()?, &source.string()?)?,
+                opcode::FUNCTION => loaded.functions.push(source.string()?),
+                opcode::FUNCTION_BEFORE_RELEASE => {
+                    return Err(Fault::damaged("Pre-release function format not supported."));
+                }
+                opcode::MODULE => return Err(Fault::Module(module_name(source.length()? as u64))),
+                opcode::SLOT_IMPORT => {
+                    return Err(Fault::damaged("A slot import was under way, which is not supported"));
+                }
+                opcode::END => break,
+                kind => {
+                    self.key(source, kind, db, about, &mut loaded)?;
+                    about = About::default();
+                }
+            }
+        }
+        if version >= FIRST_CHECKED_VERSION {
+            check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
+        }
+        Ok(loaded)
+    }
+
+    fn database(&self, number: usize) -> Result<usize, Fault> {
+        let databases = self.counts.databases();
+        if number >= databases {
+            return Err(Fault::Database(databases));
+        }
+        self.counts.open(number);
+        Ok(number)
+    }
+
+    fn key<R: Read>(
+        &mut self,
+        source: &mut Source<R>,
+        kind: u8,
+        db: usize,
+        about: About,
+        loaded: &mut Loaded,
+    ) -> Result<(), Fault> {
+        let name = source.skip_string()?;
+        let from = source.position();
+        skip_value(source, kind)?;
+        let name = source.text(name)?;
+        let body = source.part(from..source.position());
+        let Some(value) = payload::read(kind, &mut Reader::new(body), self.config) else {
+            if !is_empty(kind, body) {
+                return Err(Fault::damaged(format!(
+                    "Integrity check of a value of type {kind} failed."
+                )));
+            }
+            if loaded.empty < EMPTY_KEYS_LOGGED {
+                log::notice!("rdbLoadObject skipping empty key");
+            }
+            loaded.empty += 1;
+            return Ok(());
+        };
+        if about.expire_at_ms.is_some_and(|at_ms| at_ms < self.now_ms as i64) {
+            loaded.expired += 1;
+            return Ok(());
+        }
+        match without_expired_fields(value, self.now_ms) {
+            None => loaded.expired_hashes += 1,
+            Some(value) => {
+                self.put(db, &name, value, about)?;
+                loaded.keys += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
+        let hash = self.hasher.hash(name);
+        let table = self.all.cell_mut(KeyHasher::slot(hash)).table_mut(db);
+        let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
+        let mut volatile = 0;
+        if table.find(hash, name).is_some() {
+            if !self.replace {
+                return Err(Fault::Duplicate(db));
+            }
+            if let Some(removed) = table.remove(hash, name) {
+                volatile -= i64::from(value_due_ms(removed.value()).is_some());
+            }
+        }
+        let clock = match (self.clock.lfu, about) {
+            (
+                true,
+                About {
+                    frequency: Some(uses), ..
+                },
+            ) => self.clock.with_frequency(uses),
+            (
+                false,
+                About {
+                    idle_s: Some(idle_s), ..
+                },
+            ) => self.clock.with_idle(idle_s),
+            _ => self.clock.of_new_entry(),
+        };
+        let expire_at_ms = about.expire_at_ms.and_then(|at_ms| u64::try_from(at_ms).ok());
+        value.with_new(stored, |value| {
+            drop(table.insert(hash, name, value, expire_at_ms, clock))
+        });
+        if let Some(mut entry) = table.find_mut(hash, name)
+            && let Some(due_ms) = value_due_ms(entry.value())
+        {
+            entry.note_value_due(due_ms);
+            volatile += 1;
+        }
+        let (keys, expiring) = (table.len() as i64 - keys, table.with_expiry() as i64 - expiring);
+        self.counts.add(self.seat, db, keys, expiring);
+        self.counts.add_volatile(self.seat, db, volatile);
+        Ok(())
+    }
+
+    /// Makes the headers of slots say what is in them now.
+    fn publish(&mut self) {
+        for index in 0..SLOTS {
+            let (header, slot) = self.all.parts_mut(index);
+            publish(header, slot);
+            publish_due_of(header, slot);
+        }
+    }
+}
+
+/// The value without the fields of a hash that have expired; `None` if that is all of it.
+fn without_expired_fields(mut value: Restored<'_>, now_ms: u64) -> Option<Restored<'_>> {
+    if let Restored::Object(Value::Hash(hash)) = &mut value {
+        hash.remove_expired(now_ms, usize::MAX, |_| {});
+        if hash.is_empty() {
+            return None;
+        }
+    }
+    Some(value)
+}
+
+fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, Fault> {
+    let magic: [u8; MAGIC_BYTES] = source.array()?;
+    let (digits, shared) = match &magic {
+        [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
+        [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (&digits[..], false),
+        _ => return Err(Fault::Signature(magic.to_vec())),
+    };
+    let version = digits
+        .iter()
+        .take_while(|digit| digit.is_ascii_digit())
+        .fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+    let newest = u32::from(VERSION);
+    let foreign = u32::from(*FOREIGN_VERSIONS.start())..=u32::from(*FOREIGN_VERSIONS.end());
+    let known = match shared {
+        true => (1..=LAST_SHARED_VERSION).contains(&version) || (relaxed && foreign.contains(&version)),
+        false => version > *foreign.end() && (version <= newest || relaxed),
+    };
+    if known {
+        Ok(version)
+    } else {
+        Err(Fault::Version(version))
+    }
+}
+
+fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault> {
+    let expected = source.checksum();
+    let found = u64::from_le_bytes(source.array()?);
+    if !wanted {
+        return Ok(());
+    }
+    match found {
+        0 => log::notice!("RDB file was saved with checksum disabled: no check performed."),
+        found if found == expected => {}
+        found => return Err(Fault::Checksum(expected, found)),
+    }
+    Ok(())
+}
+
+/// Tells the log what a file says about itself.
+fn note_about_file(name: &[u8], text: &[u8]) -> Result<(), Fault> {
+    let shown = String::from_utf8_lossy(text);
+    let number = || weft_resp::number::parse_i64(text).unwrap_or(0);
+    match name.to_ascii_lowercase().as_slice() {
+        [b'%', ..] => log::notice!("RDB '{}': {shown}", String::from_utf8_lossy(name)),
+        b"redis-ver" => log::notice!("Loading RDB produced by Redis version {shown}"),
+        b"valkey-ver" => log::notice!("Loading RDB produced by Valkey version {shown}"),
+        b"ctime" => {
+            let now_s = (weft_reactor::unix_ms() / 1000) as i64;
+            log::notice!("RDB age {} seconds", now_s.saturating_sub(number()).max(0));
+        }
+        b"used-mem" => log::notice!("RDB memory usage when created {:.2} Mb", number() as f64 / 1_048_576.0),
+        b"aof-preamble" if number() != 0 => log::notice!("RDB has an AOF tail"),
+        b"aof-base" if number() != 0 => log::notice!("RDB is base AOF"),
+        b"slot-info" if shown.split(',').filter(|part| part.parse::<u64>().is_ok()).count() < 3 => {
+            return Err(Fault::Short);
+        }
+        b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-stream-db" | b"repl-id"
+        | b"repl-offset" => {}
+        _ => log::debug!("Unrecognized RDB AUX field: '{}'", String::from_utf8_lossy(name)),
+    }
+    Ok(())
+}

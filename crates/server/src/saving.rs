@@ -1,0 +1,217 @@
+//! Dumps of the running server: written, loaded, and written once more before the process ends.
+//!
+//! A dump is written and loaded in exclusive mode: everybody else waits. Writing has the moment that it shows for
+//! itself then, and needs no memory.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use weft_reactor::unix_ms;
+
+use crate::config::{Config, id};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::empty::take;
+use crate::keyspace::walk::Reach;
+use crate::keyspace::{Exclusive, Seat};
+use crate::observe::log;
+use crate::observe::metrics::Counter;
+use crate::persist::rdb::{self, Contents, Fault, LoadError, Loader};
+use crate::shutdown::{Save, Shutdown};
+use crate::state::Server;
+
+/// Something failed; the log has told what.
+#[derive(Debug)]
+pub struct Failed;
+
+/// Writes a dump.
+///
+/// # Errors
+/// When that fails.
+pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+    let mut all = seat.exclusive();
+    write(server, &mut all)
+}
+
+fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+    let now_s = unix_ms() / 1000;
+    let functions = server.dumps.functions();
+    let contents = Contents {
+        reach: Reach::Everything(all),
+        counts: &server.keyspace.counts,
+        functions: &functions,
+        config: &server.config,
+        clock: clock(&server.config, now_s),
+        now_s,
+        used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+    };
+    if let Err(error) = rdb::save(&path(&server.config), &contents) {
+        log::warning!("{error}");
+        return Err(Failed);
+    }
+    log::notice!("DB saved on disk");
+    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    Ok(())
+}
+
+/// Loads the dump that is there when the server starts, if there is one.
+///
+/// # Errors
+/// When it cannot be loaded as a whole.
+pub fn load_at_start(server: &Server) -> Result<(), Failed> {
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
+        return Err(Failed);
+    };
+    let started = Instant::now();
+    let row = seat.index();
+    match load(server, &mut seat.exclusive(), row, false) {
+        Ok(()) => {
+            log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
+            Ok(())
+        }
+        Err(error) if error.is_missing() => Ok(()),
+        Err(error) => {
+            tell(&error);
+            log::warning!("Fatal error loading the DB, check server logs. Exiting.");
+            Err(Failed)
+        }
+    }
+}
+
+fn tell(error: &LoadError) {
+    if matches!(error.fault, Fault::Short) {
+        log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+    }
+    log::warning!("{error}");
+}
+
+fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
+    let now_ms = unix_ms();
+    server.dumps.loading.store(true, Ordering::Relaxed);
+    let mut loader = Loader {
+        all,
+        hasher: &server.keyspace.hasher,
+        counts: &server.keyspace.counts,
+        seat: row,
+        config: &server.config,
+        clock: clock(&server.config, now_ms / 1000),
+        now_ms,
+        replace,
+    };
+    let loaded = rdb::load(&path(&server.config), &mut loader);
+    server.dumps.loading.store(false, Ordering::Relaxed);
+    let loaded = loaded?;
+    let empty = match loaded.empty {
+        0 => String::new(),
+        empty => format!(", empty keys skipped: {empty}"),
+    };
+    log::notice!(
+        "Done loading RDB, keys loaded: {}, keys expired: {}{empty}, all fields expired hashes: {}.",
+        loaded.keys,
+        loaded.expired,
+        loaded.expired_hashes
+    );
+    server.dumps.loaded(loaded);
+    Ok(())
+}
+
+/// How data is written and loaded again.
+#[derive(Clone, Copy, Debug)]
+pub struct Reload {
+    /// Write a dump first.
+    pub save: bool,
+    /// Drop what is in memory before loading.
+    pub flush: bool,
+    /// A key of the dump replaces one in memory.
+    pub replace: bool,
+}
+
+/// Why data was not reloaded.
+#[derive(Debug)]
+pub enum CannotReload {
+    /// The dump could not be written; nothing changed.
+    Save,
+    /// The dump could not be loaded.
+    Load,
+}
+
+/// Writes all data and loads it again, as one step.
+///
+/// # Errors
+/// When either fails; the log has told why.
+pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    if how.save {
+        write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
+    }
+    let counts = &server.keyspace.counts;
+    let taken = how.flush.then(|| take(&mut all, 0..counts.databases(), counts, row));
+    // Before loading: there may be no room for both.
+    drop(taken);
+    load(server, &mut all, row, how.replace).map_err(|error| {
+        tell(&error);
+        CannotReload::Load
+    })?;
+    log::notice!("DB reloaded by DEBUG RELOAD");
+    Ok(())
+}
+
+/// Whether a shutdown writes a dump first.
+pub fn saves_before_end(config: &Config, how: &Shutdown) -> bool {
+    match how.save {
+        Save::Always => true,
+        Save::Never => false,
+        Save::IfConfigured => !config.save_points().is_empty(),
+    }
+}
+
+/// Tells the log that somebody wants the process to end.
+pub fn announce_end(how: &Shutdown) {
+    match &how.requested_by {
+        Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
+        None => log::notice!("User requested shutdown..."),
+    }
+}
+
+/// Writes the last dump, if one is to be written. From then on no command writes any more, so that nothing is lost that
+/// was confirmed.
+///
+/// # Errors
+/// When the dump cannot be written, and the shutdown is not forced: everything goes on.
+pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Result<(), Failed> {
+    if !saves_before_end(&server.config, how) {
+        return Ok(());
+    }
+    log::notice!("Saving the final RDB snapshot before exiting.");
+    server.pause_clients(unix_ms(), u64::MAX, false);
+    match save(server, seat) {
+        Ok(()) => Ok(()),
+        Err(Failed) if how.force => {
+            log::warning!("Error trying to save the DB. Exit anyway.");
+            Ok(())
+        }
+        Err(Failed) => {
+            server.unpause_clients();
+            log::warning!("Error trying to save the DB, can't exit.");
+            log::warning!("Errors trying to shut down the server. Check the logs for more information.");
+            Err(Failed)
+        }
+    }
+}
+
+fn path(config: &Config) -> PathBuf {
+    OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
+}
+
+fn clock(config: &Config, now_s: u64) -> AccessClock {
+    AccessClock {
+        now_s,
+        lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
+        lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
+        lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
+    }
+}
