@@ -10,7 +10,7 @@ use crate::persist::payload::CRC;
 /// Bytes gathered before they are written.
 const GATHERED_BYTES: usize = 256 * 1024;
 /// Bytes written between two syncs, so that the last one is short.
-const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A file that is being written.
 pub struct Sink {
