@@ -12,7 +12,7 @@ use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, Held};
-use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of, ready};
+use crate::keyspace::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of, ready};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -102,6 +102,18 @@ fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
     }
 }
 
+/// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
+fn touch_watched(slot: &Slot, db: usize, by: usize, swapped: bool) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let has = |db: usize, hash: u64, name: &[u8]| slot.table(db).is_some_and(|table| table.find(hash, name).is_some());
+    watching.touch_database(db, |hash, name| {
+        let after = swapped && has(by, hash, name);
+        (after || has(db, hash, name)).then_some(after)
+    });
+}
+
 /// What was in some databases.
 struct Taken {
     tables: Vec<SlotTable>,
@@ -117,6 +129,9 @@ fn take(all: &mut Exclusive<'_>, databases: Range<usize>, access: &AccessContext
             continue;
         }
         let (header, slot) = all.parts_mut(index);
+        for db in databases.clone() {
+            touch_watched(slot, db, db, false);
+        }
         for db in databases.start..databases.end.min(slot.databases()) {
             let table = slot.take(db);
             if !table.is_empty() {
@@ -176,6 +191,8 @@ fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContex
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {
             let (header, slot) = all.parts_mut(index);
+            touch_watched(slot, one, other, true);
+            touch_watched(slot, other, one, true);
             slot.swap(one, other);
             publish(header, slot);
         }
