@@ -74,16 +74,16 @@ fn transaction_writes(client: &Client) -> bool {
         .is_some_and(|transaction| transaction.writes)
 }
 
-/// Whether a command may make memory grow. In a transaction, all do that are queued, and EXEC if one of them does.
+/// Whether a command may make memory grow; EXEC does if a command of the transaction does.
 fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
-    match &client.transaction {
-        None => command.spec.flags.contains(Flags::DENYOOM),
-        Some(transaction) => match command.full_name {
-            "exec" => transaction.denied_out_of_memory,
-            "discard" | "quit" | "reset" => false,
-            _ => true,
-        },
-    }
+    let of_transaction = || {
+        command.full_name == "exec"
+            && client
+                .transaction
+                .as_ref()
+                .is_some_and(|transaction| transaction.denied_out_of_memory)
+    };
+    command.spec.flags.contains(Flags::DENYOOM) || of_transaction()
 }
 
 /// Whether a client may only log in or leave. Once no password is asked for any more, everybody may go on.

@@ -16,8 +16,8 @@ use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, mu
 use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
-use super::transaction::{self, Role};
 use super::prefetch::Prefetcher;
+use super::transaction::{self, Role};
 
 /// Gives out connections by token while a batch runs.
 pub trait Connections {

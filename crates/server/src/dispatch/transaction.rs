@@ -108,15 +108,11 @@ fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
 }
 
 /// Keeps an admitted command for EXEC.
-pub fn queue(
-    thread: &mut Thread,
-    request: &Request<'_>,
-    keys: &[PlannedKey],
-    connection: &mut Connection,
-) -> Outcome {
+pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
     let Connection {
         client, input, output, ..
     } = connection;
+    client.last_command = request.command.full_name;
     let before = output.mark();
     let dirty = client.is_dirty();
     if let Some(transaction) = &mut client.transaction
@@ -125,12 +121,7 @@ pub fn queue(
     {
         let (plan, flags) = (request.plan, request.command.spec.flags);
         let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
-        transaction.push(
-            request.command.id as usize,
-            &input[plan.start..plan.end],
-            ranges,
-            keys,
-        );
+        transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
         transaction.writes |= flags.intersects(CHANGES);
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;

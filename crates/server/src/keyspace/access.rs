@@ -446,6 +446,8 @@ pub struct KeyWrite<'k> {
     access: AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
+    /// Keys of the table when the interested were last told.
+    keys_told: usize,
     expiring_before: usize,
     /// Volatile values more than before.
     volatile: i64,
@@ -466,6 +468,7 @@ impl<'k> KeyWrite<'k> {
         let (table, interested) = slot.table_and_interested(db);
         let mut write = KeyWrite {
             keys_before: table.len(),
+            keys_told: table.len(),
             expiring_before: table.with_expiry(),
             volatile: 0,
             table,
@@ -736,6 +739,7 @@ impl KeyWrite<'_> {
 
     #[cold]
     fn tell(&mut self, interested: &Interested) {
+        self.keys_told = self.table.len();
         interested.watching.touch(self.db, self.name, self.exists());
         let kind = ready::kind_of(self.entry());
         if interested.waiting.awaits(self.db, self.name, kind) {
@@ -748,7 +752,7 @@ impl KeyWrite<'_> {
 
     fn finish(&mut self) {
         self.closed = true;
-        if self.table.len() != self.keys_before {
+        if self.table.len() != self.keys_told {
             // Also where the change counts with another key (RENAME, MOVE).
             self.tell_interested();
         }

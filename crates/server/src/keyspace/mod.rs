@@ -176,7 +176,10 @@ impl Slot {
             0 => &mut self.first,
             _ => &mut extra.others[db - 1],
         };
-        (table, Some(&extra.interested).filter(|interested| !interested.is_empty()))
+        (
+            table,
+            Some(&extra.interested).filter(|interested| !interested.is_empty()),
+        )
     }
 
     /// The clients that wait for keys of this slot; `None` if there are none.

@@ -239,6 +239,15 @@ impl Client {
         self.watches.as_ref().is_some_and(|watches| watches.is_dirty())
     }
 
+    /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that neither watches nor queues.
+    fn queued_commands(&self) -> i64 {
+        match (&self.transaction, &self.watches) {
+            (Some(transaction), _) => transaction.commands.len() as i64,
+            (None, Some(_)) => 0,
+            (None, None) => -1,
+        }
+    }
+
     /// Keys that it watches; none once one of them changed.
     pub fn watched_keys(&self) -> usize {
         let watches = self.watches.as_ref().filter(|watches| !watches.is_dirty());
@@ -323,9 +332,7 @@ impl Client {
             self.flag_letters(),
             self.capability_letters(),
             self.db,
-            self.transaction
-                .as_ref()
-                .map_or(-1, |transaction| transaction.commands.len() as i64),
+            self.queued_commands(),
             self.watched_keys()
         )
     }

@@ -129,7 +129,9 @@ impl Connection {
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
                 + self.input.capacity()
-                + output_capacity + in_flight + std::mem::size_of::<Connection>(),
+                + output_capacity
+                + in_flight
+                + std::mem::size_of::<Connection>(),
             receiving: !self.receive_paused,
         }
     }
