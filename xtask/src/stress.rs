@@ -11,6 +11,8 @@
 //! expiring  EXPIRE, PEXPIRE, GETEX          no key is seen after its time
 //! flushed   FLUSHDB of a database           DBSIZE is 0 right after, seen from the same connection
 //! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
+//! transfers EXEC moves between accounts    EXEC readers see the sum unchanged
+//! watched   GET, MULTI, SET, EXEC of one counter    every EXEC that ran counts once
 //! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
 //! streams   XADD, XREADGROUP, XREAD         every entry reaches one consumer, and every follower
 //! waiters   BLPOP that is timed out, killed, unblocked     nothing is left of those who waited
@@ -20,6 +22,7 @@
 mod client;
 mod queues;
 mod scenarios;
+mod transactions;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

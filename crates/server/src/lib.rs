@@ -27,6 +27,7 @@ mod shutdown;
 mod start;
 mod state;
 mod tuning;
+mod watch;
 mod worker;
 
 #[global_allocator]

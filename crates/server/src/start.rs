@@ -248,6 +248,7 @@ pub(crate) fn server(
         observed: Default::default(),
         lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
         blocked: Default::default(),
+        watched: Default::default(),
         background,
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),

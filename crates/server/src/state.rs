@@ -215,6 +215,9 @@ pub enum After {
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
     Block(Box<Blocked>),
+    /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
+    /// follows.
+    Several(Box<(Output, VecDeque<(After, Output)>)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     Serve(Box<(Unserved, Output)>),
 }
@@ -289,6 +292,8 @@ pub struct Server {
     pub lazyfree: LazyFree,
     /// What clients wait for.
     pub blocked: Counts,
+    /// What clients watch.
+    pub watched: crate::watch::Counts,
     /// Takes long commands.
     pub background: mpsc::Sender<Job>,
     /// Pause of clients.

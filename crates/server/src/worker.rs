@@ -27,6 +27,7 @@ use crate::net::client::{Buffers, Client};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use parking::Parts;
 use waits::Waits;
 
 mod chores;
@@ -97,6 +98,8 @@ pub struct Worker {
     reactor: Reactor,
     clients: Clients,
     waits: Waits,
+    /// Transactions whose replies are not complete yet, by client.
+    parts: HashMap<u64, Parts>,
     plans: Plans,
     /// Connections with work for the next turn.
     again: Vec<usize>,
@@ -133,6 +136,7 @@ impl Worker {
             reactor,
             clients: Clients::default(),
             waits: Waits::default(),
+            parts: HashMap::new(),
             plans: Plans::default(),
             again: Vec::new(),
             buffers: Vec::new(),
@@ -213,7 +217,9 @@ impl Worker {
         let sweep = self.sweeps().then_some(self.next_sweep_ms);
         let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
-        [self.waits.pause(), until_next].into_iter().flatten().min()
+        let unwatched = !self.thread.effects.unwatched.is_empty();
+        let unwatching = unwatched.then_some(Duration::from_millis(1));
+        [self.waits.pause(), unwatching, until_next].into_iter().flatten().min()
     }
 
     fn turn(&mut self) {

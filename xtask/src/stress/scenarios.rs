@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::Run;
 use super::client::{Client, Failure, Reply};
-use super::queues;
+use super::{queues, transactions};
 
 /// One scenario.
 pub struct Scenario {
@@ -38,6 +38,8 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "queues",   threads: 32, prepare: nothing,          work: queues::queues, check: queues::check_queues },
     Scenario { name: "streams",  threads: queues::STREAM_THREADS, prepare: queues::prepare_streams, work: queues::streams, check: queues::check_streams },
     Scenario { name: "waiters",  threads: 12, prepare: nothing,          work: queues::waiters, check: queues::check_waiters },
+    Scenario { name: "transfers", threads: 24, prepare: transactions::prepare_transfers, work: transactions::transfers, check: transactions::check_transfers },
+    Scenario { name: "watched",  threads: 16, prepare: nothing,          work: transactions::watched, check: transactions::check_watched },
     Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
 ];
 

@@ -8,7 +8,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come
 /// first, and a module may only name modules above it in this list; so nothing calls upward.
 ///
-/// - `blocking` is below `keyspace`, for its queues of waiters lie in the slots.
+/// - `blocking` and `watch` are below `keyspace`, for queues of waiters and watches lie in the slots.
 /// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT,
 ///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes.
 /// - `state` is what all threads share and the messages between them, so it names clients and
@@ -25,14 +25,14 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("shutdown",    &["config", "observe"]),
     ("acl",         &["config", "observe"]),
     ("blocking",    &[]),
-    ("keyspace",    &["config", "observe", "blocking"]),
-    ("watch",       &["config", "observe", "keyspace"]),
+    ("watch",       &[]),
+    ("keyspace",    &["config", "observe", "blocking", "watch"]),
     ("pubsub",      &["config", "observe", "acl"]),
     ("tracking",    &["config", "observe", "keyspace"]),
     ("cluster",     &["config", "observe", "acl", "keyspace"]),
     ("persist",     &["config", "observe", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
-    ("net",         &["config", "observe", "acl"]),
+    ("net",         &["config", "observe", "acl", "keyspace", "watch"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "cluster", "persist", "repl", "net"]),
     ("apply",       &["config", "observe", "process", "state"]),

@@ -66,6 +66,7 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::transaction::discard_all(ctx);
     ctx.client.reset(has_no_password(&ctx.server.config));
     ctx.reply.protocol = ctx.client.protocol;
     ctx.reply.simple("RESET");

@@ -43,12 +43,20 @@ pub struct Binding {
     /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
     /// leads to it is fetched beforehand. [`ALL_MEMBERS`] for a command that reads the value from end to end.
     pub member: u8,
+    /// Whether it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
+    pub reaches_further: bool,
 }
 
 /// Stands for all members or fields, where the argument that names one could stand.
 pub const ALL_MEMBERS: u8 = u8::MAX;
 
 impl Binding {
+    /// The same, for a command that reaches keys which no plan knows.
+    pub const fn reaching_further(mut self) -> Self {
+        self.reaches_further = true;
+        self
+    }
+
     /// The same, for a command that looks for the member or field that argument `index` names.
     pub const fn of_member(mut self, index: u8) -> Self {
         self.member = index;
@@ -68,6 +76,7 @@ pub const fn leased(run: Handler) -> Binding {
         mode: Mode::Leased,
         writes_all_keys: false,
         member: 0,
+        reaches_further: false,
     }
 }
 
@@ -78,6 +87,7 @@ pub const fn leased_to_write(run: Handler) -> Binding {
         mode: Mode::Leased,
         writes_all_keys: true,
         member: 0,
+        reaches_further: false,
     }
 }
 
@@ -88,6 +98,7 @@ pub const fn exclusive(run: Handler) -> Binding {
         mode: Mode::Exclusive,
         writes_all_keys: true,
         member: 0,
+        reaches_further: false,
     }
 }
 
@@ -171,6 +182,26 @@ impl<'a> Context<'a, '_> {
     pub fn leave(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
         self.after = After::Leave;
+    }
+
+    /// Has work that needs no keys done where it makes nobody wait; as a part of something larger it is done at once,
+    /// for other commands come behind it.
+    ///
+    /// # Errors
+    /// That of work that was done at once.
+    pub fn off_worker(&mut self, work: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> CommandResult {
+        if self.may_block {
+            self.in_background(move |server, _| work(server));
+            return Ok(());
+        }
+        let bytes = work(self.server);
+        match bytes.strip_prefix(b"-") {
+            Some(error) => Err(CommandError::bytes(error.trim_ascii_end().to_vec())),
+            None => {
+                self.reply.out.extend_from_slice(&bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Parks the connection and lets a background thread produce the reply.

@@ -12,7 +12,7 @@ use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, Held};
-use crate::keyspace::empty::{Taken, take};
+use crate::keyspace::empty::{Taken, take, touch_watched};
 use crate::keyspace::{Exclusive, SLOTS, publish, ready};
 
 /// The commands of this file and their handlers.
@@ -146,6 +146,8 @@ fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContex
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {
             let (header, slot) = all.parts_mut(index);
+            touch_watched(slot, one, other, true);
+            touch_watched(slot, other, one, true);
             slot.swap(one, other);
             publish(header, slot);
         }

@@ -45,6 +45,7 @@ pub mod stream_pending;
 pub mod stream_read;
 pub mod string;
 pub mod tables;
+pub mod transaction;
 pub mod wait;
 
 use context::Binding;
@@ -95,6 +96,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     stream_pending::BINDINGS,
     stream_read::BINDINGS,
     string::BINDINGS,
+    transaction::BINDINGS,
     wait::BINDINGS,
 ];
 

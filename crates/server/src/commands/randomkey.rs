@@ -14,7 +14,7 @@ use crate::keyspace::access::is_expired;
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
 
 /// The command of this file and its handler.
-pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey))];
+pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reaching_further())];
 
 /// Draws until the search becomes systematic.
 const DRAWS: usize = 512;

@@ -16,7 +16,10 @@ use crate::keyspace::access::{Held, PlannedKey, is_expired};
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently};
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("keys", leased(keys)), ("scan", leased(scan))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("keys", leased(keys).reaching_further()),
+    ("scan", leased(scan).reaching_further()),
+];
 
 /// Keys that a worker looks at in place; they take about 100 µs when they are far from the cache.
 const IN_PLACE_KEYS: usize = 1000;

@@ -29,7 +29,10 @@ use elements::{Elements, Source};
 use pattern::{Pattern, text_of};
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("sort", leased(sort)), ("sort_ro", leased(sort_read_only))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("sort", leased(sort).reaching_further()),
+    ("sort_ro", leased(sort_read_only).reaching_further()),
+];
 
 const NOT_A_WEIGHT: CommandError = CommandError::constant("ERR One or more scores can't be converted into double");
 

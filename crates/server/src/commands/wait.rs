@@ -32,7 +32,7 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let replicas = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let at_ms = deadline_ms(ctx.arg(2), ctx.now_ms)?;
-    if replicas <= 0 {
+    if replicas <= 0 || !ctx.may_block {
         ctx.reply.integer(0);
     } else {
         ctx.after = After::ReplyAt(Box::new((at_ms, b":0\r\n".to_vec())));
@@ -63,7 +63,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    if local == 0 && replicas == 0 {
+    if (local == 0 && replicas == 0) || !ctx.may_block {
         ctx.reply.array(2);
         ctx.reply.integer(0);
         ctx.reply.integer(0);

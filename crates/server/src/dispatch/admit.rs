@@ -43,19 +43,47 @@ pub fn admit(
     {
         return Admission::Refused(error);
     }
+    if client.transaction.is_some() && flags.contains(Flags::NO_MULTI) {
+        return Admission::Refused(CommandError::text(format!(
+            "ERR Command '{}' not allowed inside a transaction",
+            command.full_name
+        )));
+    }
     if tunables.max_memory != 0
-        && flags.contains(Flags::DENYOOM)
+        && needs_memory(client, command)
         && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
     {
         return Admission::Refused(CommandError::constant(
             "OOM command not allowed when used memory > 'maxmemory'.",
         ));
     }
-    let held_back = flags.contains(Flags::WRITE) || flags.contains(Flags::MAY_REPLICATE);
+    let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
     }
     Admission::Run
+}
+
+/// Commands that are held back while nothing may change.
+pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+
+fn transaction_writes(client: &Client) -> bool {
+    client
+        .transaction
+        .as_ref()
+        .is_some_and(|transaction| transaction.writes)
+}
+
+/// Whether a command may make memory grow; EXEC does if a command of the transaction does.
+fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
+    let of_transaction = || {
+        command.full_name == "exec"
+            && client
+                .transaction
+                .as_ref()
+                .is_some_and(|transaction| transaction.denied_out_of_memory)
+    };
+    command.spec.flags.contains(Flags::DENYOOM) || of_transaction()
 }
 
 /// Whether a client may only log in or leave. Once no password is asked for any more, everybody may go on.

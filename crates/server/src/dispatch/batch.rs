@@ -2,8 +2,9 @@
 
 use weft_resp::Args;
 
-use crate::commands::context::{After, Mode};
+use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
+use crate::commands::registry::Lookup;
 use crate::keyspace::Seat;
 use crate::keyspace::access::Lease;
 use crate::keyspace::expiry::delete_found_within;
@@ -16,6 +17,7 @@ use super::effects::{count, release};
 use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
+use super::transaction::{self, Role};
 
 /// Gives out connections by token while a batch runs.
 pub trait Connections {
@@ -75,7 +77,8 @@ fn run_until_exclusive(
             refuse(thread, plan, &plans.ranges, connection);
             continue;
         };
-        if binding.mode == Mode::Exclusive {
+        let role = Role::of(&connection.client, command);
+        if needs_everything(&role, binding) {
             return index;
         }
         if !admitted(thread, plan, connection) {
@@ -88,7 +91,11 @@ fn run_until_exclusive(
             ranges: &plans.ranges,
         };
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
-        let outcome = run_leased(thread, &pass, &request, keys, &mut many, connection);
+        let outcome = match role {
+            Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
+            Role::Queued => transaction::queue(thread, &request, keys, connection),
+            Role::Exec { .. } => transaction::run_leased(thread, &pass, &request, &mut many, connection),
+        };
         many.clear();
         if !thread.effects.expired.is_empty() {
             // Before the next command looks, for it may count keys.
@@ -131,10 +138,23 @@ fn run_one_exclusive(
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     let mut all = seat.exclusive();
     thread.ticks = thread.timer.raw();
-    let outcome = run_exclusive(thread, &mut all, &request, keys, connection);
+    let outcome = match Role::of(&connection.client, command) {
+        Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
+        Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
+    };
     drop(all);
     if let Some(after) = settle(plan, connection, outcome) {
         connections.after(plan.token, after);
+    }
+}
+
+/// Whether a plan needs the whole keyspace.
+#[inline]
+fn needs_everything(role: &Role, binding: Binding) -> bool {
+    match role {
+        Role::Alone => binding.mode == Mode::Exclusive,
+        Role::Queued => false,
+        Role::Exec { exclusive } => *exclusive,
     }
 }
 
@@ -168,6 +188,7 @@ fn admitted(thread: &mut Thread, plan: &Plan, connection: &mut Connection) -> bo
         }
         Admission::Refused(error) => {
             thread.server.metrics.rejected(thread.seat, command.id as usize);
+            let error = transaction::refused(thread, &mut connection.client, Some(command), error);
             reply_error(thread, connection, &error);
             connection.consumed = plan.end;
             false
@@ -207,9 +228,14 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
             } else {
                 explain_unknown(commands, args)
             };
-            if let crate::commands::registry::Lookup::Found(command) = commands.lookup(&args) {
+            let command = match commands.lookup(&args) {
+                Lookup::Found(command) => Some(command),
+                Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
+            };
+            if let Some(command) = command {
                 thread.server.metrics.rejected(thread.seat, command.id as usize);
             }
+            let error = transaction::refused(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);
         }
     }

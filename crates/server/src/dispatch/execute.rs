@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::blocking::Waiter;
@@ -56,7 +57,8 @@ pub struct Thread {
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
     pub unserved: Vec<Unserved>,
-    order: Vec<(u16, bool, u32)>,
+    /// Scratch: slots to lease.
+    pub(super) order: Vec<(u16, bool, u32)>,
 }
 
 impl Thread {
@@ -101,18 +103,100 @@ impl Thread {
         }
     }
 
-    fn access(&self, client: &Client) -> AccessParts {
-        AccessParts {
+    /// What a command works with, and who is served by it.
+    #[inline]
+    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<Arc<Waiter>>) {
+        let frame = Frame {
+            server: &self.server,
+            clock: &self.clock,
+            effects: &mut self.effects,
+            now_ms: self.now_ms,
+            seat: self.seat,
+            may_leave: self.may_leave,
+            may_block: self.may_block,
+        };
+        (frame, &mut self.served)
+    }
+}
+
+/// A thread's share in the context of a command.
+pub(super) struct Frame<'a> {
+    /// The server.
+    pub server: &'a Arc<Server>,
+    clock: &'a AccessClock,
+    effects: &'a mut Effects,
+    now_ms: u64,
+    seat: usize,
+    may_leave: bool,
+    may_block: bool,
+}
+
+/// A command about to run: what it was asked and what it holds.
+pub(super) struct Call<'a, 'p> {
+    /// The command.
+    pub command: &'static Command<Binding>,
+    /// Its arguments.
+    pub args: Args<'a>,
+    /// Its keys.
+    pub planned: &'a [PlannedKey],
+    /// What is held.
+    pub held: Held<'a, 'p>,
+    /// The passage through the gate.
+    pub pass: Option<&'a Pass<'p>>,
+}
+
+impl<'a> Frame<'a> {
+    /// How keys are accessed on behalf of a client.
+    #[inline]
+    pub fn access(&self, client: &Client) -> AccessContext<'a> {
+        AccessContext {
+            now_ms: self.now_ms,
+            clock: self.clock,
+            counts: &self.server.keyspace.counts,
+            seat: self.seat,
             touch: !client.flags.has(Flags::NO_TOUCH),
             sees_expired: client.flags.has(Flags::IMPORT_SOURCE)
                 && self.server.config.boolean(crate::config::id::IMPORT_MODE),
         }
     }
-}
 
-struct AccessParts {
-    touch: bool,
-    sees_expired: bool,
+    /// The keys of a call.
+    #[inline]
+    pub fn keys<'p>(self, call: Call<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
+        Keys {
+            args: call.args,
+            planned: call.planned,
+            held: call.held,
+            db: client.db,
+            access: self.access(client),
+            effects: self.effects,
+        }
+    }
+
+    /// The context of a call by a client, which replies to `output`.
+    #[inline]
+    pub fn context<'p>(self, call: Call<'a, 'p>, client: &'a mut Client, output: &'a mut Output) -> Context<'a, 'p> {
+        let (server, now_ms, may_block) = (self.server, self.now_ms, self.may_block);
+        let (args, command, pass) = (call.args, call.command, call.pass);
+        let may_leave = self.may_leave && pass.is_some();
+        let protocol = client.protocol;
+        let keys = self.keys(call, client);
+        let (bytes, shared) = output.parts_mut();
+        Context {
+            args,
+            keys,
+            reply: Reply { out: bytes, protocol },
+            shared,
+            client,
+            server,
+            command,
+            pass,
+            now_ms,
+            may_leave,
+            may_block,
+            after: After::Nothing,
+        }
+    }
 }
 
 /// What a plan needs to be executed.
@@ -138,7 +222,7 @@ pub enum Outcome {
 }
 
 /// Takes the leases that the keys need: all, or none.
-fn lease<'p>(
+pub(super) fn lease<'p>(
     pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],
     order: &mut Vec<(u16, bool, u32)>,
@@ -261,7 +345,6 @@ fn run<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let command = request.command;
-    let parts = thread.access(&connection.client);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -271,45 +354,25 @@ fn run<'p>(
         &request.ranges[first as usize..last as usize],
     );
     client.last_command = command.full_name;
-    let protocol = client.protocol;
     let before = output.mark();
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
-    let (bytes, shared) = output.parts_mut();
-    let mut context = Context {
-        args,
-        keys: Keys {
-            args,
-            planned: keys,
-            held,
-            db: client.db,
-            access: AccessContext {
-                now_ms: thread.now_ms,
-                clock: &thread.clock,
-                counts: &thread.server.keyspace.counts,
-                seat: thread.seat,
-                touch: parts.touch,
-                sees_expired: parts.sees_expired,
-            },
-            effects: &mut thread.effects,
-        },
-        reply: Reply { out: bytes, protocol },
-        shared,
-        client,
-        server: &thread.server,
+    let (frame, served) = thread.split();
+    let server = frame.server;
+    let call = Call {
         command,
+        args,
+        planned: keys,
+        held,
         pass,
-        now_ms: thread.now_ms,
-        may_leave: thread.may_leave && pass.is_some(),
-        may_block: thread.may_block,
-        after: After::Nothing,
     };
+    let mut context = frame.context(call, client, output);
     let result = (request.binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
-        serve::serve_ready(&mut context.keys, pass, &thread.server, &mut thread.served)
+        serve::serve_ready(&mut context.keys, pass, server, served)
     };
     // The leases end here.
     drop(context);
@@ -404,7 +467,7 @@ pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
 
 /// Adds a command to its counters; returns how long it took, ns.
 #[inline]
-fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
+pub(super) fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;

@@ -16,4 +16,5 @@ pub mod plan;
 pub mod prefetch;
 pub mod record;
 pub mod serve;
+pub mod transaction;
 pub mod tunables;

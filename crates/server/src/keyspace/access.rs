@@ -17,13 +17,11 @@ use weft_table::{EntryMut, EntryRef, NewValue, Removed, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
 
-use crate::blocking::Waiting;
-
 use super::clock::AccessClock;
 use super::effects::{Cause, Change, Effects};
 use super::event::Event;
 use super::ready::{self, ReadyKey};
-use super::{Exclusive, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
+use super::{Exclusive, Interested, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
 /// A key of a plan: which argument it is, its hash and where its slot's lease is held.
 #[derive(Clone, Copy, Debug)]
@@ -438,8 +436,8 @@ pub enum Expiry {
 pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
-    /// Who waits for keys of the slot.
-    waiting: Option<&'k Waiting>,
+    /// Who waits for keys of the slot, or watches them.
+    interested: Option<&'k Interested>,
     name: &'k [u8],
     hash: u64,
     index: u32,
@@ -448,6 +446,8 @@ pub struct KeyWrite<'k> {
     access: &'k AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
+    /// Keys of the table when the interested were last told.
+    keys_told: usize,
     expiring_before: usize,
     /// Volatile values more than before.
     volatile: i64,
@@ -468,14 +468,15 @@ impl<'k> KeyWrite<'k> {
         effects: &'k mut Effects,
     ) -> Self {
         // The slot outlives the table borrow; `finish` publishes through the header alone.
-        let (table, waiting) = slot.table_and_waiting(db);
+        let (table, interested) = slot.table_and_interested(db);
         let mut write = KeyWrite {
             keys_before: table.len(),
+            keys_told: table.len(),
             expiring_before: table.with_expiry(),
             volatile: 0,
             table,
             header,
-            waiting,
+            interested,
             name: key.name,
             hash: key.hash,
             index: key.index,
@@ -666,7 +667,7 @@ impl KeyWrite<'_> {
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
         self.note(event);
-        self.note_ready();
+        self.tell_interested();
         self.finish();
     }
 
@@ -674,7 +675,7 @@ impl KeyWrite<'_> {
     pub fn changed_times(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
-        self.note_ready();
+        self.tell_interested();
         self.finish();
     }
 
@@ -727,29 +728,36 @@ impl KeyWrite<'_> {
         if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
-            self.note_ready();
+            self.tell_interested();
         }
     }
 
-    /// Has those served who wait for what the key is now.
+    /// Tells those who watch the key, and has those served who wait for what it is now.
     #[inline]
-    fn note_ready(&mut self) {
-        if let Some(waiting) = self.waiting {
-            let kind = ready::kind_of(self.entry());
-            if waiting.awaits(self.db, self.name, kind) {
-                ready::note(
-                    &mut self.effects.ready,
-                    ReadyKey::new(self.db, self.slot, self.hash, self.name),
-                );
-            }
+    fn tell_interested(&mut self) {
+        if let Some(interested) = self.interested {
+            self.tell(interested);
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self, interested: &Interested) {
+        self.keys_told = self.table.len();
+        interested.watching.touch(self.db, self.name, self.exists());
+        let kind = ready::kind_of(self.entry());
+        if interested.waiting.awaits(self.db, self.name, kind) {
+            ready::note(
+                &mut self.effects.ready,
+                ReadyKey::new(self.db, self.slot, self.hash, self.name),
+            );
         }
     }
 
     fn finish(&mut self) {
         self.closed = true;
-        if self.table.len() != self.keys_before {
+        if self.table.len() != self.keys_told {
             // Also where the change counts with another key (RENAME, MOVE).
-            self.note_ready();
+            self.tell_interested();
         }
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;

@@ -3,9 +3,12 @@
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
+use std::sync::Arc;
+
 use super::access::PlannedKey;
 use super::event::Event;
 use super::ready::ReadyKey;
+use crate::watch::Watch;
 
 /// Which consumers of changes are switched on; with none, changes are not even recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +102,8 @@ pub struct Effects {
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
+    /// Watches that nobody needs any more and that still lie in their slots.
+    pub unwatched: Vec<Arc<Watch>>,
     /// Memory to free after the leases.
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases, and why they went away.

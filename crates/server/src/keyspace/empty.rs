@@ -4,7 +4,19 @@
 use std::ops::Range;
 
 use super::access::KeyCounts;
-use super::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
+use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
+
+/// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
+pub fn touch_watched(slot: &Slot, db: usize, by: usize, swapped: bool) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let has = |db: usize, hash: u64, name: &[u8]| slot.table(db).is_some_and(|table| table.find(hash, name).is_some());
+    watching.touch_database(db, |hash, name| {
+        let after = swapped && has(by, hash, name);
+        (after || has(db, hash, name)).then_some(after)
+    });
+}
 
 /// What was in some databases.
 pub struct Taken {
@@ -23,6 +35,9 @@ pub fn take(all: &mut Exclusive<'_>, databases: Range<usize>, counts: &KeyCounts
             continue;
         }
         let (header, slot) = all.parts_mut(index);
+        for db in databases.clone() {
+            touch_watched(slot, db, db, false);
+        }
         for db in databases.start..databases.end.min(slot.databases()) {
             let table = slot.take(db);
             if !table.is_empty() {

@@ -99,6 +99,11 @@ fn expire_slot(
         let volatile = fields.volatile - gone.count() as i64;
         keyspace.counts.add_volatile(row, db, volatile);
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
+        if let Some(watching) = data.watching() {
+            for key in &removed[from..] {
+                watching.touch(db, key.key(), false);
+            }
+        }
     }
     publish(header, data);
     header.hint.set_due(data.next_due_ms());
@@ -199,6 +204,9 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
         }
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
         publish(header, data);
+        if still_expired && let Some(watching) = data.watching() {
+            watching.touch(db, &name, false);
+        }
         note_waited(keyspace, data, slot, effects);
     }
 }

@@ -24,6 +24,7 @@ use weft_table::{Hint, Table};
 use weft_values::Value;
 
 use crate::blocking::Waiting;
+use crate::watch::Watching;
 
 /// Slots of the keyspace, in cluster mode and outside it.
 pub const SLOTS: usize = 16384;
@@ -102,11 +103,27 @@ pub struct Slot {
     extra: Option<Box<Extra>>,
 }
 
-/// What few slots have: further databases, and clients that wait for keys.
+/// What few slots have: further databases, clients that wait for keys, and clients that watch keys.
 #[derive(Default)]
 struct Extra {
     others: Vec<SlotTable>,
-    waiting: Waiting,
+    interested: Interested,
+}
+
+/// Clients that have to do with what becomes of keys of a slot.
+#[derive(Default)]
+pub struct Interested {
+    /// They wait for them.
+    pub waiting: Waiting,
+    /// They watch them.
+    pub watching: Watching,
+}
+
+impl Interested {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.watching.is_empty()
+    }
 }
 
 // Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads is the only
@@ -148,9 +165,9 @@ impl Slot {
         others
     }
 
-    /// The table of database `db`, and the clients that wait for keys of this slot, if there are any.
+    /// The table of database `db`, and the clients that wait for or watch keys of this slot, if there are any.
     #[inline]
-    pub fn table_and_waiting(&mut self, db: usize) -> (&mut SlotTable, Option<&Waiting>) {
+    pub fn table_and_interested(&mut self, db: usize) -> (&mut SlotTable, Option<&Interested>) {
         if db > 0 {
             self.others_mut(db);
         }
@@ -161,21 +178,40 @@ impl Slot {
             0 => &mut self.first,
             _ => &mut extra.others[db - 1],
         };
-        (table, Some(&extra.waiting).filter(|waiting| !waiting.is_empty()))
+        (
+            table,
+            Some(&extra.interested).filter(|interested| !interested.is_empty()),
+        )
     }
 
     /// The clients that wait for keys of this slot; `None` if there are none.
     #[inline]
     pub fn waiting(&self) -> Option<&Waiting> {
         let extra = self.extra.as_deref()?;
-        Some(&extra.waiting).filter(|waiting| !waiting.is_empty())
+        Some(&extra.interested.waiting).filter(|waiting| !waiting.is_empty())
     }
 
     /// Changes who waits for keys of this slot.
     pub fn change_waiting<R>(&mut self, change: impl FnOnce(&mut Waiting) -> R) -> R {
+        self.change_interested(|interested| change(&mut interested.waiting))
+    }
+
+    /// The keys of this slot that clients watch; `None` if there are none.
+    #[inline]
+    pub fn watching(&self) -> Option<&Watching> {
+        let extra = self.extra.as_deref()?;
+        Some(&extra.interested.watching).filter(|watching| !watching.is_empty())
+    }
+
+    /// Changes which keys of this slot are watched.
+    pub fn change_watching<R>(&mut self, change: impl FnOnce(&mut Watching) -> R) -> R {
+        self.change_interested(|interested| change(&mut interested.watching))
+    }
+
+    fn change_interested<R>(&mut self, change: impl FnOnce(&mut Interested) -> R) -> R {
         let extra = self.extra.get_or_insert_default();
-        let result = change(&mut extra.waiting);
-        if extra.waiting.is_empty() && extra.others.is_empty() {
+        let result = change(&mut extra.interested);
+        if extra.interested.is_empty() && extra.others.is_empty() {
             self.extra = None;
         }
         result

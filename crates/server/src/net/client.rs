@@ -4,6 +4,9 @@ use std::io::Write as _;
 
 use weft_resp::Protocol;
 
+use super::transaction::Transaction;
+use crate::watch::Watches;
+
 /// Switches of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
@@ -31,6 +34,8 @@ impl Flags {
     pub const CAPA_REDIRECT: Flags = Flags(1 << 9);
     /// May have been woken by CLIENT UNBLOCK.
     pub const BLOCKED: Flags = Flags(1 << 10);
+    /// Between MULTI and EXEC.
+    pub const MULTI: Flags = Flags(1 << 11);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -59,6 +64,9 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 }
+
+/// Stands for [`Client::is_dirty`] among the letters that CLIENT LIST shows; never set.
+const DIRTY: Flags = Flags(1 << 31);
 
 /// The part of a name that CLIENT LIST shows: what stands before the first zero byte.
 pub fn shown(name: &[u8]) -> &[u8] {
@@ -131,6 +139,10 @@ pub struct Client {
     pub largest_output: usize,
     /// Index of the worker that owns it.
     pub worker: usize,
+    /// The commands that wait for EXEC; there is one as long as [`Flags::MULTI`] is set.
+    pub transaction: Option<Box<Transaction>>,
+    /// The keys that it watches.
+    pub watches: Option<Box<Watches>>,
 }
 
 /// Figures that only the connection knows, for CLIENT LIST.
@@ -177,6 +189,8 @@ impl Client {
             commands: 0,
             largest_output: 0,
             worker,
+            transaction: None,
+            watches: None,
         }
     }
 
@@ -216,6 +230,28 @@ impl Client {
             flags.put(flag, self.flags.has(flag));
         }
         self.flags = flags;
+        self.transaction = None;
+        self.watches = None;
+    }
+
+    /// Whether a key that it watches changed.
+    pub fn is_dirty(&self) -> bool {
+        self.watches.as_ref().is_some_and(|watches| watches.is_dirty())
+    }
+
+    /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that neither watches nor queues.
+    fn queued_commands(&self) -> i64 {
+        match (&self.transaction, &self.watches) {
+            (Some(transaction), _) => transaction.commands.len() as i64,
+            (None, Some(_)) => 0,
+            (None, None) => -1,
+        }
+    }
+
+    /// Keys that it watches; none once one of them changed.
+    pub fn watched_keys(&self) -> usize {
+        let watches = self.watches.as_ref().filter(|watches| !watches.is_dirty());
+        watches.map_or(0, |watches| watches.keys.len())
     }
 
     /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
@@ -251,7 +287,9 @@ impl Client {
     /// The letters of CLIENT LIST's `flags`.
     pub fn flag_letters(&self) -> String {
         let letters = [
+            (Flags::MULTI, 'x'),
             (Flags::BLOCKED, 'b'),
+            (DIRTY, 'd'),
             (Flags::CLOSE_AFTER_REPLY, 'c'),
             (Flags::CLOSE_ASAP, 'A'),
             (Flags::UNIX_SOCKET, 'U'),
@@ -259,9 +297,11 @@ impl Client {
             (Flags::NO_TOUCH, 'T'),
             (Flags::IMPORT_SOURCE, 'I'),
         ];
+        let mut flags = self.flags;
+        flags.put(DIRTY, self.is_dirty());
         let set: String = letters
             .iter()
-            .filter(|(flag, _)| self.flags.has(*flag))
+            .filter(|(flag, _)| flags.has(*flag))
             .map(|(_, letter)| letter)
             .collect();
         if set.is_empty() { "N".to_owned() } else { set }
@@ -286,12 +326,14 @@ impl Client {
         out.extend_from_slice(shown(&self.name));
         write!(
             out,
-            " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0",
+            " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi={} watch={}",
             self.age_s(now_ms),
             self.idle_s(now_ms),
             self.flag_letters(),
             self.capability_letters(),
-            self.db
+            self.db,
+            self.queued_commands(),
+            self.watched_keys()
         )
     }
 
@@ -300,10 +342,13 @@ impl Client {
     fn describe_buffers(&self, out: &mut Vec<u8>, buffers: Buffers) -> std::io::Result<()> {
         write!(
             out,
-            " qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events={}{}",
+            " qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events={}{}",
             buffers.input,
             buffers.input_free,
             buffers.arguments,
+            self.transaction
+                .as_ref()
+                .map_or(0, |transaction| transaction.allocated_bytes()),
             buffers.output_capacity,
             self.largest_output,
             buffers.output,

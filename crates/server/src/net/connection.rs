@@ -123,7 +123,15 @@ impl Connection {
             output: self.output.len(),
             output_capacity,
             in_flight,
-            total: self.input.capacity() + output_capacity + in_flight + std::mem::size_of::<Connection>(),
+            total: self
+                .client
+                .transaction
+                .as_ref()
+                .map_or(0, |transaction| transaction.allocated_bytes())
+                + self.input.capacity()
+                + output_capacity
+                + in_flight
+                + std::mem::size_of::<Connection>(),
             receiving: !self.receive_paused,
         }
     }

@@ -3,3 +3,4 @@
 pub mod client;
 pub mod connection;
 pub mod listeners;
+pub mod transaction;

@@ -110,11 +110,14 @@ impl Worker {
     pub(super) fn forget(&mut self, token: usize) {
         if let Some(connection) = self.clients.remove(token) {
             self.abandon(connection.client.id);
+            self.abandon_parts(connection.client.id);
             self.again.retain(|other| *other != token);
             let server = self.server();
             server.connections.fetch_sub(1, Ordering::Relaxed);
             server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
-            drop(connection);
+            if let Some(watches) = connection.client.watches {
+                self.thread.effects.unwatched.extend(watches.keys);
+            }
         }
     }
 }

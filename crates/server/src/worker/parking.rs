@@ -1,5 +1,7 @@
 //! Connections that wait for something other than keys: they park, and go on when it is there.
 
+use std::collections::VecDeque;
+
 use super::Worker;
 use super::waits::ClientWait;
 use crate::commands::context::After;
@@ -9,6 +11,16 @@ use crate::net::client::Flags;
 use crate::net::connection::State;
 use crate::observe::metrics::Counter;
 use weft_reactor::Output;
+
+/// The reply to a transaction some of whose commands are answered elsewhere.
+pub(super) struct Parts {
+    /// What is there.
+    done: Output,
+    /// What follows the part under way.
+    next: Output,
+    /// Further parts, each with what follows it.
+    rest: VecDeque<(After, Output)>,
+}
 
 impl Worker {
     pub(super) fn start_after(&mut self, token: usize, after: After) {
@@ -43,6 +55,7 @@ impl Worker {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
+            After::Several(parts) => self.start_part(token, parts.0, parts.1),
             After::Serve(withheld) => {
                 let (unserved, reply) = *withheld;
                 let client = connection.client.id;
@@ -54,7 +67,7 @@ impl Worker {
     /// A parked connection got its reply and goes on.
     pub(super) fn unpark(&mut self, client: u64, ticket: u64, bytes: &[u8]) {
         if let Some(token) = self.parked(client, ticket) {
-            self.go_on(token, |output| output.bytes.extend_from_slice(bytes));
+            self.reply(token, |output| output.bytes.extend_from_slice(bytes));
         }
     }
 
@@ -64,7 +77,7 @@ impl Worker {
             return self.start_after_gone(after);
         };
         match after {
-            After::Nothing => self.go_on(token, |output| output.append(&mut reply)),
+            After::Nothing => self.reply(token, |output| output.append(&mut reply)),
             other => self.start_after(token, other),
         }
     }
@@ -83,6 +96,50 @@ impl Worker {
         let token = self.clients.by_id.get(&client).copied()?;
         let connection = self.clients.connection(token)?;
         (connection.state == State::Parked(ticket)).then_some(token)
+    }
+
+    /// What a parked connection waited for is there: its reply, or a part of it.
+    fn reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        match self.parts.remove(&connection.client.id) {
+            None => self.go_on(token, reply),
+            Some(mut parts) => {
+                reply(&mut parts.done);
+                parts.done.append(&mut parts.next);
+                self.start_part(token, parts.done, parts.rest);
+            }
+        }
+    }
+
+    /// Starts the next part of a transaction's reply; behind the last one the connection goes on.
+    fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(After, Output)>) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        match rest.pop_front() {
+            None => self.go_on(token, |output| output.append(&mut done)),
+            Some((after, next)) => {
+                self.parts.insert(connection.client.id, Parts { done, next, rest });
+                self.start_after(token, after);
+            }
+        }
+    }
+
+    /// A client is gone whose transaction has parts to come: work is done all the same, nobody reads the answers.
+    pub(super) fn abandon_parts(&mut self, client: u64) {
+        let Some(parts) = self.parts.remove(&client) else {
+            return;
+        };
+        for (after, _) in parts.rest {
+            if let After::Background(work) = after {
+                let server = self.server();
+                let asker = (self.id, client, server.ticket());
+                // Without background threads the process is about to end.
+                let _ = server.background.send(background_job(work, asker));
+            }
+        }
     }
 
     pub(super) fn go_on(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {

@@ -10,7 +10,8 @@ use weft_reactor::{Output, unix_ms};
 use super::Worker;
 use crate::blocking::{Timers, Waiter};
 use crate::dispatch::batch::Connections as _;
-use crate::dispatch::{record, serve};
+use crate::dispatch::execute::Thread;
+use crate::dispatch::{record, serve, transaction};
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
@@ -266,6 +267,10 @@ impl Worker {
         }
         if !self.waits.over.is_empty() {
             self.take_out_all();
+        }
+        if !self.thread.effects.unwatched.is_empty() {
+            let Thread { server, effects, .. } = &mut self.thread;
+            transaction::unwatch(&mut self.seat, server, &mut effects.unwatched);
         }
         for Withheld { unserved, reply } in std::mem::take(&mut self.waits.unserved) {
             match serve::serve_again(&mut self.thread, &mut self.seat, unserved) {

@@ -42,7 +42,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         loading: false,
     };
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |server, _| {
+    ctx.off_worker(move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
         let result = server
             .config
@@ -52,8 +52,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
             Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
         })
-    });
-    Ok(())
+    })
 }
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -73,14 +72,13 @@ fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static s
         )));
     }
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |server, _| {
+    ctx.off_worker(move |server| {
         let result = rewrite_file(server, extent);
         reply_bytes(protocol, |reply| match result {
             Ok(()) => reply.ok(),
             Err(text) => reply.error(&format!("ERR {what_failed}{text}")),
         })
-    });
-    Ok(())
+    })
 }
 
 fn rewrite_file(server: &Server, extent: Extent) -> Result<(), String> {

@@ -14,9 +14,10 @@ use weft_values::Value;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
-use crate::keyspace::access::is_expired;
+use crate::keyspace::access::{Held, is_expired};
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{SLOTS, Seat};
+use crate::keyspace::walk::Reach;
+use crate::keyspace::{SLOTS, Seat, Slot};
 use crate::observe::log;
 use crate::persist::payload;
 use crate::saving::{self, CannotReload, Reload};
@@ -25,7 +26,7 @@ use crate::state::Server;
 use super::{config, digest, populate};
 
 /// DEBUG.
-pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug))];
+pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).reaching_further())];
 
 fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     let name = ctx.arg(1).to_ascii_lowercase();
@@ -211,16 +212,28 @@ fn with_entry(
     argument: usize,
     show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
-    let Some(pass) = ctx.pass else {
-        return Err(CommandError::constant("ERR DEBUG is not allowed here"));
-    };
-    let key = ctx.arg(argument);
-    let hash = ctx.server.keyspace.hasher.hash(key);
-    let Some(lease) = pass.read_spinning(KeyHasher::slot(hash)) else {
+    let hash = ctx.server.keyspace.hasher.hash(ctx.arg(argument));
+    // Lent for the time of the look: the handler needs the rest.
+    let held = std::mem::replace(&mut ctx.keys.held, Held::Nothing);
+    let shown = Reach::of(&held, ctx.pass).view(KeyHasher::slot(hash), |slot| {
+        show_entry(ctx, argument, hash, slot, show)
+    });
+    ctx.keys.held = held;
+    shown.unwrap_or_else(|| {
         ctx.after = After::Defer;
-        return Ok(());
-    };
-    let entry = lease
+        Ok(())
+    })
+}
+
+fn show_entry(
+    ctx: &mut Context<'_, '_>,
+    argument: usize,
+    hash: u64,
+    slot: &Slot,
+    show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
+) -> CommandResult {
+    let key = ctx.arg(argument);
+    let entry = slot
         .table(ctx.client.db)
         .and_then(|table| table.find(hash, key))
         .filter(|entry| !is_expired(entry.expire_at_ms(), ctx.now_ms));

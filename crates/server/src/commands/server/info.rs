@@ -90,12 +90,14 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
     let mut figures = ClientFigures::default();
     clients.each(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
+        figures.watching += u64::from(client.watched_keys() > 0);
         figures.memory_bytes += buffers.total as u64;
         figures.max_input_bytes = figures.max_input_bytes.max((buffers.input + buffers.input_free) as u64);
         figures.max_output_bytes = figures.max_output_bytes.max(buffers.output as u64);
     });
     [
         figures.blocked,
+        figures.watching,
         figures.memory_bytes,
         figures.max_input_bytes,
         figures.max_output_bytes,
@@ -116,6 +118,7 @@ fn total(parts: &[Part]) -> ClientFigures {
         });
         let mut next = || numbers.next().unwrap_or(0);
         total.blocked += next();
+        total.watching += next();
         total.memory_bytes += next();
         total.max_input_bytes = total.max_input_bytes.max(next());
         total.max_output_bytes = total.max_output_bytes.max(next());

@@ -157,6 +157,8 @@ impl Section {
 pub struct ClientFigures {
     /// Clients that wait.
     pub blocked: u64,
+    /// Clients that watch keys.
+    pub watching: u64,
     /// Memory of all connections, bytes.
     pub memory_bytes: u64,
     /// The largest input buffer, bytes.
@@ -316,9 +318,10 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
     lines.put("blocked_clients", clients.blocked);
-    lines.zeroes(&["tracking_clients", "pubsub_clients", "watching_clients"]);
+    lines.zeroes(&["tracking_clients", "pubsub_clients"]);
+    lines.put("watching_clients", clients.watching);
     lines.put("clients_in_timeout_table", server.blocked.timeouts());
-    lines.zeroes(&["total_watched_keys"]);
+    lines.put("total_watched_keys", server.watched.keys());
     lines.put("total_blocking_keys", server.blocked.keys());
     lines.put("total_blocking_keys_on_nokey", server.blocked.keys_of_groups());
     let (reason, actions) = match (holds(false), holds(true)) {

@@ -92,11 +92,15 @@ impl Keys<'_, '_> {
         ))
     }
 
-    /// Where the lease of a slot is that the plan leased; `u32::MAX` if it did not.
+    /// Where the lease of a slot is, if it is held already; `u32::MAX` if it is not.
     fn lease_of(&self, slot: u16) -> u32 {
-        self.planned
-            .iter()
-            .find(|key| key.slot == slot)
-            .map_or(u32::MAX, |key| key.lease)
+        match &self.held {
+            // A transaction holds more than the command's own slots.
+            Held::Many(leases) => leases
+                .binary_search_by_key(&usize::from(slot), super::Lease::cell)
+                .map_or(u32::MAX, |index| index as u32),
+            Held::One(lease) if lease.cell() == usize::from(slot) => 0,
+            Held::One(_) | Held::Nothing | Held::Everything(_) => u32::MAX,
+        }
     }
 }

@@ -1,0 +1,82 @@
+//! Transactions: MULTI, DISCARD, WATCH, UNWATCH. What EXEC does is the dispatcher's: see `dispatch/transaction.rs`.
+
+use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
+use super::error::CommandError;
+use crate::keyspace::access::is_expired;
+use crate::net::client::Flags;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("discard", leased(discard)),
+    ("exec", leased(exec_outside)),
+    ("multi", leased(multi)),
+    ("unwatch", leased(unwatch)),
+    ("watch", leased_to_write(watch)),
+];
+
+fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.client.transaction = Some(Box::default());
+    ctx.client.flags.put(Flags::MULTI, true);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// EXEC of a client that has no transaction; the others never come here.
+fn exec_outside(_: &mut Context<'_, '_>) -> CommandResult {
+    Err(CommandError::constant("ERR EXEC without MULTI"))
+}
+
+fn discard(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.client.transaction.is_none() {
+        return Err(CommandError::constant("ERR DISCARD without MULTI"));
+    }
+    discard_all(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Ends the client's transaction, if it has one, and forgets what it watches.
+pub fn discard_all(ctx: &mut Context<'_, '_>) {
+    ctx.client.transaction = None;
+    ctx.client.flags.put(Flags::MULTI, false);
+    forget_watches(ctx);
+}
+
+fn forget_watches(ctx: &mut Context<'_, '_>) {
+    if let Some(watches) = ctx.client.watches.take() {
+        ctx.keys.effects.unwatched.extend(watches.keys);
+    }
+}
+
+fn unwatch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    forget_watches(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn watch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.ok();
+    // EXEC will fail: nothing more is worth watching.
+    if ctx.client.is_dirty() {
+        return Ok(());
+    }
+    for index in 0..ctx.keys.len() {
+        watch_key(ctx, index);
+    }
+    Ok(())
+}
+
+fn watch_key(ctx: &mut Context<'_, '_>, index: usize) {
+    let (db, name, key) = (ctx.keys.db, ctx.keys.name(index), ctx.keys.planned[index]);
+    let watches = ctx.client.watches.get_or_insert_default();
+    if watches.contains(db, key.hash, name) {
+        return;
+    }
+    let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {
+        unreachable!("WATCH is bound as a writer of its keys");
+    };
+    let entry = slot.table(db).and_then(|table| table.find(key.hash, name));
+    let expired = entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), ctx.now_ms));
+    let watch = watches.add(db, name, (key.hash, key.slot), ctx.server.ticket(), expired);
+    slot.change_watching(|watching| watching.add(watch, &ctx.server.watched));
+}

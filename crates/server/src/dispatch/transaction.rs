@@ -1,0 +1,455 @@
+//! Transactions: what is queued behind MULTI, and how EXEC runs it as one.
+//!
+//! ```text
+//!   MULTI      client.transaction is made
+//!   SET k v    admitted as if it ran, then copied with its keys; a refusal makes EXEC fail
+//!   EXEC       leases of all slots of all keys, and of all watched keys: all or none
+//!              a watched key changed or expired?  ── yes ──▶ nothing runs
+//!              the watches are taken out
+//!              each command runs under those leases, in order
+//!              waiting clients are served, once
+//!              the leases end
+//! ```
+//!
+//! 1. Between the look at the watches and the last command all leases are held: nobody sees a part of a transaction,
+//!    and none of what was watched changes before it.
+//! 2. If a lease is refused nothing has happened. The connection is put off and EXEC starts over.
+//! 3. A command that reaches keys which no plan knows (SCAN, SORT with patterns), or needs the whole keyspace anyway,
+//!    makes EXEC run in exclusive mode. So no command of a transaction ever asks for a lease that the transaction
+//!    holds, or is refused one half-way.
+//! 4. Commands of a transaction neither leave the worker nor wait for keys: they answer at once.
+//! 5. What only others can answer (CLIENT LIST asks all workers) is asked after the leases. Its reply keeps its place:
+//!    the output is cut where it belongs, and sent once every part is there ([`After::Several`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_reactor::{Mark, Output};
+use weft_resp::{Args, Reply};
+
+use crate::commands::context::{After, Binding, Mode};
+use crate::commands::error::CommandError;
+use crate::commands::registry::Command;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::{Exclusive, Pass, Seat};
+use crate::net::client::{Client, Flags};
+use crate::net::connection::Connection;
+use crate::net::transaction::{Queued, Transaction};
+use crate::observe::metrics::Counter;
+use crate::state::{Server, Unserved};
+use crate::watch::{Watch, Watches};
+
+use super::admit::CHANGES;
+use super::effects::release;
+use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
+use super::record::{self, Ending, Thresholds};
+use super::serve;
+
+/// What a command is to the transaction of its client.
+pub enum Role {
+    /// It runs: there is no transaction, or it is one of those that are not queued.
+    Alone,
+    /// It waits for EXEC.
+    Queued,
+    /// It is the EXEC.
+    Exec {
+        /// Whether that needs the whole keyspace.
+        exclusive: bool,
+    },
+}
+
+impl Role {
+    /// The role of a client's next command.
+    #[inline]
+    pub fn of(client: &Client, command: &Command<Binding>) -> Self {
+        match &client.transaction {
+            None => Role::Alone,
+            Some(transaction) => Role::inside(transaction, command),
+        }
+    }
+
+    fn inside(transaction: &Transaction, command: &Command<Binding>) -> Self {
+        match command.full_name {
+            "exec" => Role::Exec {
+                exclusive: transaction.exclusive && !transaction.refused,
+            },
+            "discard" | "multi" | "watch" | "quit" | "reset" => Role::Alone,
+            _ => Role::Queued,
+        }
+    }
+}
+
+/// Books the refusal of a command with its client's transaction; returns the error as the client sees it.
+pub fn refused(
+    thread: &mut Thread,
+    client: &mut Client,
+    command: Option<&Command<Binding>>,
+    error: CommandError,
+) -> CommandError {
+    if command.is_some_and(|command| command.full_name == "exec") {
+        end(thread, client);
+        let reason = error.0.strip_prefix(b"ERR ").unwrap_or(&error.0);
+        return CommandError::bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
+    }
+    if let Some(transaction) = &mut client.transaction {
+        transaction.refused = true;
+    }
+    error
+}
+
+/// Ends a client's transaction, and with it what it watches.
+fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
+    if let Some(watches) = client.watches.take() {
+        thread.effects.unwatched.extend(watches.keys);
+    }
+    client.flags.put(Flags::MULTI, false);
+    client.transaction.take()
+}
+
+/// Keeps an admitted command for EXEC.
+pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    client.last_command = request.command.full_name;
+    let before = output.mark();
+    let dirty = client.is_dirty();
+    if let Some(transaction) = &mut client.transaction
+        && !transaction.refused
+        && !dirty
+    {
+        let (plan, flags) = (request.plan, request.command.spec.flags);
+        let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
+        transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
+        transaction.writes |= flags.intersects(CHANGES);
+        transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
+        transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;
+    }
+    Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
+    connection.settle_reply(before);
+    thread.ticks = thread.timer.raw();
+    Outcome::Done
+}
+
+/// Takes watches out of their slots. A slot that is leased by somebody else leaves its watch for another attempt.
+pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
+    let pass = seat.enter();
+    over.retain(|watch| {
+        let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
+            return true;
+        };
+        held.change_watching(|watching| watching.remove(watch, &server.watched));
+        false
+    });
+}
+
+// ---- EXEC -------------------------------------------------------------------------------------------------
+
+/// Runs EXEC under the leases of all keys that it needs.
+pub fn run_leased<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    request: &Request<'_>,
+    many: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    let start = thread.ticks;
+    if let Some(verdict) = verdict(&connection.client) {
+        return abort(thread, request, connection, start, verdict);
+    }
+    let failures = connection.lease_failures;
+    let client = &mut connection.client;
+    let Some(transaction) = client.transaction.as_deref_mut() else {
+        unreachable!("EXEC runs here only inside a transaction");
+    };
+    transaction.keys.truncate(transaction.own_keys());
+    if let Some(watches) = &client.watches {
+        transaction.keys.extend(watches.keys.iter().map(|watch| planned(watch)));
+    }
+    if lease(pass, &mut transaction.keys, &mut thread.order, many, failures).is_none() {
+        return Outcome::Contended;
+    }
+    let outcome = run(thread, Some(pass), request, Held::Many(many), connection, start);
+    many.clear();
+    conclude(thread);
+    outcome
+}
+
+/// Runs EXEC with the whole keyspace to itself.
+pub fn run_exclusive(
+    thread: &mut Thread,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    connection: &mut Connection,
+) -> Outcome {
+    thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
+    let start = thread.ticks;
+    let outcome = run(thread, None, request, Held::Everything(all), connection, start);
+    conclude(thread);
+    outcome
+}
+
+/// What is done behind the leases; in exclusive mode just before it ends.
+fn conclude(thread: &mut Thread) {
+    release(&mut thread.effects, &thread.server);
+    serve::mail(thread);
+}
+
+fn planned(watch: &Watch) -> PlannedKey {
+    PlannedKey {
+        hash: watch.hash,
+        argument: u32::MAX,
+        slot: watch.slot,
+        // To take the watch out.
+        write: true,
+        lease: 0,
+    }
+}
+
+/// Why EXEC does nothing.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Refused,
+    Dirty,
+}
+
+fn verdict(client: &Client) -> Option<Verdict> {
+    if client
+        .transaction
+        .as_ref()
+        .is_some_and(|transaction| transaction.refused)
+    {
+        Some(Verdict::Refused)
+    } else if client.is_dirty() {
+        Some(Verdict::Dirty)
+    } else {
+        None
+    }
+}
+
+/// Ends a transaction without running it.
+fn abort(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    start: u64,
+    verdict: Verdict,
+) -> Outcome {
+    end(thread, &mut connection.client);
+    let before = connection.output.mark();
+    let failed = match verdict {
+        Verdict::Refused => {
+            let error = CommandError::constant("EXECABORT Transaction discarded because of previous errors.");
+            write_error(thread, &error, &mut connection.output.bytes);
+            true
+        }
+        Verdict::Dirty => {
+            Reply::new(&mut connection.output.bytes, connection.client.protocol).null_array();
+            false
+        }
+    };
+    finish_exec(thread, request, connection, start, failed);
+    connection.settle_reply(before);
+    Outcome::Done
+}
+
+/// Books EXEC itself; its time is that of all its commands.
+fn finish_exec(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection, start: u64, failed: bool) {
+    connection.client.last_command = request.command.full_name;
+    thread.ticks = start;
+    finish_command(thread, request.command, failed);
+}
+
+fn run<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    request: &Request<'_>,
+    mut held: Held<'_, 'p>,
+    connection: &mut Connection,
+    start: u64,
+) -> Outcome {
+    let watches = connection.client.watches.as_deref();
+    let expired = watches.is_some_and(|watches| any_expired(watches, &mut held, thread.now_ms));
+    let verdict = verdict(&connection.client).or(expired.then_some(Verdict::Dirty));
+    if let Some(verdict) = verdict {
+        return abort(thread, request, connection, start, verdict);
+    }
+    if let Some(watches) = connection.client.watches.take() {
+        take_out(&watches, &mut held, &thread.server);
+    }
+    let Some(transaction) = end(thread, &mut connection.client) else {
+        unreachable!("EXEC runs here only inside a transaction");
+    };
+    let (may_leave, may_block) = (thread.may_leave, thread.may_block);
+    (thread.may_leave, thread.may_block) = (false, false);
+    let before = connection.output.mark();
+    let parts = run_all(thread, pass, &transaction, &mut held, connection);
+    let unserved = serve_ready(thread, pass, held, connection);
+    (thread.may_leave, thread.may_block) = (may_leave, may_block);
+    finish_exec(thread, request, connection, start, false);
+    settle(thread, connection, before, parts, unserved)
+}
+
+/// Whether a watched key has expired since its watch began. One that was deleted marked the watch.
+fn any_expired(watches: &Watches, held: &mut Held<'_, '_>, now_ms: u64) -> bool {
+    watches.keys.iter().any(|watch| {
+        let slot = held.written_slot(watch.slot).map(|(_, slot)| slot);
+        let entry = slot
+            .as_deref()
+            .and_then(|slot| slot.table(watch.db)?.find(watch.hash, &watch.name));
+        !watch.began_expired() && entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
+    })
+}
+
+fn take_out(watches: &Watches, held: &mut Held<'_, '_>, server: &Server) {
+    for watch in &watches.keys {
+        if let Some((_, slot)) = held.written_slot(watch.slot) {
+            slot.change_watching(|watching| watching.remove(watch, &server.watched));
+        }
+    }
+}
+
+/// Runs every command; returns where the output has gaps, and what fills them.
+fn run_all<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    transaction: &Transaction,
+    held: &mut Held<'_, 'p>,
+    connection: &mut Connection,
+) -> Vec<(Mark, After)> {
+    let mut parts = Vec::new();
+    let protocol = connection.client.protocol;
+    Reply::new(&mut connection.output.bytes, protocol).array(transaction.commands.len());
+    for queued in &transaction.commands {
+        let held = match held {
+            Held::Many(leases) => Held::Many(leases),
+            Held::Everything(all) => Held::Everything(all),
+            Held::One(_) | Held::Nothing => Held::Nothing,
+        };
+        let after = run_queued(thread, pass, transaction, queued, held, connection);
+        if !matches!(after, After::Nothing) {
+            parts.push((connection.output.mark(), after));
+        }
+    }
+    parts
+}
+
+/// Runs one command of a transaction.
+fn run_queued<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    transaction: &Transaction,
+    queued: &Queued,
+    held: Held<'_, 'p>,
+    connection: &mut Connection,
+) -> After {
+    let Some(command) = crate::commands::registry().commands().get(queued.command) else {
+        unreachable!("a queued command is one of the registry's");
+    };
+    let Some(binding) = command.handler else {
+        unreachable!("a queued command has a handler");
+    };
+    let Connection { client, output, .. } = connection;
+    let args = transaction.args(queued);
+    let before = output.mark();
+    let length_before = output.len();
+    client.last_command = command.full_name;
+    let call = Call {
+        command,
+        args,
+        planned: transaction.keys_of(queued),
+        held,
+        pass,
+    };
+    let mut context = thread.split().0.context(call, client, output);
+    let result = (binding.run)(&mut context);
+    let after = std::mem::take(&mut context.after);
+    drop(context);
+    let failed = result.is_err();
+    if let Err(error) = result {
+        output.truncate(before);
+        write_error(thread, &error, &mut output.bytes);
+    }
+    if let After::Background(work) = after {
+        output.truncate(before);
+        thread.ticks = thread.timer.raw();
+        let work = record::counted(command, args, client, queued.request_bytes(), work);
+        return After::Background(work);
+    }
+    let ending = Ending {
+        nanoseconds: finish_command(thread, command, failed),
+        request_bytes: queued.request_bytes(),
+        reply_bytes: output.len() - length_before,
+    };
+    let thresholds = Thresholds::of(&thread.tunables);
+    record::remember(&thread.server, command, thresholds, &ending, || {
+        record::subject_of(command, args, client)
+    });
+    match after {
+        After::Nothing | After::Ask(_) | After::ReplyAt(..) => after,
+        After::Background(_)
+        | After::Defer
+        | After::Leave
+        | After::Detached(_)
+        | After::AsWriter
+        | After::Block(_)
+        | After::Several(..)
+        | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
+    }
+}
+
+/// Serves those who wait for what the commands made ready, and ends the effects of all of them.
+fn serve_ready<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    held: Held<'_, 'p>,
+    connection: &Connection,
+) -> Option<Box<Unserved>> {
+    if thread.effects.ready.is_empty() {
+        return None;
+    }
+    let (frame, served) = thread.split();
+    let server = frame.server;
+    let Some(command) = crate::commands::registry().by_original_name(b"exec") else {
+        unreachable!("EXEC is a command");
+    };
+    let call = Call {
+        command,
+        args: Args::new(&[], &[]),
+        planned: &[],
+        held,
+        pass,
+    };
+    let mut keys = frame.keys(call, &connection.client);
+    serve::serve_ready(&mut keys, pass, server, served)
+}
+
+/// Ends EXEC: what is left to be done before the client has its reply.
+fn settle(
+    thread: &mut Thread,
+    connection: &mut Connection,
+    before: Mark,
+    parts: Vec<(Mark, After)>,
+    unserved: Option<Box<Unserved>>,
+) -> Outcome {
+    if parts.is_empty() {
+        return match unserved {
+            None => {
+                connection.settle_reply(before);
+                Outcome::Done
+            }
+            Some(unserved) => {
+                let reply = connection.output.split_off(before);
+                Outcome::After(After::Serve(Box::new((*unserved, reply))))
+            }
+        };
+    }
+    thread.unserved.extend(unserved.map(|unserved| *unserved));
+    let mut pieces: VecDeque<(After, Output)> = VecDeque::with_capacity(parts.len());
+    for (mark, after) in parts.into_iter().rev() {
+        pieces.push_front((after, connection.output.split_off(mark)));
+    }
+    let done = connection.output.split_off(before);
+    Outcome::After(After::Several(Box::new((done, pieces))))
+}

@@ -1,0 +1,176 @@
+//! Keys that clients watch (WATCH), and how a client learns that one of them changed.
+//!
+//! A watch lies in the slot of its key, put there and taken out under the slot's write lease. Whoever changes the key
+//! holds that lease, too, and marks all its watches; the mark is an atomic that the client's next EXEC looks at. So a
+//! change costs its author nothing when nobody watches, and nobody's mailbox when somebody does.
+//!
+//! ```text
+//!   client A ── Watches ─┬─ dirty ◀──────────────────┐
+//!                        └─ keys: Watch, Watch ...    │ marks
+//!                                  │                  │
+//!   slot 4711 ── Watching: "k" ── Watch ◀── KeyWrite of client B
+//! ```
+//!
+//! 1. EXEC looks at the mark under write leases of all that it watches and all that it touches: what it decides then
+//!    holds until it is done.
+//! 2. A key that is there but has expired when WATCH comes counts as missing. That it is deleted later is no change.
+//! 3. A watch that nobody needs any more is taken out when its slot is free. Until then it marks what nobody looks at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// How many keys are watched, in the whole process.
+#[derive(Default)]
+pub struct Counts(AtomicUsize);
+
+impl Counts {
+    /// Keys that somebody watches.
+    pub fn keys(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One client's watch of one key.
+pub struct Watch {
+    /// The key's database.
+    pub db: usize,
+    /// The hash of its name.
+    pub hash: u64,
+    /// Its slot.
+    pub slot: u16,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Tells the watches of a key apart.
+    pub ticket: u64,
+    /// Whether the key lies there and has been expired since before the watch began.
+    expired: AtomicBool,
+    dirty: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// The key was or became something else.
+    fn mark(&self, exists: bool) {
+        if !exists && self.expired.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// Whether the key was expired already when the watch began, and still lies there.
+    pub fn began_expired(&self) -> bool {
+        self.expired.load(Ordering::Relaxed)
+    }
+}
+
+/// All that a client watches.
+#[derive(Default)]
+pub struct Watches {
+    dirty: Arc<AtomicBool>,
+    /// The keys.
+    pub keys: Vec<Arc<Watch>>,
+}
+
+impl Watches {
+    /// Whether one of the keys changed.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Whether a key is among them.
+    pub fn contains(&self, db: usize, hash: u64, name: &[u8]) -> bool {
+        let same = |watch: &Arc<Watch>| watch.hash == hash && watch.db == db && *watch.name == *name;
+        self.keys.iter().any(same)
+    }
+
+    /// Adds a key; what is returned belongs into its slot. `place` is hash and slot, `expired` whether the key lies
+    /// there expired.
+    pub fn add(&mut self, db: usize, name: &[u8], place: (u64, u16), ticket: u64, expired: bool) -> Arc<Watch> {
+        let watch = Arc::new(Watch {
+            db,
+            hash: place.0,
+            slot: place.1,
+            name: name.into(),
+            ticket,
+            expired: AtomicBool::new(expired),
+            dirty: self.dirty.clone(),
+        });
+        self.keys.push(watch.clone());
+        watch
+    }
+}
+
+/// The watches of one key, by database and ticket.
+type Databases = BTreeMap<usize, BTreeMap<u64, Arc<Watch>>>;
+
+/// The watches of one slot. Changed under its write lease.
+#[derive(Default)]
+pub struct Watching {
+    /// By name first, so that a lookup needs no owned key.
+    keys: HashMap<Box<[u8]>, Databases>,
+}
+
+impl Watching {
+    /// Whether nothing is watched.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Adds a watch.
+    pub fn add(&mut self, watch: Arc<Watch>, counts: &Counts) {
+        let watches = self.keys.entry(watch.name.clone()).or_default().entry(watch.db);
+        let watches = watches.or_insert_with(|| {
+            counts.0.fetch_add(1, Ordering::Relaxed);
+            BTreeMap::new()
+        });
+        watches.insert(watch.ticket, watch);
+    }
+
+    /// Takes a watch out.
+    pub fn remove(&mut self, watch: &Watch, counts: &Counts) {
+        let Some(databases) = self.keys.get_mut(&watch.name) else {
+            return;
+        };
+        let Some(watches) = databases.get_mut(&watch.db) else {
+            return;
+        };
+        watches.remove(&watch.ticket);
+        if watches.is_empty() {
+            counts.0.fetch_sub(1, Ordering::Relaxed);
+            databases.remove(&watch.db);
+            if databases.is_empty() {
+                self.keys.remove(&watch.name);
+            }
+        }
+    }
+
+    /// Marks the watches of a key that changed; `exists` tells whether it is there now.
+    pub fn touch(&self, db: usize, name: &[u8], exists: bool) {
+        let watches = self.keys.get(name).and_then(|databases| databases.get(&db));
+        for watch in watches.into_iter().flat_map(BTreeMap::values) {
+            watch.mark(exists);
+        }
+    }
+
+    /// Every watch of a database's keys.
+    pub fn of_database(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
+        self.keys
+            .values()
+            .filter_map(move |databases| databases.get(&db))
+            .flat_map(BTreeMap::values)
+    }
+
+    /// Marks the watches of a database's keys after many keys of it changed at once: those that `changed` tells of.
+    /// It gets hash and name, and returns whether the key is there now, or `None` if it neither was nor is.
+    pub fn touch_database(&self, db: usize, changed: impl Fn(u64, &[u8]) -> Option<bool>) {
+        for watch in self.of_database(db) {
+            if let Some(exists) = changed(watch.hash, &watch.name) {
+                watch.mark(exists);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

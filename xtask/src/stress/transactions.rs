@@ -1,0 +1,128 @@
+//! Scenarios about transactions: what EXEC does is seen whole or not at all, and watched keys do not change under it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::Reply;
+use super::scenarios::Lasting;
+
+const ACCOUNTS: usize = 40;
+const BALANCE: i64 = 1000;
+const WATCHED: usize = 3;
+
+/// Increments of watched counters that ran for certain, and those of which nobody knows: their connection was cut.
+static CERTAIN: AtomicU64 = AtomicU64::new(0);
+static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+
+fn account(index: usize) -> String {
+    format!("account:{index}")
+}
+
+/// Gives every account its balance.
+pub fn prepare_transfers(run: &Run) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    for index in 0..ACCOUNTS {
+        client.call(&format!("SET {} {BALANCE}", account(index)))?;
+    }
+    Ok(())
+}
+
+/// The reply to EXEC behind these commands; `None` if the connection was cut on the way, with whether EXEC may have run.
+fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, bool>, String> {
+    for command in std::iter::once("MULTI").chain(commands.iter().map(String::as_str)) {
+        if client.call(command)?.is_none() {
+            return Ok(Err(false));
+        }
+    }
+    Ok(client.call("EXEC")?.ok_or(true))
+}
+
+/// Half of the threads move money between accounts, the others add it all up.
+pub fn transfers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        if thread % 2 == 0 {
+            let amount = rng.i64(1..10);
+            let (from, to) = (account(rng.usize(..ACCOUNTS)), account(rng.usize(..ACCOUNTS)));
+            // A reply that a cut connection takes along changes nothing: the sum holds, run or not.
+            let _ = exec(
+                &mut client,
+                &[format!("DECRBY {from} {amount}"), format!("INCRBY {to} {amount}")],
+            )?;
+        } else {
+            check_sum(&mut client)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_sum(client: &mut Lasting<'_>) -> Result<(), String> {
+    let reads: Vec<String> = (0..ACCOUNTS).map(|index| format!("GET {}", account(index))).collect();
+    let Ok(reply) = exec(client, &reads)? else {
+        return Ok(());
+    };
+    let sum: i64 = reply
+        .items()
+        .iter()
+        .filter_map(|item| item.text().parse::<i64>().ok())
+        .sum();
+    let expected = ACCOUNTS as i64 * BALANCE;
+    if sum == expected {
+        Ok(())
+    } else {
+        Err(format!("the accounts add up to {sum} instead of {expected}"))
+    }
+}
+
+/// The sum is what it was.
+pub fn check_transfers(run: &Run) -> Result<(), String> {
+    check_sum(&mut Lasting::new(run, 0)?)
+}
+
+/// Counts up by reading, and writing only if nobody wrote meanwhile.
+pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let counter = format!("watched:{}", rng.usize(..WATCHED));
+        if client.call(&format!("WATCH {counter}"))?.is_none() {
+            continue;
+        }
+        let Some(value) = client.call(&format!("GET {counter}"))? else {
+            continue;
+        };
+        let next = value.text().parse::<u64>().unwrap_or(0) + 1;
+        match exec(&mut client, &[format!("SET {counter} {next}")])? {
+            Ok(reply) if reply.items().is_empty() => {}
+            Ok(_) => {
+                CERTAIN.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(may_have_run) => {
+                UNKNOWN.fetch_add(u64::from(may_have_run), Ordering::Relaxed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No increment was lost, and none counted twice.
+pub fn check_watched(run: &Run) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    let mut sum = 0;
+    for index in 0..WATCHED {
+        let value = client.call(&format!("GET watched:{index}"))?;
+        sum += value.and_then(|value| value.text().parse::<u64>().ok()).unwrap_or(0);
+    }
+    let (certain, unknown) = (CERTAIN.swap(0, Ordering::Relaxed), UNKNOWN.swap(0, Ordering::Relaxed));
+    let left = client.call("INFO clients")?.map_or(String::new(), |info| info.text());
+    if !(certain..=certain + unknown).contains(&sum) {
+        return Err(format!(
+            "{certain} increments, {unknown} unknown, but the counters say {sum}"
+        ));
+    }
+    if !left.contains("total_watched_keys:0\r") {
+        return Err("watches are left of clients that are gone".to_owned());
+    }
+    Ok(())
+}
