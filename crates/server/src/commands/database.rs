@@ -11,8 +11,9 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::{AccessContext, Held};
+use crate::keyspace::access::{AccessContext, Held, is_expired};
 use crate::keyspace::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of, ready};
+use crate::watch::Presence;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -103,14 +104,21 @@ fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
 }
 
 /// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
-fn touch_watched(slot: &Slot, db: usize, by: usize, swapped: bool) {
+fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
-    let has = |db: usize, hash: u64, name: &[u8]| slot.table(db).is_some_and(|table| table.find(hash, name).is_some());
+    let presence = |db: usize, hash: u64, name: &[u8]| {
+        let entry = slot.table(db).and_then(|table| table.find(hash, name));
+        match entry {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        }
+    };
     watching.touch_database(db, |hash, name| {
-        let after = swapped && has(by, hash, name);
-        (after || has(db, hash, name)).then_some(after)
+        let after = by.map_or(Presence::Missing, |by| presence(by, hash, name));
+        (presence(db, hash, name), after)
     });
 }
 
@@ -130,7 +138,7 @@ fn take(all: &mut Exclusive<'_>, databases: Range<usize>, access: &AccessContext
         }
         let (header, slot) = all.parts_mut(index);
         for db in databases.clone() {
-            touch_watched(slot, db, db, false);
+            touch_watched(slot, db, None, access.now_ms);
         }
         for db in databases.start..databases.end.min(slot.databases()) {
             let table = slot.take(db);
@@ -191,8 +199,8 @@ fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContex
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {
             let (header, slot) = all.parts_mut(index);
-            touch_watched(slot, one, other, true);
-            touch_watched(slot, other, one, true);
+            touch_watched(slot, one, Some(other), access.now_ms);
+            touch_watched(slot, other, Some(one), access.now_ms);
             slot.swap(one, other);
             publish(header, slot);
         }
