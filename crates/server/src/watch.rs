@@ -31,6 +31,17 @@ impl Counts {
     }
 }
 
+/// What is to be found under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nothing.
+    Missing,
+    /// A key that has expired.
+    Expired,
+    /// A key.
+    Live,
+}
+
 /// One client's watch of one key.
 pub struct Watch {
     /// The key's database.
@@ -55,6 +66,18 @@ impl Watch {
             return;
         }
         self.dirty.store(true, Ordering::Release);
+    }
+
+    /// The key's database was emptied, or exchanged for another.
+    fn replace(&self, before: Presence, after: Presence) {
+        let expired = self.began_expired();
+        match (before, after) {
+            (Presence::Missing, Presence::Missing) => {}
+            (_, Presence::Missing) if expired => self.expired.store(false, Ordering::Relaxed),
+            (_, Presence::Expired) if expired => {}
+            (Presence::Missing, Presence::Expired) => self.expired.store(true, Ordering::Relaxed),
+            _ => self.dirty.store(true, Ordering::Release),
+        }
     }
 
     /// Whether the key was expired already when the watch began, and still lies there.
@@ -153,21 +176,19 @@ impl Watching {
         }
     }
 
-    /// Every watch of a database's keys.
-    pub fn of_database(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
+    fn of_database(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
         self.keys
             .values()
             .filter_map(move |databases| databases.get(&db))
             .flat_map(BTreeMap::values)
     }
 
-    /// Marks the watches of a database's keys after many keys of it changed at once: those that `changed` tells of.
-    /// It gets hash and name, and returns whether the key is there now, or `None` if it neither was nor is.
-    pub fn touch_database(&self, db: usize, changed: impl Fn(u64, &[u8]) -> Option<bool>) {
+    /// Marks the watches of a database's keys when all of it is about to change at once. `presences` gets hash and name of
+    /// a key and tells what is there before and after.
+    pub fn touch_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (Presence, Presence)) {
         for watch in self.of_database(db) {
-            if let Some(exists) = changed(watch.hash, &watch.name) {
-                watch.mark(exists);
-            }
+            let (before, after) = presences(watch.hash, &watch.name);
+            watch.replace(before, after);
         }
     }
 }

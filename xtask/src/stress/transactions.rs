@@ -43,7 +43,7 @@ fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, b
 pub fn transfers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
-        if thread % 2 == 0 {
+        if thread.is_multiple_of(2) {
             let amount = rng.i64(1..10);
             let (from, to) = (account(rng.usize(..ACCOUNTS)), account(rng.usize(..ACCOUNTS)));
             // A reply that a cut connection takes along changes nothing: the sum holds, run or not.

@@ -146,8 +146,8 @@ fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContex
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {
             let (header, slot) = all.parts_mut(index);
-            touch_watched(slot, one, other, true);
-            touch_watched(slot, other, one, true);
+            touch_watched(slot, one, Some(other), access.now_ms);
+            touch_watched(slot, other, Some(one), access.now_ms);
             slot.swap(one, other);
             publish(header, slot);
         }

@@ -3,18 +3,28 @@
 
 use std::ops::Range;
 
-use super::access::KeyCounts;
+use weft_reactor::unix_ms;
+
+use super::access::{KeyCounts, is_expired};
 use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
+use crate::watch::Presence;
 
 /// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
-pub fn touch_watched(slot: &Slot, db: usize, by: usize, swapped: bool) {
+pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
-    let has = |db: usize, hash: u64, name: &[u8]| slot.table(db).is_some_and(|table| table.find(hash, name).is_some());
+    let presence = |db: usize, hash: u64, name: &[u8]| {
+        let entry = slot.table(db).and_then(|table| table.find(hash, name));
+        match entry {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        }
+    };
     watching.touch_database(db, |hash, name| {
-        let after = swapped && has(by, hash, name);
-        (after || has(db, hash, name)).then_some(after)
+        let after = by.map_or(Presence::Missing, |by| presence(by, hash, name));
+        (presence(db, hash, name), after)
     });
 }
 
@@ -28,6 +38,7 @@ pub struct Taken {
 
 /// Empties databases; `seat` is the row of counts that this thread writes.
 pub fn take(all: &mut Exclusive<'_>, databases: Range<usize>, counts: &KeyCounts, seat: usize) -> Taken {
+    let now_ms = unix_ms();
     let mut tables = Vec::new();
     let mut figures = vec![(0i64, 0i64); databases.len()];
     for index in 0..SLOTS {
@@ -36,7 +47,7 @@ pub fn take(all: &mut Exclusive<'_>, databases: Range<usize>, counts: &KeyCounts
         }
         let (header, slot) = all.parts_mut(index);
         for db in databases.clone() {
-            touch_watched(slot, db, db, false);
+            touch_watched(slot, db, None, now_ms);
         }
         for db in databases.start..databases.end.min(slot.databases()) {
             let table = slot.take(db);

@@ -1,3 +1,5 @@
+//! Watches of one slot: who is marked by what, and that nothing stays behind.
+
 use super::*;
 
 const PLACE: (u64, u16) = (7, 7);
@@ -43,11 +45,24 @@ fn watches_that_are_taken_out_leave_nothing() {
 }
 
 #[test]
-fn many_changes_at_once_mark_what_was_there() {
-    let (counts, mut slot) = (Counts::default(), Watching::default());
-    let (mut there, mut missing) = (Watches::default(), Watches::default());
-    slot.add(there.add(0, b"there", PLACE, 1, false), &counts);
-    slot.add(missing.add(0, b"missing", PLACE, 2, false), &counts);
-    slot.touch_database(0, |_, name| (name == b"there").then_some(false));
-    assert!(there.is_dirty() && !missing.is_dirty());
+fn what_a_database_becomes_marks_watches_unless_missing_and_expired_keys_change_places() {
+    use Presence::{Expired, Live, Missing};
+    for (began_expired, before, after, dirty) in [
+        (false, Missing, Missing, false),
+        (false, Missing, Expired, false),
+        (false, Missing, Live, true),
+        (false, Live, Missing, true),
+        (false, Live, Live, true),
+        (true, Expired, Missing, false),
+        (true, Expired, Expired, false),
+        (true, Expired, Live, true),
+    ] {
+        let (counts, mut slot) = (Counts::default(), Watching::default());
+        let mut watches = Watches::default();
+        slot.add(watches.add(0, b"k", PLACE, 1, began_expired), &counts);
+        slot.touch_database(1, |_, _| (Live, Missing));
+        assert!(!watches.is_dirty(), "another database changed");
+        slot.touch_database(0, |_, _| (before, after));
+        assert_eq!(watches.is_dirty(), dirty, "{began_expired} {before:?} {after:?}");
+    }
 }
