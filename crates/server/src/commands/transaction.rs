@@ -16,7 +16,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.client.transaction = Some(Box::default());
-    ctx.client.flags.put(Flags::MULTI, true);
+    ctx.client.flags.put(Flags::MULTI.with(Flags::TRANSACTED), true);
     ctx.reply.ok();
     Ok(())
 }
@@ -55,6 +55,7 @@ fn unwatch(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn watch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.client.flags.put(Flags::TRANSACTED, true);
     ctx.reply.ok();
     // EXEC will fail: nothing more is worth watching.
     if ctx.client.is_dirty() {

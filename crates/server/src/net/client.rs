@@ -36,6 +36,8 @@ impl Flags {
     pub const BLOCKED: Flags = Flags(1 << 10);
     /// Between MULTI and EXEC.
     pub const MULTI: Flags = Flags(1 << 11);
+    /// Has begun a transaction or watched a key before.
+    pub const TRANSACTED: Flags = Flags(1 << 12);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -224,6 +226,7 @@ impl Client {
             Flags::CLOSE_ASAP,
             Flags::CAPA_REDIRECT,
             Flags::REPLY_SKIP,
+            Flags::TRANSACTED,
         ];
         let mut flags = Flags::default();
         for flag in kept {
@@ -239,12 +242,12 @@ impl Client {
         self.watches.as_ref().is_some_and(|watches| watches.is_dirty())
     }
 
-    /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that neither watches nor queues.
+    /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that never had to do with transactions.
     fn queued_commands(&self) -> i64 {
-        match (&self.transaction, &self.watches) {
-            (Some(transaction), _) => transaction.commands.len() as i64,
-            (None, Some(_)) => 0,
-            (None, None) => -1,
+        match &self.transaction {
+            Some(transaction) => transaction.commands.len() as i64,
+            None if self.flags.has(Flags::TRANSACTED) => 0,
+            None => -1,
         }
     }
 
