@@ -1,120 +1,37 @@
 //! Clients that wait for keys, seen from outside, on many more workers than there are cores.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "harness/client.rs"]
+mod client;
+#[path = "harness/server.rs"]
+mod server;
 
-/// A running server; killed at the end of the test.
-struct Server {
-    child: Child,
-    port: u16,
-}
+use client::Client;
+use server::{PATIENCE, Server};
 
-impl Server {
-    fn start() -> Server {
-        let start = Instant::now();
-        loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-            let port = listener.local_addr().expect("is bound").port();
-            drop(listener);
-            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-                .args(["--io-threads", "8"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("starts");
-            let mut server = Server { child, port };
-            if server.listens() {
-                return server;
-            }
-            assert!(start.elapsed() < PATIENCE, "the server does not listen");
-        }
-    }
-
-    /// Waits until the server listens; false if somebody else got the port first.
-    fn listens(&mut self) -> bool {
-        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                let info = self.connect().call(&["INFO", "server"]);
-                return info.contains(&format!("process_id:{}\r\n", self.child.id()));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        false
-    }
-
-    fn connect(&self) -> Client {
-        connect(self.port)
-    }
-
-    /// A client that has been seen waiting after it sent these words; `before` others wait already.
-    fn waiting(&self, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
-        let mut client = self.connect();
-        client.send(words);
-        watcher.await_info("blocked_clients", before + 1);
-        client
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start() -> Server {
+    Server::start(&["--io-threads", "8"])
 }
 
 fn connect(port: u16) -> Client {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-    stream.set_nodelay(true).expect("sets an option");
-    Client(BufReader::new(stream))
+    Client::connect(port)
 }
 
-struct Client(BufReader<TcpStream>);
+/// A client that has been seen waiting after it sent these words; `before` others wait already.
+fn waiting(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
+    let mut client = connect(server.port);
+    client.send(words);
+    watcher.await_info("blocked_clients", before + 1);
+    client
+}
 
 impl Client {
-    fn send(&mut self, words: &[&str]) {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
-    }
-
-    /// The next reply, in one line: `(a b c)` for an array, `-` for null.
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("receives");
-        let (kind, rest) = line.trim_end().split_at(1);
-        match kind {
-            "*" | "$" if rest == "-1" => "-".to_owned(),
-            "*" => {
-                let elements: Vec<String> = (0..rest.parse().expect("a length")).map(|_| self.answer()).collect();
-                format!("({})", elements.join(" "))
-            }
-            "$" => {
-                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
-                self.0.read_exact(&mut bytes).expect("receives");
-                bytes.truncate(bytes.len() - 2);
-                String::from_utf8(bytes).expect("text")
-            }
-            _ => rest.to_owned(),
-        }
-    }
-
-    fn call(&mut self, words: &[&str]) -> String {
-        self.send(words);
-        self.answer()
-    }
-
     /// Whether nothing arrives for a little while.
     fn hears_nothing(&mut self) -> bool {
         let stream = self.0.get_ref();
@@ -164,8 +81,8 @@ impl Client {
 
 #[test]
 fn one_push_serves_waiters_in_the_order_of_their_arrival() {
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     let commands = [
         ["BLPOP", "k", "0"].as_slice(),
         &["BLPOP", "other", "k", "0"],
@@ -174,7 +91,7 @@ fn one_push_serves_waiters_in_the_order_of_their_arrival() {
         &["BLPOP", "k", "k", "100"],
     ];
     let mut waiters: Vec<Client> = (0..40)
-        .map(|index| server.waiting(&mut pusher, index as u64, commands[index % commands.len()]))
+        .map(|index| waiting(&server, &mut pusher, index as u64, commands[index % commands.len()]))
         .collect();
     assert_eq!(pusher.info("total_blocking_keys"), 2);
     assert_eq!(pusher.info("clients_in_timeout_table"), 8);
@@ -200,10 +117,10 @@ fn one_push_serves_waiters_in_the_order_of_their_arrival() {
 
 #[test]
 fn each_push_serves_the_one_who_waits_longest() {
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     let mut waiters: Vec<Client> = (0..30)
-        .map(|before| server.waiting(&mut pusher, before, &["BLPOP", "k", "0"]))
+        .map(|before| waiting(&server, &mut pusher, before, &["BLPOP", "k", "0"]))
         .collect();
     for (number, waiter) in waiters.iter_mut().enumerate() {
         pusher.call(&["LPUSH", "k", &number.to_string()]);
@@ -214,12 +131,12 @@ fn each_push_serves_the_one_who_waits_longest() {
 
 #[test]
 fn a_wait_is_never_shorter_than_its_timeout() {
-    let server = Server::start();
-    let mut watcher = server.connect();
+    let server = start();
+    let mut watcher = connect(server.port);
     let mut waiters: Vec<(Client, Instant, u64)> = [0, 1, 5, 20, 20, 50, 100, 150, 300]
         .into_iter()
         .map(|timeout_ms| {
-            let mut client = server.connect();
+            let mut client = connect(server.port);
             assert_eq!(client.call(&["PING"]), "PONG");
             let start = Instant::now();
             client.send(&["BLPOP", "a", "b", &format!("0.{timeout_ms:03}")]);
@@ -244,15 +161,15 @@ fn a_wait_is_never_shorter_than_its_timeout() {
 
 #[test]
 fn whoever_goes_away_takes_nothing_with_it() {
-    let server = Server::start();
-    let mut watcher = server.connect();
+    let server = start();
+    let mut watcher = connect(server.port);
     for round in 0..20 {
-        let mut first = server.waiting(&mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
+        let mut first = waiting(&server, &mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
         if round % 2 == 0 {
             // Bytes behind the command do not hide the end of the connection.
             first.send(&["PING"]);
         }
-        let mut second = server.waiting(&mut watcher, 1, &["BLPOP", "k", "0"]);
+        let mut second = waiting(&server, &mut watcher, 1, &["BLPOP", "k", "0"]);
         drop(first);
         watcher.await_info("blocked_clients", 1);
         watcher.await_info("total_blocking_keys", 1);
@@ -265,10 +182,10 @@ fn whoever_goes_away_takes_nothing_with_it() {
 
 #[test]
 fn a_wait_may_be_ended_by_others() {
-    let server = Server::start();
-    let mut watcher = server.connect();
+    let server = start();
+    let mut watcher = connect(server.port);
     let id_of = |client: &mut Client| client.call(&["CLIENT", "ID"]);
-    let mut waiter = server.connect();
+    let mut waiter = connect(server.port);
     let id = id_of(&mut waiter);
     assert_eq!(watcher.call(&["CLIENT", "UNBLOCK", &id]), "0");
     for (how, answer) in [
@@ -298,9 +215,9 @@ fn a_wait_may_be_ended_by_others() {
 
 #[test]
 fn commands_behind_a_waiting_one_wait_with_it() {
-    let server = Server::start();
-    let mut other = server.connect();
-    let mut client = server.connect();
+    let server = start();
+    let mut other = connect(server.port);
+    let mut client = connect(server.port);
     client.send(&["SET", "s", "1"]);
     client.send(&["BLPOP", "k", "0"]);
     client.send(&["INCR", "s"]);
@@ -320,13 +237,13 @@ fn commands_behind_a_waiting_one_wait_with_it() {
 #[test]
 fn chains_of_moves_are_served_to_their_end() {
     const LENGTH: usize = 200;
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     let mut waiters: Vec<Client> = (0..LENGTH)
         .map(|from| {
             let names = [format!("k{from}"), format!("k{}", from + 1)];
             let words = ["BLMOVE", &names[0], &names[1], "LEFT", "RIGHT", "0"];
-            server.waiting(&mut pusher, from as u64, &words)
+            waiting(&server, &mut pusher, from as u64, &words)
         })
         .collect();
     // Its reply comes when all is done.
@@ -341,11 +258,11 @@ fn chains_of_moves_are_served_to_their_end() {
 
 #[test]
 fn moves_in_circles_and_in_place_end() {
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     let mut circle = [
-        server.waiting(&mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
-        server.waiting(&mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
+        waiting(&server, &mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
+        waiting(&server, &mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
     ];
     pusher.call(&["RPUSH", "a", "x"]);
     for waiter in &mut circle {
@@ -354,8 +271,8 @@ fn moves_in_circles_and_in_place_end() {
     assert_eq!(pusher.call(&["LRANGE", "a", "0", "-1"]), "(x)");
     assert_eq!(pusher.call(&["EXISTS", "b"]), "0");
     let mut in_place = [
-        server.waiting(&mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
-        server.waiting(&mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        waiting(&server, &mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        waiting(&server, &mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
     ];
     pusher.call(&["RPUSH", "s", "x", "y"]);
     assert_eq!(in_place[0].answer(), "x");
@@ -366,11 +283,16 @@ fn moves_in_circles_and_in_place_end() {
 
 #[test]
 fn a_move_to_what_is_no_list_fails_and_leaves_its_element_to_the_next() {
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     pusher.call(&["SET", "string", "x"]);
-    let mut first = server.waiting(&mut pusher, 0, &["BLMOVE", "k", "string", "LEFT", "RIGHT", "0"]);
-    let mut second = server.waiting(&mut pusher, 1, &["BLPOP", "k", "0"]);
+    let mut first = waiting(
+        &server,
+        &mut pusher,
+        0,
+        &["BLMOVE", "k", "string", "LEFT", "RIGHT", "0"],
+    );
+    let mut second = waiting(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
     pusher.call(&["RPUSH", "k", "e"]);
     assert!(first.answer().starts_with("WRONGTYPE"));
     assert_eq!(second.answer(), "(k e)");
@@ -380,8 +302,8 @@ fn a_move_to_what_is_no_list_fails_and_leaves_its_element_to_the_next() {
 
 #[test]
 fn whatever_leaves_a_list_there_serves_its_waiters() {
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     pusher.call(&["RPUSH", "source", "x"]);
     let dump: Vec<&[&str]> = vec![
         &["RPUSH", "k", "x"],
@@ -393,7 +315,7 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
     for words in dump {
         pusher.call(&["DEL", "source", "k"]);
         pusher.call(&["RPUSH", "source", "x"]);
-        let mut waiter = server.waiting(&mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut waiter = waiting(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
         pusher.call(&["SET", "k", "another type"]);
         assert!(waiter.hears_nothing());
         pusher.call(&["DEL", "k"]);
@@ -402,8 +324,8 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
         assert_eq!(pusher.call(&["EXISTS", "k"]), "0", "{words:?}");
     }
     for words in [&["SWAPDB", "0", "1"][..], &["MOVE", "k", "0"]] {
-        let mut waiter = server.waiting(&mut pusher, 0, &["BLPOP", "k", "0"]);
-        let mut elsewhere = server.connect();
+        let mut waiter = waiting(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut elsewhere = connect(server.port);
         elsewhere.call(&["SELECT", "1"]);
         elsewhere.call(&["RPUSH", "k", "x"]);
         assert!(waiter.hears_nothing());
@@ -417,17 +339,17 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
 #[test]
 fn a_destination_that_is_being_read_is_waited_for() {
     const ELEMENTS: usize = 1_000_000;
-    let server = Server::start();
-    let mut pusher = server.connect();
+    let server = start();
+    let mut pusher = connect(server.port);
     for _ in 0..ELEMENTS / 10_000 {
         let mut words = vec!["RPUSH", "large"];
         words.extend(std::iter::repeat_n("an element of the large list", 10_000));
         pusher.call(&words);
     }
     for round in 0..5 {
-        let mut first = server.waiting(&mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
-        let mut second = server.waiting(&mut pusher, 1, &["BLPOP", "k", "0"]);
-        let mut reader = server.connect();
+        let mut first = waiting(&server, &mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
+        let mut second = waiting(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
+        let mut reader = connect(server.port);
         reader.send(&["LRANGE", "large", "0", "-1"]);
         // The reader holds its lease by now, most of the time.
         thread::sleep(Duration::from_millis(2));
@@ -447,7 +369,7 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
     const PRODUCERS: usize = 6;
     const CONSUMERS: usize = 24;
     const EACH: usize = 1500;
-    let server = Arc::new(Server::start());
+    let server = Arc::new(start());
     let port = server.port;
     let taken = Arc::new(AtomicUsize::new(0));
     let produce = |number: usize| {
@@ -511,7 +433,7 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
     for element in 0..PRODUCERS * EACH {
         assert_eq!(all.get(&element), Some(&1), "element {element}");
     }
-    let mut client = server.connect();
+    let mut client = connect(server.port);
     client.expect_nobody_waits();
     assert_eq!(client.call(&["DBSIZE"]), "0");
 }

@@ -1,53 +1,22 @@
 //! Commands that leave their worker, seen from outside: one worker, so whoever blocks it blocks everybody.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "harness/server.rs"]
+mod server;
 
-/// A running server; killed at the end of the test.
-struct Server {
-    child: Child,
-    port: u16,
+use server::{PATIENCE, Server, open};
+
+fn start(io_threads: &str) -> Server {
+    Server::start(&["--io-threads", io_threads])
 }
 
-impl Server {
-    fn start(io_threads: &str) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let port = listener.local_addr().expect("is bound").port();
-        drop(listener);
-        let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-            .args(["--io-threads", io_threads])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("starts");
-        let server = Server { child, port };
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(start.elapsed() < PATIENCE, "the server does not listen");
-            thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn connect(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-        Client(BufReader::new(stream))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn connect(server: &Server) -> Client {
+    Client(open(server.port))
 }
 
 struct Client(BufReader<TcpStream>);
@@ -109,8 +78,8 @@ fn many_keys() -> Vec<Vec<u8>> {
 
 #[test]
 fn commands_of_many_keys_answer_as_short_ones() {
-    let server = Server::start("2");
-    let mut client = server.connect();
+    let server = start("2");
+    let mut client = connect(&server);
     let keys = many_keys();
     client.set_all(&keys, b"value");
     let large = vec![b'x'; 100_000];
@@ -129,8 +98,8 @@ fn commands_of_many_keys_answer_as_short_ones() {
 
 #[test]
 fn replies_keep_the_order_of_the_requests_around_a_long_one() {
-    let server = Server::start("2");
-    let mut client = server.connect();
+    let server = start("2");
+    let mut client = connect(&server);
     client.ask(&[b"SETBIT", b"bits", b"80000000", b"1"]);
     for round in 0..20 {
         client.send(&[b"SET", b"number", b"1"]);
@@ -163,8 +132,8 @@ fn replies_keep_the_order_of_the_requests_around_a_long_one() {
 
 #[test]
 fn a_worker_serves_others_while_a_long_command_runs() {
-    let server = Server::start("1");
-    let (mut long, mut short) = (server.connect(), server.connect());
+    let server = start("1");
+    let (mut long, mut short) = (connect(&server), connect(&server));
     long.ask(&[b"SETBIT", b"bits", b"800000000", b"1"]);
     short.ask(&[b"SET", b"key", b"value"]);
     let rounds = 40;
@@ -188,13 +157,13 @@ fn a_worker_serves_others_while_a_long_command_runs() {
 
 #[test]
 fn long_writes_of_the_same_keys_are_all_or_nothing() {
-    let server = Server::start("2");
+    let server = start("2");
     let keys = many_keys();
-    server.connect().set_all(&keys, b"first");
+    connect(&server).set_all(&keys, b"first");
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for writer in 0..2 {
-            let (keys, done, mut client) = (&keys, &done, server.connect());
+            let (keys, done, mut client) = (&keys, &done, connect(&server));
             scope.spawn(move || {
                 for round in 0..40 {
                     client.set_all(keys, format!("{writer}-{round}").as_bytes());
@@ -202,7 +171,7 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
                 done.store(true, Ordering::Relaxed);
             });
         }
-        let mut client = server.connect();
+        let mut client = connect(&server);
         while !done.load(Ordering::Relaxed) {
             let values = client.ask(&on_keys(b"MGET", &keys));
             assert_eq!(values.len(), keys.len());
@@ -217,10 +186,10 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
 #[test]
 fn long_algebra_sees_all_sets_at_one_moment() {
     const MEMBERS: usize = 20_000;
-    let server = Server::start("2");
+    let server = start("2");
     let member = |number: usize| format!("member:{number}").into_bytes();
     let members: Vec<Vec<u8>> = (0..MEMBERS).map(member).collect();
-    let mut filler = server.connect();
+    let mut filler = connect(&server);
     for part in members.chunks(1000) {
         let mut words: Vec<&[u8]> = vec![b"SADD", b"one"];
         words.extend(part.iter().map(Vec::as_slice));
@@ -228,7 +197,7 @@ fn long_algebra_sees_all_sets_at_one_moment() {
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (done, members, mut mover) = (&done, &members, server.connect());
+        let (done, members, mut mover) = (&done, &members, connect(&server));
         scope.spawn(move || {
             let mut moves = 0;
             while !done.load(Ordering::Relaxed) {
@@ -242,7 +211,7 @@ fn long_algebra_sees_all_sets_at_one_moment() {
             }
             assert!(moves > 0, "something moved meanwhile");
         });
-        let mut client = server.connect();
+        let mut client = connect(&server);
         for _ in 0..20 {
             assert_eq!(client.ask(&[b"SUNION", b"one", b"two"]).len(), MEMBERS);
             assert_eq!(client.ask(&[b"SINTERCARD", b"2", b"one", b"two"]), [b":0"]);
@@ -258,7 +227,7 @@ fn long_algebra_sees_all_sets_at_one_moment() {
 #[test]
 fn a_sort_sees_the_weights_of_one_moment() {
     const ELEMENTS: usize = 1500;
-    let server = Server::start("2");
+    let server = start("2");
     let numbers: Vec<Vec<u8>> = (0..ELEMENTS).map(|number| number.to_string().into_bytes()).collect();
     let set_weights = |client: &mut Client, weight: &dyn Fn(usize) -> usize| {
         let pairs: Vec<Vec<u8>> = (0..ELEMENTS)
@@ -271,7 +240,7 @@ fn a_sort_sees_the_weights_of_one_moment() {
             .collect();
         assert_eq!(client.ask(&on_keys(b"MSET", &pairs)), [b"+OK"]);
     };
-    let mut client = server.connect();
+    let mut client = connect(&server);
     let mut words: Vec<&[u8]> = vec![b"RPUSH", b"numbers"];
     words.extend(numbers.iter().map(Vec::as_slice));
     assert_eq!(client.ask(&words), [format!(":{ELEMENTS}").as_bytes()]);
@@ -279,7 +248,7 @@ fn a_sort_sees_the_weights_of_one_moment() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut writer = server.connect();
+            let mut writer = connect(&server);
             while !done.load(Ordering::Relaxed) {
                 set_weights(&mut writer, &|number| ELEMENTS - number);
                 set_weights(&mut writer, &|number| number);
@@ -331,8 +300,8 @@ fn freed_in_background(client: &mut Client) -> u64 {
 #[test]
 fn who_frees_a_large_collection_depends_on_what_removed_it() {
     type Removal = fn(&mut Client);
-    let server = Server::start("1");
-    let mut client = server.connect();
+    let server = start("1");
+    let mut client = connect(&server);
     let members: Vec<Vec<u8>> = (0..65).map(|number| vec![b'm'; 100 + number]).collect();
     let delete: Removal = |client| drop(client.ask(&[b"DEL", b"set"]));
     let unlink: Removal = |client| drop(client.ask(&[b"UNLINK", b"set"]));

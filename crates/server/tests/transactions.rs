@@ -1,111 +1,26 @@
 //! Transactions seen from outside, on many more workers than there are cores.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "harness/client.rs"]
+mod client;
+#[path = "harness/server.rs"]
+mod server;
+
+use client::Client;
+use server::{PATIENCE, Server};
+
 const LASTING: Duration = Duration::from_secs(3);
 
-/// A running server; killed at the end of the test.
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    fn start() -> Server {
-        let start = Instant::now();
-        loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-            let port = listener.local_addr().expect("is bound").port();
-            drop(listener);
-            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-                .args(["--io-threads", "8", "--enable-debug-command", "yes"])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("starts");
-            let mut server = Server { child, port };
-            if server.listens() {
-                return server;
-            }
-            assert!(start.elapsed() < PATIENCE, "the server does not listen");
-        }
-    }
-
-    /// Waits until the server listens; false if somebody else got the port first.
-    fn listens(&mut self) -> bool {
-        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                let info = self.connect().call(&["INFO", "server"]);
-                return info.contains(&format!("process_id:{}\r\n", self.child.id()));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        false
-    }
-
-    fn connect(&self) -> Client {
-        connect(self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start() -> Server {
+    Server::start(&["--io-threads", "8", "--enable-debug-command", "yes"])
 }
 
 fn connect(port: u16) -> Client {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-    stream.set_nodelay(true).expect("sets an option");
-    Client(BufReader::new(stream))
-}
-
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn send(&mut self, words: &[&str]) {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
-    }
-
-    /// The next reply, in one line: `(a b c)` for an array, `-` for null.
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("receives");
-        let (kind, rest) = line.trim_end().split_at(1);
-        match kind {
-            "*" | "$" if rest == "-1" => "-".to_owned(),
-            "*" => {
-                let elements: Vec<String> = (0..rest.parse().expect("a length")).map(|_| self.answer()).collect();
-                format!("({})", elements.join(" "))
-            }
-            "$" => {
-                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
-                self.0.read_exact(&mut bytes).expect("receives");
-                bytes.truncate(bytes.len() - 2);
-                String::from_utf8(bytes).expect("text")
-            }
-            _ => rest.to_owned(),
-        }
-    }
-
-    fn call(&mut self, words: &[&str]) -> String {
-        self.send(words);
-        self.answer()
-    }
+    Client::connect(port)
 }
 
 impl Client {
@@ -153,9 +68,9 @@ fn for_a_while(server: &Server, threads: usize, work: impl Fn(&mut Client, usize
 
 #[test]
 fn readers_of_many_slots_see_transfers_whole() {
-    let server = Server::start();
+    let server = start();
     let names: Vec<String> = (0..ACCOUNTS).map(|index| format!("account:{index}")).collect();
-    let mut client = server.connect();
+    let mut client = connect(server.port);
     for name in &names {
         client.call(&["SET", name, "1000"]);
     }
@@ -182,7 +97,7 @@ fn readers_of_many_slots_see_transfers_whole() {
 
 #[test]
 fn check_and_set_loses_no_increment() {
-    let server = Server::start();
+    let server = start();
     let done = Arc::new(AtomicU64::new(0));
     let counting = done.clone();
     for_a_while(&server, 16, move |client, _| {
@@ -193,7 +108,7 @@ fn check_and_set_loses_no_increment() {
             counting.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut client = server.connect();
+    let mut client = connect(server.port);
     let counted: u64 = ["one", "two"]
         .iter()
         .filter_map(|name| client.call(&["GET", name]).parse::<u64>().ok())
@@ -204,7 +119,7 @@ fn check_and_set_loses_no_increment() {
 
 #[test]
 fn transactions_over_the_whole_keyspace_mix_with_others() {
-    let server = Server::start();
+    let server = start();
     for_a_while(&server, 12, |client, index| match index % 3 {
         // Both keys are there, or none is, whatever happens in between.
         0 => {
@@ -227,8 +142,8 @@ fn transactions_over_the_whole_keyspace_mix_with_others() {
 
 #[test]
 fn answers_of_other_threads_keep_their_place() {
-    let server = Server::start();
-    let mut client = server.connect();
+    let server = start();
+    let mut client = connect(server.port);
     for _ in 0..20 {
         let replies = client.transact(&[
             &["SET", "k", "first"],
@@ -262,8 +177,8 @@ fn answers_of_other_threads_keep_their_place() {
 
 #[test]
 fn an_expired_watched_key_fails_exec() {
-    let server = Server::start();
-    let mut client = server.connect();
+    let server = start();
+    let mut client = connect(server.port);
     for active in ["0", "1"] {
         client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", active]);
         client.call(&["SET", "k", "v", "PX", "100"]);
@@ -276,11 +191,11 @@ fn an_expired_watched_key_fails_exec() {
 
 #[test]
 fn watches_of_clients_that_are_gone_leave_nothing() {
-    let server = Server::start();
-    let mut observer = server.connect();
+    let server = start();
+    let mut observer = connect(server.port);
     let clients: Vec<Client> = (0..40)
         .map(|index| {
-            let mut client = server.connect();
+            let mut client = connect(server.port);
             client.call(&["WATCH", "shared", &format!("own:{index}")]);
             client
         })

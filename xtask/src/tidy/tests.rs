@@ -69,8 +69,8 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/server/src/net.rs",
-        "//! N.\nuse crate::{\n    config::Config,\n    keyspace::{A, B},\n};\n",
-        "crates/server/src/net.rs:2: net may not import keyspace",
+        "//! N.\nuse crate::{\n    config::Config,\n    dispatch::{A, B},\n};\n",
+        "crates/server/src/net.rs:2: net may not import dispatch",
     ),
     (
         "crates/server/src/commands/string.rs",

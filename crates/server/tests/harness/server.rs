@@ -1,0 +1,71 @@
+//! A server for a test, on a free port of the loopback interface.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server; killed at the end of the test.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Server {
+    /// Starts a server with these arguments, and waits until it listens.
+    pub fn start(arguments: &[&str]) -> Server {
+        let start = Instant::now();
+        loop {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let port = listener.local_addr().expect("is bound").port();
+            drop(listener);
+            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("starts");
+            let mut server = Server { child, port };
+            if server.listens() {
+                return server;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not listen");
+        }
+    }
+
+    /// Waits until the server listens; false if somebody else got the port first.
+    fn listens(&mut self) -> bool {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream.write_all(b"INFO server\r\n").expect("sends");
+                let own = format!("process_id:{}", self.child.id());
+                let lines = BufReader::new(stream).lines().map_while(Result::ok);
+                let mut lines = lines.take_while(|line| !line.starts_with("config_file:"));
+                return lines.any(|line| line == own);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection to the server at this port, ready to be read by lines.
+pub fn open(port: u16) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    stream.set_nodelay(true).expect("sets an option");
+    BufReader::new(stream)
+}
