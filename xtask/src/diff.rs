@@ -9,6 +9,7 @@ mod leeway;
 mod metadata;
 mod normalise;
 mod pair;
+mod permissions;
 mod reply;
 mod run;
 mod self_check;

@@ -13,16 +13,21 @@
 //! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
 //! transfers EXEC moves between accounts    EXEC readers see the sum unchanged
 //! watched   GET, MULTI, SET, EXEC of one counter    every EXEC that ran counts once
+//! unions    SUNIONSTORE beside moves      every union is of one moment, and no pair is parted
 //! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
 //! streams   XADD, XREADGROUP, XREAD         every entry reaches one consumer, and every follower
+//! talkers   PUBLISH and SUBSCRIBE         no message is missed, twice, out of order or stale
+//! copies    CLIENT TRACKING beside SET     a copy is called invalid after its key has changed
 //! waiters   BLPOP that is timed out, killed, unblocked     nothing is left of those who waited
 //! hostile   CLIENT KILL, CONFIG SET, half frames, disconnects    the server lives and answers
 //! ```
 
 mod client;
+mod listeners;
 mod queues;
 mod scenarios;
 mod transactions;
+mod unions;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weft_sync::{Domain, Pass, Seat};
-use weft_table::{Hint, NewValue, Table, ValueRef};
+use weft_table::{Head, Hint, NewValue, Place, Table, ValueRef};
 
 use crate::error::{Doing, Error, Result};
 
@@ -224,12 +224,20 @@ fn prefetch(pass: &Pass<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_s
     for hash in hashes {
         domain.header(slot(hash)).prefetch_bucket(hash);
     }
-    for step in [Table::prefetch_entry, Table::prefetch_value] {
-        let leases = hashes.map(|hash| pass.try_read(slot(hash)));
-        for (lease, hash) in leases.iter().zip(hashes) {
-            if let Some(table) = lease {
-                step(table, hash);
+    let entry = |table: &Table<()>, hash| table.entry_place(hash, Head::Short);
+    let value = |table: &Table<()>, hash| table.value_place(hash);
+    for step in [&entry as &dyn Fn(&Table<()>, u64) -> Place, &value] {
+        let mut places = [Place::NOWHERE; BLOCK_KEYS];
+        {
+            let leases = hashes.map(|hash| pass.try_read(slot(hash)));
+            for ((lease, hash), place) in leases.iter().zip(hashes).zip(&mut places) {
+                if let Some(table) = lease {
+                    *place = step(table, hash);
+                }
             }
+        }
+        for place in places {
+            place.prefetch();
         }
     }
 }

@@ -8,10 +8,13 @@
 //! when it is worth it.
 //!
 //! Slabs of the commonest sizes have several pages, which costs less metadata per allocation.
+//!
+//! Large allocations begin at a page. By default they get a page more, to begin anywhere in it; that is an eighth of the
+//! 32 KiB chunks that large collections consist of.
 
 use std::ffi::{CStr, c_char};
 
-const OPTIONS: &CStr = c"thp:always,metadata_thp:always,dirty_decay_ms:-1,muzzy_decay_ms:0,slab_sizes:32-32:4|48-48:6|64-64:8|96-96:12|512-512:16|1024-1024:16|2048-2048:16|4096-4096:64";
+const OPTIONS: &CStr = c"thp:always,metadata_thp:always,dirty_decay_ms:-1,muzzy_decay_ms:0,cache_oblivious:false,slab_sizes:32-32:4|48-48:6|64-64:8|96-96:12|512-512:16|1024-1024:16|2048-2048:16|4096-4096:64";
 
 /// Where jemalloc looks for its options.
 // SAFETY: rule 5: the symbol is jemalloc's, which expects this type, and nothing else exports it.

@@ -575,12 +575,17 @@ impl std::fmt::Debug for Reactor {
 
 /// Sends what is in flight; an event if that came to an end.
 fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> Option<Event> {
-    let result = connection.unsent.flush(&connection.socket);
+    let data = event_data(index as usize, connection.generation);
+    let mut result = connection.unsent.flush(&connection.socket);
+    if matches!(result, Ok(false)) && !connection.unsent.is_empty() {
+        // The rest is for the next turn: asked for anew, the edge is reported again.
+        let asked = epoll::modify(epoll, &connection.socket, data, INPUT_AND_OUTPUT);
+        result = asked.map(|()| true).map_err(io::Error::from);
+    }
     if result.is_ok() && !connection.unsent.is_empty() {
         return None;
     }
     connection.unsent = Unsent::default();
-    let data = event_data(index as usize, connection.generation);
     let modified = epoll::modify(epoll, &connection.socket, data, INPUT);
     let succeeded = result.is_ok() && modified.is_ok();
     Some(if succeeded {

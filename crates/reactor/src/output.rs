@@ -101,9 +101,29 @@ impl Output {
         }
     }
 
-    /// Appends all of `other`, leaving it empty with its allocation. Bytes are copied, shared values
-    /// moved.
+    /// Copies the shared values to where they belong, for somebody who wants to look at all bytes.
+    pub fn flatten(&mut self) {
+        if self.shared.is_empty() {
+            return;
+        }
+        let mut all = Vec::with_capacity(self.len());
+        let mut copied = 0;
+        for (position, value) in self.shared.drain(..) {
+            all.extend_from_slice(&self.bytes[copied..position]);
+            all.extend_from_slice(value.as_ref().as_ref());
+            copied = position;
+        }
+        all.extend_from_slice(&self.bytes[copied..]);
+        self.bytes = all;
+        self.shared_len = 0;
+    }
+
+    /// Appends all of `other`, leaving it empty. Bytes are copied, unless there are none here yet; shared values are moved.
     pub fn append(&mut self, other: &mut Output) {
+        if self.is_empty() && other.bytes.len() > self.bytes.capacity() {
+            std::mem::swap(self, other);
+            return;
+        }
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.shared

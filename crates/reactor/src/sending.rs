@@ -16,6 +16,9 @@ use crate::{Output, SharedBytes, Socket};
 /// The most pieces the kernel takes in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;
 
+/// The most bytes that one connection sends in a turn: a socket may take megabytes at once, and all others wait meanwhile.
+pub(crate) const SHARE_BYTES: usize = 512 * 1024;
+
 /// Output up to this size is copied behind what waits instead of being queued on its own.
 const ABSORBED_BYTES: usize = 16 * 1024;
 
@@ -101,13 +104,16 @@ impl Batch {
         output.clear();
     }
 
-    /// Appends the pieces still to be sent, in order, until `pieces` is full.
-    fn pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>) {
+    /// Appends the pieces still to be sent, in order, until `pieces` is full or they have `share` bytes; what is left of
+    /// the share stays there.
+    fn pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>, share: &mut usize) {
         let mut add = |piece: &'a [u8]| {
+            let piece = &piece[..piece.len().min(*share)];
             if !piece.is_empty() && pieces.len() < MOST_PIECES {
                 pieces.push(IoSlice::new(piece));
+                *share -= piece.len();
             }
-            pieces.len() < MOST_PIECES
+            pieces.len() < MOST_PIECES && *share > 0
         };
         let mut from = self.sent;
         let mut skip = self.shared_sent;
@@ -143,7 +149,7 @@ impl Unsent {
         self.batches.is_empty()
     }
 
-    /// Sends `output`, of which nothing precedes it in flight. What the socket does not take now
+    /// Sends `output`, of which nothing precedes it in flight. What the socket does not take now, or is too much for a turn,
     /// stays here; otherwise `output` is left empty, with its allocation. On an error `output` is
     /// emptied: the stream is broken, and a part of it may have been sent.
     pub(crate) fn send(&mut self, socket: &Socket, output: &mut Output) -> io::Result<()> {
@@ -162,7 +168,8 @@ impl Unsent {
     }
 
     fn send_plain(&mut self, socket: &Socket, output: &mut Output) -> io::Result<usize> {
-        let sent = taken(|| rustix::net::send(socket, &output.bytes, SendFlags::NOSIGNAL))?;
+        let share = &output.bytes[..output.bytes.len().min(SHARE_BYTES)];
+        let sent = taken(|| rustix::net::send(socket, share, SendFlags::NOSIGNAL))?;
         if sent == output.bytes.len() {
             output.clear();
         } else {
@@ -175,14 +182,14 @@ impl Unsent {
         let mut batch = Batch::new(std::mem::take(output), 0);
         let mut total = 0;
         loop {
-            let (sent, blocked) = send_vectored(socket, iter::once(&batch))?;
+            let (sent, blocked) = send_vectored(socket, iter::once(&batch), SHARE_BYTES - total)?;
             total += sent;
             batch.advance(sent);
             if batch.is_finished() {
                 *output = batch.into_output();
                 return Ok(total);
             }
-            if blocked {
+            if blocked || total == SHARE_BYTES {
                 self.batches.push_back(batch);
                 return Ok(total);
             }
@@ -203,16 +210,19 @@ impl Unsent {
         }
     }
 
-    /// Sends until the socket takes no more or nothing is left.
-    pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
-        while !self.is_empty() {
-            let (sent, blocked) = send_vectored(socket, self.batches.iter())?;
+    /// Sends until the socket takes no more, the share of a turn is used up or nothing is left. Whether the socket will
+    /// say when it takes more.
+    pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+        let mut share = SHARE_BYTES;
+        while !self.is_empty() && share > 0 {
+            let (sent, blocked) = send_vectored(socket, self.batches.iter(), share)?;
             self.advance(sent);
+            share -= sent;
             if blocked {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn advance(&mut self, mut sent: usize) {
@@ -234,13 +244,17 @@ impl std::fmt::Debug for Unsent {
     }
 }
 
-/// Offers the pieces of `batches` in one call. Returns what was taken, and whether the socket is full:
-/// it took less than it was offered.
-fn send_vectored<'a>(socket: &Socket, batches: impl Iterator<Item = &'a Batch>) -> io::Result<(usize, bool)> {
+/// Offers the pieces of `batches`, at most `share` bytes, in one call. Returns what was taken, and whether the socket is
+/// full: it took less than it was offered.
+fn send_vectored<'a>(
+    socket: &Socket,
+    batches: impl Iterator<Item = &'a Batch>,
+    mut share: usize,
+) -> io::Result<(usize, bool)> {
     let mut pieces = Vec::new();
     for batch in batches {
-        batch.pieces(&mut pieces);
-        if pieces.len() == MOST_PIECES {
+        batch.pieces(&mut pieces, &mut share);
+        if pieces.len() == MOST_PIECES || share == 0 {
             break;
         }
     }

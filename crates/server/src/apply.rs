@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::config::{Applied, Config, ParameterId, id};
+use crate::messages::refresh_event_hook;
 use crate::observe::log;
 use crate::process::{oom_score, open_files};
 use crate::state::{Order, Server};
@@ -26,6 +27,13 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
     }
     if is_changed(&[id::CRASH_LOG_ENABLED]).is_some() {
         weft_reactor::set_crash_reports(server.config.boolean(id::CRASH_LOG_ENABLED));
+    }
+    if is_changed(&[id::REQUIREPASS]).is_some() {
+        let password = server.config.text(id::REQUIREPASS);
+        server.acl.set_default_password(&password, &server.config);
+    }
+    if is_changed(&[id::NOTIFY_KEYSPACE_EVENTS]).is_some() {
+        refresh_event_hook(server);
     }
     if is_changed(&[id::MAXCLIENTS]).is_some() {
         make_room_for_clients(server)?;

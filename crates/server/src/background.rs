@@ -17,13 +17,24 @@ pub fn queue() -> (Sender<Job>, Receiver<Job>) {
     channel()
 }
 
-/// Starts the threads.
+/// Starts the threads, for long commands and for scripts.
 ///
 /// # Errors
 /// When the operating system refuses a thread, or no seat is left at the keyspace.
-pub fn start(server: &Arc<Server>, jobs: Receiver<Job>) -> std::io::Result<()> {
+pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
+    start_some(server, jobs, ("weft-bg", THREADS), true)?;
+    // A script that has to prove that it is short has somebody waiting for it.
+    start_some(server, scripts, ("weft-script", crate::script::THREADS), false)
+}
+
+fn start_some(
+    server: &Arc<Server>,
+    jobs: Receiver<Job>,
+    (name, threads): (&str, usize),
+    step_back: bool,
+) -> std::io::Result<()> {
     let jobs = Arc::new(Mutex::new(jobs));
-    for index in 0..THREADS {
+    for index in 0..threads {
         let mut seat = server
             .keyspace
             .slots
@@ -32,9 +43,9 @@ pub fn start(server: &Arc<Server>, jobs: Receiver<Job>) -> std::io::Result<()> {
         let jobs = jobs.clone();
         let server = Arc::downgrade(server);
         std::thread::Builder::new()
-            .name(format!("weft-bg-{index}"))
+            .name(format!("{name}-{index}"))
             .spawn(move || {
-                if let Err(error) = weft_reactor::step_back(NICE) {
+                if step_back && let Err(error) = weft_reactor::step_back(NICE) {
                     crate::observe::log::warning!("long commands run as urgently as short ones: {error}");
                 }
                 loop {

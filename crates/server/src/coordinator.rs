@@ -212,7 +212,7 @@ impl Coordinator {
     /// Protected mode: without a password, only this machine may connect.
     fn refuses_strangers(&self) -> bool {
         let config = &self.server.config;
-        config.boolean(id::PROTECTED_MODE) && config.text(id::REQUIREPASS).is_empty()
+        config.boolean(id::PROTECTED_MODE) && self.server.acl.asks_for_no_password()
     }
 
     fn cron(&mut self) {

@@ -7,6 +7,7 @@
 //! A library only so that decoders can be fuzzed: everything but [`main`] and [`fuzzing`] is private.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod apply;
 mod background;
 mod blocking;
@@ -17,15 +18,19 @@ mod dispatch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keyspace;
+mod messages;
 mod net;
 mod observe;
 mod persist;
 mod process;
+mod pubsub;
 mod reclaim;
 mod saving;
+mod script;
 mod shutdown;
 mod start;
 mod state;
+mod tracking;
 mod tuning;
 mod watch;
 mod worker;

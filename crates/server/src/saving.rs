@@ -12,13 +12,15 @@ use std::time::Instant;
 use weft_reactor::unix_ms;
 
 use crate::config::{Config, id};
+use crate::keyspace::access::Whole;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::empty::take;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Fault, LoadError, Loader};
+use crate::persist::rdb::{self, Contents, Fault, LoadError, Loaded, Loader};
+use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::state::Server;
 
@@ -31,13 +33,16 @@ pub struct Failed;
 /// # Errors
 /// When that fails.
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
-    let mut all = seat.exclusive();
-    write(server, &mut all)
+    // Nobody may stand at the gate for as long as a script pleases.
+    server.scripts.running.keep_out();
+    let written = write(server, &mut seat.exclusive());
+    server.scripts.running.let_in();
+    written
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
     let now_s = unix_ms() / 1000;
-    let functions = server.dumps.functions();
+    let functions = server.scripts.libraries.codes();
     let contents = Contents {
         reach: Reach::Everything(all),
         counts: &server.keyspace.counts,
@@ -104,6 +109,7 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
     let loaded = rdb::load(&path(&server.config), &mut loader);
     server.dumps.loading.store(false, Ordering::Relaxed);
     let loaded = loaded?;
+    load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty {
         0 => String::new(),
         empty => format!(", empty keys skipped: {empty}"),
@@ -114,7 +120,24 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
         loaded.expired,
         loaded.expired_hashes
     );
-    server.dumps.loaded(loaded);
+    server.dumps.loaded(&loaded);
+    Ok(())
+}
+
+/// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.
+fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(), LoadError> {
+    for code in &loaded.functions {
+        let added = load_library(&server.scripts, code, false)
+            .and_then(|library| server.scripts.libraries.add(&library, replace));
+        if let Err(reason) = added {
+            let reason = String::from_utf8_lossy(&reason);
+            return Err(LoadError {
+                path: path(&server.config),
+                offset: 0,
+                fault: Fault::damaged(format!("Failed creating the library: {reason}")),
+            });
+        }
+    }
     Ok(())
 }
 
@@ -143,13 +166,25 @@ pub enum CannotReload {
 /// # Errors
 /// When either fails; the log has told why.
 pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+    server.scripts.running.keep_out();
+    let reloaded = reload_alone(server, seat, how);
+    server.scripts.running.let_in();
+    reloaded
+}
+
+fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
     let row = seat.index();
     let mut all = seat.exclusive();
     if how.save {
         write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
     }
     let counts = &server.keyspace.counts;
-    let taken = how.flush.then(|| take(&mut all, 0..counts.databases(), counts, row));
+    let taken = how
+        .flush
+        .then(|| take(&mut Whole::Alone(&mut all), 0..counts.databases(), counts, row));
+    if how.flush {
+        server.scripts.libraries.flush();
+    }
     // Before loading: there may be no room for both.
     drop(taken);
     load(server, &mut all, row, how.replace).map_err(|error| {

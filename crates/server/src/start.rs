@@ -20,13 +20,16 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
+use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::apply::shape_log;
 use crate::commands::context::Binding;
+use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
+use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
@@ -69,6 +72,7 @@ pub fn run() -> ExitCode {
         Action::Run(command_line) => {
             let config = Config::load(&command_line)?;
             crate::commands::install(renamed(&config)?);
+            check_users(&config)?;
             Ok(exit_code(live(config, arguments.len() > 1).is_ok()))
         }
     });
@@ -147,16 +151,18 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
 /// From open sockets to closed ones.
 fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (jobs_in, jobs_out) = crate::background::queue();
+    let (scripts_in, scripts_out) = crate::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
     ground.cpus.start_background_threads();
-    let server = server(config, ground.workers, jobs_in, orders_in)?;
+    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
+    load_users(&server)?;
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
     crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
-    crate::background::start(&server, jobs_out).map_err(fatal("cannot start the background threads"))?;
+    crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
@@ -235,12 +241,13 @@ fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), Failed> 
 pub(crate) fn server(
     config: Config,
     workers: usize,
-    background: mpsc::Sender<Job>,
+    (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
     // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + 2;
-    Ok(Arc::new(Server {
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
+    let server = Arc::new(Server {
+        acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
@@ -249,7 +256,13 @@ pub(crate) fn server(
         lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
         blocked: Default::default(),
         watched: Default::default(),
+        pubsub: Default::default(),
+        tracking: Default::default(),
+        monitors: Default::default(),
+        directory: Default::default(),
         background,
+        script_jobs,
+        scripts: Default::default(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),
@@ -268,7 +281,9 @@ pub(crate) fn server(
         active_workers: AtomicUsize::new(1),
         tunings: AtomicU64::new(0),
         config,
-    }))
+    });
+    refresh_event_hook(&server);
+    Ok(server)
 }
 
 fn link() -> WorkerLink {
@@ -277,6 +292,7 @@ fn link() -> WorkerLink {
         waker: OnceLock::new(),
         connections: AtomicUsize::new(0),
         executed: AtomicU64::new(0),
+        published_bytes: AtomicUsize::new(0),
     }
 }
 
@@ -316,6 +332,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 /// Ends the work: nobody is served any more.
 fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
     let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };
@@ -335,6 +352,29 @@ fn run_id() -> String {
         fastrand::fill(&mut bytes);
     }
     hex::encode(bytes)
+}
+
+/// Refuses a configuration with `user` lines that cannot be right.
+fn check_users(config: &Config) -> Result<(), StartError> {
+    let directives = config.users();
+    let lines: Vec<&[Vec<u8>]> = directives
+        .iter()
+        .map(|directive| directive.arguments.as_slice())
+        .collect();
+    let all_channels = config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels";
+    check_declarations(&lines, permission::catalogue(), all_channels)
+        .map_err(|Misdeclared { line, reason }| directives[line].error(reason))
+}
+
+/// Makes the users that the configuration, or the file that it names, declares.
+fn load_users(server: &Server) -> Result<(), Failed> {
+    server.acl.load_at_start(&server.config).map_err(|reason| {
+        log::warning!("{reason}");
+        if server.config.text(id::ACLFILE).is_empty() {
+            log::warning!("Critical error while loading ACLs. Exiting.");
+        }
+        Failed
+    })
 }
 
 /// The commands under the names that `rename-command` gives them.

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Output, Socket, Waker};
 use weft_sync::Mailbox;
 
+use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::config::Config;
+use crate::keyspace::access::Snapshot;
+use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Keyspace, Seat};
@@ -19,9 +22,16 @@ use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
+use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
 use crate::persist::rdb::Status;
+use crate::pubsub::Registry;
+use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
+use crate::tracking::Table;
+use directory::Directory;
+
+mod directory;
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -63,10 +73,17 @@ pub enum Message {
     Served(Arc<Waiter>),
     /// Waiters to be served that no command of a worker can serve.
     Serve(Unserved),
+    /// Clients of this worker are told what others did.
+    Notice(Notice),
     /// A question about this worker's clients.
     Question(Arc<Question>),
     /// Slots with due keys are queued.
     ExpireDue,
+    /// Users were changed or deleted.
+    UsersChanged {
+        /// Those that may use fewer channels than before.
+        lost_channels: Arc<[Arc<Account>]>,
+    },
     /// Clients that were paused may go on.
     Unpaused,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
@@ -86,15 +103,41 @@ pub struct WorkerLink {
     pub connections: AtomicUsize,
     /// Requests executed, for tuning.
     pub executed: AtomicU64,
+    /// Payloads of published messages in the mailbox, bytes.
+    pub published_bytes: AtomicUsize,
 }
 
+/// Mail beyond which a worker counts as crowded.
+const CROWDED_MESSAGES: usize = 8192;
+/// Published bytes beyond which a worker counts as crowded.
+const CROWDED_BYTES: usize = 64 << 20;
+
 impl WorkerLink {
+    /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
+    #[must_use = "the worker sleeps on if it is not woken"]
+    pub fn post(&self, notice: Notice) -> bool {
+        if let Notice::Published(publication) = &notice {
+            self.published_bytes.fetch_add(publication.bytes(), Ordering::Relaxed);
+        }
+        self.mailbox.push(Message::Notice(notice))
+    }
+
+    /// Wakes the worker.
+    pub fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it has more mail than it can read at the moment.
+    pub fn is_crowded(&self) -> bool {
+        self.mailbox.len() > CROWDED_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+    }
+
     /// Sends a message and wakes the worker if it sleeps.
     pub fn send(&self, message: Message) {
-        if self.mailbox.push(message)
-            && let Some(waker) = self.waker.get()
-        {
-            waker.wake();
+        if self.mailbox.push(message) {
+            self.wake();
         }
     }
 }
@@ -205,10 +248,13 @@ pub enum After {
     Background(BackgroundReply),
     /// A slot was leased by somebody else: run the command again in a later turn.
     Defer,
-    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`).
-    Leave,
+    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
+    /// there are any.
+    Leave(Option<Box<Snapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
     Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
+    /// The same, for a thread that runs scripts.
+    Script(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
     /// Run the handler again, under writers' leases of all its keys.
@@ -278,6 +324,8 @@ pub enum Order {
 pub struct Server {
     /// Parameters.
     pub config: Config,
+    /// Users.
+    pub acl: Acl,
     /// Data.
     pub keyspace: Keyspace,
     /// Workers.
@@ -294,8 +342,20 @@ pub struct Server {
     pub blocked: Counts,
     /// What clients watch.
     pub watched: crate::watch::Counts,
+    /// Who is subscribed to what.
+    pub pubsub: Registry,
+    /// Who keeps copies of what.
+    pub tracking: Table,
+    /// Who shows what others do.
+    pub monitors: Monitors,
+    /// Where clients are.
+    pub directory: Directory,
     /// Takes long commands.
     pub background: mpsc::Sender<Job>,
+    /// Takes scripts that may be long.
+    pub script_jobs: mpsc::Sender<Job>,
+    /// Scripts and functions.
+    pub scripts: Scripts,
     /// Pause of clients.
     pub pause: Pause,
     /// `DEBUG SET-ACTIVE-EXPIRE`.

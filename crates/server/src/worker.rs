@@ -23,9 +23,11 @@ use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::plan::Plans;
 use crate::keyspace::{Seat, expiry};
+use crate::messages::Post;
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
+use crate::pubsub::Recipient;
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
 use parking::Parts;
 use waits::Waits;
@@ -33,6 +35,7 @@ use waits::Waits;
 mod chores;
 mod input;
 mod mail;
+mod notices;
 mod output;
 mod parking;
 mod waits;
@@ -42,6 +45,15 @@ const CONNECTIONS_A_TURN: usize = 128;
 /// Plans that run together; more would push each other out of the cache before they run.
 const PLANS_A_BATCH: usize = 128;
 
+/// Turns of nothing but refused leases after which a worker sleeps between attempts.
+const REFUSED_TURNS: u32 = 2;
+/// The first of those sleeps; they double up to the longest.
+const FIRST_SLEEP: Duration = Duration::from_micros(10);
+/// The longest of those sleeps.
+const LONGEST_SLEEP: Duration = Duration::from_micros(320);
+/// Failed attempts to lease what a request needs after which its connection is looked at every millisecond only.
+const EAGER_FAILURES: u32 = 64;
+
 /// A worker's connections.
 #[derive(Default)]
 struct Clients {
@@ -49,6 +61,10 @@ struct Clients {
     free: Vec<usize>,
     by_id: HashMap<u64, usize>,
     afters: Vec<(usize, After)>,
+    /// Connections with output that no reply brought.
+    pushed: Vec<usize>,
+    /// Scratch: who gets a message.
+    recipients: Vec<Recipient>,
 }
 
 impl Clients {
@@ -88,6 +104,10 @@ impl Connections for Clients {
         }
         self.afters.push((token, after));
     }
+
+    fn notify(&mut self, thread: &mut Thread) {
+        self.notify_all(thread);
+    }
 }
 
 /// One worker.
@@ -103,6 +123,14 @@ pub struct Worker {
     plans: Plans,
     /// Connections with work for the next turn.
     again: Vec<usize>,
+    /// Whether some command was done in this turn.
+    progress: bool,
+    /// Turns in a row in which commands were put off and none was done.
+    refused_turns: u32,
+    /// Connections that were put off so often that they wait a little: a script may hold what they need.
+    patient: Vec<usize>,
+    /// When they were last looked at, ms since the epoch.
+    patient_since_ms: u64,
     buffers: Vec<Vec<u8>>,
     events: Vec<Event>,
     mail: Vec<Message>,
@@ -111,6 +139,8 @@ pub struct Worker {
     next_sweep_ms: u64,
     /// Whether some connection may have more output in flight than the soft limit allows for long.
     any_over_soft_limit: bool,
+    /// Whether more keys are remembered for clients than shall be.
+    has_surplus: bool,
 }
 
 impl Worker {
@@ -139,6 +169,10 @@ impl Worker {
             parts: HashMap::new(),
             plans: Plans::default(),
             again: Vec::new(),
+            progress: false,
+            refused_turns: 0,
+            patient: Vec::new(),
+            patient_since_ms: 0,
             buffers: Vec::new(),
             events: Vec::new(),
             mail: Vec::new(),
@@ -146,6 +180,7 @@ impl Worker {
             stopping: None,
             next_sweep_ms: 0,
             any_over_soft_limit: false,
+            has_surplus: false,
         })
     }
 
@@ -157,6 +192,7 @@ impl Worker {
         // Without a stack of its own, a crash on this thread is reported without the backtrace.
         let _stack = AlternateStack::install();
         let patience = loop {
+            self.give_way();
             self.wait(self.timeout());
             let start = Instant::now();
             self.turn();
@@ -172,6 +208,18 @@ impl Worker {
         let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
         for token in tokens {
             self.close(token);
+        }
+    }
+
+    /// Sleeps for a moment if all that is left to do waits for leases: whoever has them may need this core to go on.
+    fn give_way(&mut self) {
+        if self.progress || self.again.is_empty() {
+            self.refused_turns = 0;
+            return;
+        }
+        self.refused_turns += 1;
+        if let Some(sleep) = sleep_after(self.refused_turns) {
+            std::thread::sleep(sleep);
         }
     }
 
@@ -208,7 +256,7 @@ impl Worker {
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
         let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
-        if !self.again.is_empty() || (self.expiring && !paused) {
+        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus {
             return Some(Duration::ZERO);
         }
         if !self.server().workers[self.id].mailbox.is_empty_hint() {
@@ -217,7 +265,7 @@ impl Worker {
         let sweep = self.sweeps().then_some(self.next_sweep_ms);
         let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
-        let unwatched = !self.thread.effects.unwatched.is_empty();
+        let unwatched = !self.thread.effects.unwatched.is_empty() || !self.patient.is_empty();
         let unwatching = unwatched.then_some(Duration::from_millis(1));
         [self.waits.pause(), unwatching, until_next].into_iter().flatten().min()
     }
@@ -225,6 +273,10 @@ impl Worker {
     fn turn(&mut self) {
         self.begin_turn();
         self.read_mail();
+        if !self.patient.is_empty() && self.thread.now_ms != self.patient_since_ms {
+            self.patient_since_ms = self.thread.now_ms;
+            self.again.append(&mut self.patient);
+        }
         let put_off = std::mem::take(&mut self.again);
         for token in put_off {
             self.plan(token);
@@ -249,9 +301,11 @@ impl Worker {
         self.end_due_waits();
         self.housekeeping();
         self.catch_up();
+        self.finish_notices();
     }
 
     fn begin_turn(&mut self) {
+        self.progress = false;
         self.thread.begin(unix_ms());
     }
 
@@ -270,6 +324,7 @@ impl Worker {
         self.server().workers[self.id]
             .executed
             .fetch_add(executed, Ordering::Relaxed);
+        self.deliver_notices();
         let tokens = std::mem::take(&mut self.plans.tokens);
         for (token, after) in std::mem::take(&mut self.clients.afters) {
             self.start_after(token, after);
@@ -299,6 +354,7 @@ impl Worker {
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
+            &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
         );
         release(&mut thread.effects, &thread.server);
         thread.keep_ready();
@@ -310,13 +366,23 @@ impl Worker {
             return;
         };
         connection.in_batch = false;
+        self.progress |= connection.consumed > 0;
         let waits = connection.state == State::Deferred || (connection.state == State::Ready && connection.has_more);
-        if waits {
+        let patient = connection.lease_failures > EAGER_FAILURES;
+        if waits && patient {
+            self.patient.push(token);
+        } else if waits {
             self.again.push(token);
         }
         self.settle_input(token);
         self.flush(token);
     }
+}
+
+/// How long to sleep after so many turns of nothing but refused leases.
+fn sleep_after(refused_turns: u32) -> Option<Duration> {
+    let doublings = refused_turns.checked_sub(REFUSED_TURNS)?;
+    Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
 }
 
 impl ClientVisitor for Worker {
@@ -332,5 +398,18 @@ impl ClientVisitor for Worker {
 
     fn unblock(&mut self, id: u64, with_error: bool) -> bool {
         self.give_up(id, with_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_worker_tries_again_at_once_and_then_sleeps_longer_and_longer() {
+        let sleeps_us = |turns: u32| sleep_after(turns).map(|sleep| sleep.as_micros());
+        assert_eq!(sleeps_us(1), None);
+        assert_eq!([2, 3, 4, 7].map(sleeps_us), [Some(10), Some(20), Some(40), Some(320)]);
+        assert_eq!(sleeps_us(u32::MAX), Some(320), "and no longer, for others wait too");
     }
 }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use tikv_jemallocator::Jemalloc;
-use weft_table::{Hint, NewValue, Table, ValueDue, ValueRef};
+use weft_table::{Head, Hint, NewValue, Table, ValueDue, ValueRef};
 
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
@@ -150,10 +150,10 @@ impl Keyspace {
                 }
                 batch
                     .iter()
-                    .for_each(|(hash, _)| self.slot(*hash).table.prefetch_entry(*hash));
+                    .for_each(|(hash, _)| self.slot(*hash).table.entry_place(*hash, Head::Short).prefetch());
                 batch
                     .iter()
-                    .for_each(|(hash, _)| self.slot(*hash).table.prefetch_value(*hash));
+                    .for_each(|(hash, _)| self.slot(*hash).table.value_place(*hash).prefetch());
             }
             sum += batch.iter().map(|(hash, key)| self.read(*hash, key)).sum::<u64>();
         }

@@ -13,7 +13,7 @@
 //!             Inline1, Inline2          length in one or two bytes, then the bytes
 //!             Exact                     48-bit pointer to size_class(length) bytes, 16-bit length
 //!             Blob                      a `Blob`, at a multiple of 8
-//!             Object                    the pointer of a `Box<V>`
+//!             Object                    the pointer of a `Shared<V>`
 //! ```
 //!
 //! A packed collection is stored as a string is, inline or exact; a bit of the meta word tells them apart.
@@ -37,7 +37,7 @@ use crate::shape::{
     PACKED, POINTER_BYTES, Shape,
 };
 use crate::size_class::size_class;
-use crate::value::{Blob, NewValue, ValueRef};
+use crate::value::{Blob, NewValue, Shared, ValueRef};
 
 /// The address bits of an external string's pointer; its length is above them.
 const EXACT_ADDRESS_BITS: u32 = 48;
@@ -241,7 +241,7 @@ impl Entry {
         if self.kind() != Kind::Object {
             return None;
         }
-        // SAFETY: rules 2 and 5: the value part is the pointer of a box.
+        // SAFETY: rules 2 and 5: the value part is the pointer of an object.
         NonNull::new(unsafe { self.value_part().cast::<*mut V>().read_unaligned() })
     }
 
@@ -272,7 +272,7 @@ impl Entry {
         let external = match (self.kind(), self.value::<V>()) {
             (Kind::Exact, ValueRef::Bytes(bytes) | ValueRef::Packed(bytes)) => size_class(bytes.len()),
             (_, ValueRef::Blob(blob)) => blob.allocated_bytes(),
-            (_, ValueRef::Object(_)) if size_of::<V>() > 0 => size_class(size_of::<V>()),
+            (_, ValueRef::Object(_)) => Shared::<V>::allocated_bytes(),
             _ => 0,
         };
         self.shape().class() + external
@@ -349,9 +349,8 @@ impl Entry {
                     ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(start), bytes.len());
                 }
                 NewValue::Blob(blob) => at.cast::<Blob>().write(blob),
-                NewValue::Object(object) => {
-                    at.cast::<*mut V>().write_unaligned(Box::into_raw(Box::new(object)));
-                }
+                NewValue::Object(object) => write_object(at, Shared::new(object)),
+                NewValue::Shared(object) => write_object(at, object),
             }
         }
     }
@@ -396,6 +395,29 @@ impl Entry {
             }
         }
         Ok(external)
+    }
+
+    /// The object, to be changed: if others share it, the entry gets a copy first, and the handle that it had comes back.
+    /// Rule 8 lets its exclusive holder change what this gives.
+    #[inline]
+    pub(crate) fn unique_object<V: Clone>(self) -> Option<(NonNull<V>, Option<Shared<V>>)> {
+        let object = self.object::<V>()?;
+        // SAFETY: rules 5 and 8: the entry owns a reference.
+        if unsafe { Shared::is_unique_behind(object) } {
+            return Some((object, None));
+        }
+        Some(self.copy_object(object))
+    }
+
+    #[cold]
+    fn copy_object<V: Clone>(self, object: NonNull<V>) -> (NonNull<V>, Option<Shared<V>>) {
+        // SAFETY: rule 8: the object lives, and nobody changes it while it is shared.
+        let copy = Shared::new(unsafe { object.as_ref() }.clone()).into_raw();
+        // SAFETY: rules 2, 5 and 8: the value part is an object's pointer; the reference it was is taken out.
+        unsafe {
+            self.value_part().cast::<NonNull<V>>().write_unaligned(copy);
+            (copy, Some(Shared::from_raw(object)))
+        }
     }
 
     /// Overwrites a number with one that fits the same bytes: the fast path of counters.
@@ -497,7 +519,7 @@ impl Entry {
                 },
                 Kind::Blob => External::Blob(self.value_part().cast::<Blob>().read()),
                 Kind::Object => match self.object::<V>() {
-                    Some(object) => External::Object(Box::from_raw(object.as_ptr())),
+                    Some(object) => External::Object(Shared::from_raw(object)),
                     None => External::None,
                 },
                 _ => External::None,
@@ -562,6 +584,13 @@ unsafe fn write_exact(at: *mut u8, buffer: *mut u8, len: usize) {
     unsafe { at.cast::<*mut u8>().write_unaligned(packed) }
 }
 
+/// # Safety
+/// `at` is the value part of an object, and owns nothing.
+unsafe fn write_object<V>(at: *mut u8, object: Shared<V>) {
+    // SAFETY: rule 2: the value part has room for a pointer.
+    unsafe { at.cast::<NonNull<V>>().write_unaligned(object.into_raw()) }
+}
+
 /// A string in its own allocation of `size_class(len)` bytes.
 #[derive(Debug)]
 pub(crate) struct ExactString {
@@ -600,7 +629,7 @@ pub(crate) enum External<V> {
     None,
     Exact(ExactString),
     Blob(Blob),
-    Object(Box<V>),
+    Object(Shared<V>),
 }
 
 /// A key and its value, seen under a lease of the table.
@@ -640,6 +669,24 @@ impl<'a, V> EntryRef<'a, V> {
     #[must_use]
     pub fn value(&self) -> ValueRef<'a, V> {
         self.entry.value()
+    }
+
+    /// A handle of the object, if the value is one.
+    #[must_use]
+    pub fn share(&self) -> Option<Shared<V>> {
+        let object = self.entry.object::<V>()?;
+        // SAFETY: rules 1, 5 and 8: the entry owns a reference and is borrowed.
+        Some(unsafe { Shared::another(object) })
+    }
+
+    /// Whether somebody has a handle of the object or blob, so that changing it means copying it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        match self.value() {
+            ValueRef::Blob(blob) => !blob.is_unique(),
+            // SAFETY: rules 1, 5 and 8: the entry owns a reference and is borrowed.
+            _ => (self.entry.object::<V>()).is_some_and(|object| unsafe { !Shared::is_unique_behind(object) }),
+        }
     }
 
     /// When the key expires, in ms since the Unix epoch.

@@ -134,11 +134,17 @@ impl<'a, V> EntryMut<'a, V> {
         self.table.note_expiry(self.index, self.spot, Some(due_ms));
     }
 
-    /// The value if it is an object.
+    /// The value if it is an object, to be changed. If somebody has a handle of it, it is copied first.
     #[must_use]
-    pub fn object_mut(&mut self) -> Option<&mut V> {
-        // SAFETY: rules 1 and 5: the table is borrowed exclusively as long as the result.
-        self.entry.object::<V>().map(|mut object| unsafe { object.as_mut() })
+    pub fn object_mut(&mut self) -> Option<&mut V>
+    where
+        V: Clone,
+    {
+        let (mut object, replaced) = self.entry.unique_object::<V>()?;
+        // Others have it too: this frees nothing, unless they let go of it just now.
+        drop(replaced);
+        // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively as long as the result, and nobody else has the object.
+        Some(unsafe { object.as_mut() })
     }
 
     /// The bytes of a packed collection, to be changed where they are.

@@ -110,14 +110,17 @@ impl<V> Table<V> {
 
     /// Takes out at most `at_most` keys that have expired, that is whose expiry is before `now_ms`.
     /// Returns whether there may be more. `look` sees every object that shares a due bucket, and
-    /// takes out of it what is due.
+    /// takes out of it what is due; one that somebody has a handle of is copied first.
     pub fn expire_due(
         &mut self,
         now_ms: u64,
         at_most: usize,
         out: &mut Vec<Removed<V>>,
         look: &mut dyn FnMut(&[u8], &mut V) -> ValueDue,
-    ) -> bool {
+    ) -> bool
+    where
+        V: Clone,
+    {
         if !self.has_due() || self.root.next_due > unit_of(now_ms) {
             return false;
         }
@@ -140,7 +143,10 @@ impl<V> Table<V> {
         }
     }
 
-    fn sweep_directory(&mut self, work: &mut Work<'_, V>) -> bool {
+    fn sweep_directory(&mut self, work: &mut Work<'_, V>) -> bool
+    where
+        V: Clone,
+    {
         let now_ms = work.now_ms;
         for _ in 0..SEGMENTS_AT_ONCE {
             let Some(directory) = self.directory_mut() else {
@@ -178,7 +184,10 @@ impl<V> Table<V> {
     }
 
     /// Removes due entries of one segment; the result is whether `out` was full before the end.
-    fn sweep_segment(&mut self, index: usize, work: &mut Work<'_, V>) -> bool {
+    fn sweep_segment(&mut self, index: usize, work: &mut Work<'_, V>) -> bool
+    where
+        V: Clone,
+    {
         let now = unit_of(work.now_ms);
         let due_from = |bounds: &[u32], from: usize| {
             let rest = bounds.get(from..)?;
@@ -208,7 +217,10 @@ impl<V> Table<V> {
     }
 
     /// Removes the due entries of one bucket and corrects its bound; false if `out` was full.
-    fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut Work<'_, V>) -> bool {
+    fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut Work<'_, V>) -> bool
+    where
+        V: Clone,
+    {
         let mut earliest = NEVER;
         for slot in 0..SLOTS {
             let Some(entry) = self.segment(index).entry_at(bucket, slot) else {
@@ -219,8 +231,10 @@ impl<V> Table<V> {
             }
             let expire_at_ms = entry.expire_at_ms();
             let mut gone = expire_at_ms.is_some_and(|at_ms| at_ms < work.now_ms);
-            if !gone && let Some(mut object) = entry.object::<V>() {
-                // SAFETY: rules 1 and 5: the table is borrowed exclusively; the key is not part of the object.
+            if !gone && let Some((mut object, replaced)) = entry.unique_object::<V>() {
+                drop(replaced);
+                // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively, nobody else has the object, and the key is
+                // not part of it.
                 let (key, value) = unsafe { (EntryRef::<V>::new(entry), object.as_mut()) };
                 match (work.look)(key.key(), value) {
                     ValueDue::Empty => gone = true,

@@ -1,13 +1,12 @@
 //! What leaves a table and is freed by its new owner, after the lease and perhaps elsewhere.
 
-use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::entry::{Entry, EntryRef, External, free_shell};
-use crate::value::{OwnedValue, ValueRef};
+use crate::value::{OwnedValue, Shared, ValueRef};
 
 /// An entry that was taken out of a table. Dropping it frees it.
 pub struct Removed<V> {
@@ -15,10 +14,11 @@ pub struct Removed<V> {
     owned: PhantomData<Box<V>>,
 }
 
-// SAFETY: rule 1: the entry is owned, so what may be sent with it is decided by its value.
-unsafe impl<V: Send> Send for Removed<V> {}
-// SAFETY: rules 1 and 3: shared readers change nothing but atomics.
-unsafe impl<V: Sync> Sync for Removed<V> {}
+// SAFETY: rules 1 and 8: the entry is owned, so what may be sent with it is decided by its value; handles of that may be
+// with other threads.
+unsafe impl<V: Send + Sync> Send for Removed<V> {}
+// SAFETY: rules 1, 3 and 8: shared readers change nothing but atomics, and make handles.
+unsafe impl<V: Send + Sync> Sync for Removed<V> {}
 
 impl<V> Removed<V> {
     /// # Safety
@@ -99,7 +99,7 @@ impl<V> Removed<V> {
             External::Exact(string) if packed => OwnedValue::Packed(string.into_vec()),
             External::Exact(string) => OwnedValue::Bytes(string.into_vec()),
             External::Blob(blob) => OwnedValue::Blob(blob),
-            External::Object(object) => OwnedValue::Object(*object),
+            External::Object(object) => OwnedValue::Object(object),
         }
     }
 }
@@ -188,7 +188,7 @@ impl<V> Garbage<V> {
             Held::Entry(removed) => removed.allocated_bytes(),
             Held::External(External::Exact(string)) => string.allocated_bytes(),
             Held::External(External::Blob(blob)) => blob.allocated_bytes(),
-            Held::External(External::Object(_)) => Layout::new::<V>().size(),
+            Held::External(External::Object(_)) => Shared::<V>::allocated_bytes(),
         }
     }
 

@@ -19,6 +19,7 @@
 //! - Large tables are a directory of segments, so no step is long (`table.rs`).
 //! - Key, expiry and small values share one allocation; middling strings take exactly their size
 //!   class (`entry.rs`, `size_class.rs`), large and growing ones are shared blobs (`value/blob.rs`).
+//! - Objects are shared too: a handle is a snapshot that costs nothing (`value/shared.rs`).
 //! - Keys that are due are found without reading the others (`expiry.rs`).
 //! - The table is in hash order, so a cursor survives everything (`scan.rs`).
 //!
@@ -40,11 +41,17 @@
 //! 4. **Arrays.** A segment has `bucket_count` buckets, and as many bounds or none; the pointers are
 //!    null if there are none. Of several copies of a segment only one is used to change or free them.
 //! 5. **External values.** An entry of kind exact, blob or object owns what its value part points
-//!    to. Whoever takes that out overwrites the value part, or frees the entry as a mere shell.
+//!    to; of an object, one reference. Whoever takes that out overwrites the value part, or frees the entry as a mere shell.
 //! 6. **Prefetches.** A prefetch instruction may be given any address. Addresses that may be stale
 //!    are computed with wrapping arithmetic and never loaded from.
 //! 7. **Directory.** The root segment of a table is marked if and only if its `buckets` pointer is a
 //!    boxed `Directory` that the table owns; nothing else than the table's own methods looks at it.
+//!
+//! 8. **Shared objects.** An object lies behind a reference count (`Arc`, of which nobody makes a weak
+//!    reference), and the value part is what `Arc::into_raw` gave. Handles come from a borrowed entry
+//!    or from other handles. An object is changed only by the exclusive borrower of its table, after
+//!    the count was seen to be one: then there is no other handle, and none can come. If it is not,
+//!    the entry gets a copy first. So what a handle shows never changes, and the last one frees it.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
 //! them out.
@@ -69,9 +76,9 @@ pub use entry::EntryRef;
 pub use entry_mut::EntryMut;
 pub use expiry::ValueDue;
 pub use garbage::{Garbage, Removed};
-pub use probe::Hint;
+pub use probe::{Head, Hint, Place};
 pub use segment::OldArrays;
 pub use shape::packed_room;
 pub use size_class::size_class;
 pub use table::Table;
-pub use value::{Blob, NewValue, OwnedValue, PACKED_MAX_BYTES, ValueRef};
+pub use value::{Blob, NewValue, OwnedValue, PACKED_MAX_BYTES, Shared, ValueRef};

@@ -7,10 +7,15 @@
 //!   stage                          lease    loads                  prefetches
 //!   Hint::prefetch_bucket          none     the hint (atomics)     bucket, or directory line
 //!   Table::prefetch_large_bucket   shared   directory line         bucket (large tables only)
-//!   Table::prefetch_entry          shared   bucket                 entry
-//!   Table::prefetch_value          shared   entry's header         rest of the entry or the value
+//!   Table::entry_place             shared   bucket                 entry
+//!   Table::value_place             shared   entry's header         rest of the entry or the value
+//!   Table::place_behind            shared   entry, object          what the object points to
 //!   Table::find ...                shared   all of it, warm
 //! ```
+//!
+//! The later stages find out a [`Place`] under the lease, and [`Place::prefetch`] asks for it without one. That is not only
+//! to hold the lease shorter: a prefetch retires when its address is translated, so page walks overlap only as far as the
+//! processor looks ahead. It sees many prefetches ahead if nothing is between them, and few if each comes with a lookup.
 //!
 //! A [`Hint`] may be stale or half stale: another thread may move the table's arrays meanwhile. Its
 //! reader computes an address from it and prefetches that; a prefetch of any address is harmless,
@@ -30,8 +35,26 @@ const LINE_BYTES: usize = 64;
 const VALUE_LINES: usize = 16;
 /// What lies behind an object is seldom aligned to pages, so that prefetcher would start anew in the middle of it.
 const BEHIND_LINES: usize = 64;
-/// An entry with a short key has it in its first 32 bytes; those may lie across two lines.
-const ENTRY_HEAD_BYTES: usize = 32;
+
+/// How much of an entry is worth asking for before anything is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Head {
+    /// 32 bytes, which have the header and a short key; they may lie across two lines.
+    #[default]
+    Short,
+    /// Two lines, which have a small value too.
+    Wide,
+}
+
+impl Head {
+    #[inline]
+    fn of(self, entry: Entry) -> Place {
+        match self {
+            Head::Short => Place::of_bytes(entry.into_raw(), 32, 2),
+            Head::Wide => Place::of_bytes(entry.into_raw(), 2 * LINE_BYTES, 2),
+        }
+    }
+}
 
 /// Brings a line nearer. Any address will do.
 #[inline]
@@ -55,15 +78,56 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
     let _ = address;
 }
 
-/// Prefetches the lines of so many bytes, but not too many.
-fn prefetch_bytes(start: *const u8, len: usize, most_lines: usize) {
-    if len == 0 {
-        return;
+/// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which does
+/// no harm (rule 6).
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    first: *const u8,
+    lines: u32,
+}
+
+impl Place {
+    /// Nothing to be read.
+    pub const NOWHERE: Place = Place {
+        first: ptr::null(),
+        lines: 0,
+    };
+
+    /// The lines of so many bytes, but not too many.
+    #[inline]
+    fn of_bytes(start: *const u8, len: usize, most_lines: usize) -> Self {
+        if len == 0 {
+            return Self::NOWHERE;
+        }
+        let first = start.map_addr(|address| address & !(LINE_BYTES - 1));
+        let lines = (start.addr() + len - first.addr()).div_ceil(LINE_BYTES);
+        Self {
+            first,
+            lines: lines.min(most_lines) as u32,
+        }
     }
-    let first = start.map_addr(|address| address & !(LINE_BYTES - 1));
-    let lines = (start.addr() + len - first.addr()).div_ceil(LINE_BYTES);
-    for line in 0..lines.min(most_lines) {
-        prefetch_line(first.wrapping_add(line * LINE_BYTES));
+
+    /// Whether all of it belongs to `other` too.
+    #[inline]
+    #[must_use]
+    pub fn is_within(self, other: Place) -> bool {
+        let end = |place: Place| place.first.addr() + place.lines as usize * LINE_BYTES;
+        self.is_nowhere() || (self.first >= other.first && end(self) <= end(other))
+    }
+
+    /// Whether there is nothing to be read.
+    #[inline]
+    #[must_use]
+    pub fn is_nowhere(self) -> bool {
+        self.lines == 0
+    }
+
+    /// Asks for it. Needs no lease.
+    #[inline]
+    pub fn prefetch(self) {
+        for line in 0..self.lines as usize {
+            prefetch_line(self.first.wrapping_add(line * LINE_BYTES));
+        }
     }
 }
 
@@ -189,46 +253,41 @@ impl<V> Table<V> {
         prefetch_line(segment.buckets().wrapping_add(home));
     }
 
-    /// Reads the bucket's tags, which should be warm, and prefetches the entry.
+    /// Reads the bucket's tags, which should be warm: where the entry's head is.
     #[inline]
-    pub fn prefetch_entry(&self, hash: u64) {
-        if let Some(entry) = self.candidate(hash) {
-            let start = entry.into_raw();
-            prefetch_line(start);
-            let last = start.wrapping_add(ENTRY_HEAD_BYTES - 1);
-            if (start.addr() ^ last.addr()) >= LINE_BYTES {
-                prefetch_line(last);
-            }
-        }
+    #[must_use]
+    pub fn entry_place(&self, hash: u64, head: Head) -> Place {
+        self.candidate(hash).map_or(Place::NOWHERE, |entry| head.of(entry))
     }
 
-    /// Reads the entry's header, which should be warm, and prefetches its value.
+    /// Reads the entry's header, which should be warm: where its value is.
     #[inline]
-    pub fn prefetch_value(&self, hash: u64) {
+    #[must_use]
+    pub fn value_place(&self, hash: u64) -> Place {
         let Some(entry) = self.candidate(hash) else {
-            return;
+            return Place::NOWHERE;
         };
         if let Some((bytes, len)) = entry.string() {
-            prefetch_bytes(bytes, len, VALUE_LINES);
+            Place::of_bytes(bytes, len, VALUE_LINES)
         } else if let Some(blob) = entry.blob() {
             // SAFETY: rules 1 and 5: the table is borrowed; the value part is a blob's pointer.
-            prefetch_line(unsafe { *blob.cast::<*const u8>() });
+            Place::of_bytes(unsafe { *blob.cast::<*const u8>() }, 1, 1)
         } else if let Some(object) = entry.object::<V>() {
-            prefetch_bytes(object.as_ptr().cast(), size_of::<V>(), 2);
+            Place::of_bytes(object.as_ptr().cast(), size_of::<V>(), 2)
+        } else {
+            Place::NOWHERE
         }
     }
 
-    /// Reads the entry's header and its object, which should be warm, and prefetches the memory behind the object that
-    /// `place` points out.
+    /// Reads the entry's header and its object, which should be warm: the memory behind the object that `place`
+    /// points out, an address and a length.
     #[inline]
-    pub fn prefetch_behind(&self, hash: u64, place: impl FnOnce(&V) -> Option<&[u8]>) {
-        let Some(object) = self.candidate(hash).and_then(Entry::object::<V>) else {
-            return;
-        };
+    #[must_use]
+    pub fn place_behind(&self, hash: u64, place: impl FnOnce(&V) -> Option<(*const u8, usize)>) -> Place {
+        let object = self.candidate(hash).and_then(Entry::object::<V>);
         // SAFETY: rules 1 and 5: the table is borrowed, so the object stays and nobody changes it.
-        if let Some(bytes) = place(unsafe { object.as_ref() }) {
-            prefetch_bytes(bytes.as_ptr(), bytes.len(), BEHIND_LINES);
-        }
+        let bytes = object.and_then(|object| place(unsafe { object.as_ref() }));
+        bytes.map_or(Place::NOWHERE, |(start, len)| Place::of_bytes(start, len, BEHIND_LINES))
     }
 
     /// The first entry whose stored hash bits agree: nearly always the one, if there is one.

@@ -99,7 +99,7 @@ impl Shape {
             }
             NewValue::Int(number) => Self::of_int(*number, key_len, expire_at_ms),
             NewValue::Blob(_) => Self::new(Kind::Blob, key_len, expire_at_ms),
-            NewValue::Object(_) => Self::new(Kind::Object, key_len, expire_at_ms),
+            NewValue::Object(_) | NewValue::Shared(_) => Self::new(Kind::Object, key_len, expire_at_ms),
         }
     }
 

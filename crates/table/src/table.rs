@@ -54,8 +54,9 @@ pub struct Table<V> {
 
 const _: () = assert!(size_of::<Table<u64>>() == 32);
 
-// SAFETY: rules 1 and 4: the table owns its arrays and entries, so its values decide.
-unsafe impl<V: Send> Send for Table<V> {}
+// SAFETY: rules 1, 4 and 8: the table owns its arrays and entries, so its values decide; handles of them may be with
+// other threads.
+unsafe impl<V: Send + Sync> Send for Table<V> {}
 // SAFETY: rule 3: through a shared reference only atomics change, and values are only shared.
 unsafe impl<V: Send + Sync> Sync for Table<V> {}
 

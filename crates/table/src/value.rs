@@ -1,8 +1,10 @@
 //! Values as they come into the table, are seen in it, and leave it.
 
 mod blob;
+mod shared;
 
 pub use blob::Blob;
+pub use shared::Shared;
 
 /// The most bytes that a packed collection may have.
 pub const PACKED_MAX_BYTES: usize = crate::shape::EXACT_MAX_BYTES;
@@ -20,6 +22,8 @@ pub enum NewValue<'a, V> {
     Packed(&'a [u8]),
     /// Any other type of value.
     Object(V),
+    /// The same, with a handle that others may have too.
+    Shared(Shared<V>),
 }
 
 /// A value in the table.
@@ -56,8 +60,8 @@ pub enum OwnedValue<V> {
     Blob(Blob),
     /// A small collection that was stored as bytes.
     Packed(Vec<u8>),
-    /// Any other type of value.
-    Object(V),
+    /// Any other type of value. Others may share it.
+    Object(Shared<V>),
 }
 
 /// A number's decimal form, without an allocation.

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Table, ValueDue, ValueRef};
+use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Shared, Table, ValueDue, ValueRef};
 
 /// Checks that whatever is freed is freed with the layout it was allocated with.
 struct Exact;
@@ -111,6 +111,8 @@ struct Expected {
 
 struct Run {
     table: Table<Object>,
+    /// Handles that were given out, and what they must show for ever.
+    handles: Vec<(Shared<Object>, u32)>,
     model: HashMap<Vec<u8>, Expected>,
     random: fastrand::Rng,
     hash: fn(&[u8]) -> u64,
@@ -240,6 +242,16 @@ impl Run {
                     assert_eq!(packed, expected);
                     packed.reverse();
                     expected.reverse();
+                }
+                if let (Some(handle), Value::Object(object)) = (entry.as_ref().share(), &expected.value)
+                    && self.handles.len() < 100
+                {
+                    assert!(entry.as_ref().is_shared() && !handle.is_unique());
+                    self.handles.push((handle, **object));
+                }
+                if !self.handles.is_empty() && clock.is_multiple_of(2) {
+                    let (handle, wanted) = self.handles.swap_remove(clock as usize % self.handles.len());
+                    assert_eq!(**handle, wanted, "a handle showed a change");
                 }
                 if let Some(object) = entry.object_mut() {
                     **object = clock;
@@ -372,7 +384,7 @@ fn check_removed(removed: Removed<Object>, expected: &Expected) {
             assert!(found.into_vec() == *expected);
         }
         (OwnedValue::Packed(found), Value::Packed(expected)) => assert!(found == *expected),
-        (OwnedValue::Object(found), Value::Object(expected)) => assert_eq!(found, *expected),
+        (OwnedValue::Object(found), Value::Object(expected)) => assert_eq!(found.into_inner(), *expected),
         (found, expected) => panic!("found {found:?}, expected {expected:?}"),
     }
 }
@@ -382,6 +394,7 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
     without_a_leak(|| {
         let mut run = Run {
             table: Table::new(),
+            handles: Vec::new(),
             model: HashMap::new(),
             random: fastrand::Rng::with_seed(seed),
             hash,

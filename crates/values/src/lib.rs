@@ -74,6 +74,14 @@ impl Value {
         }
     }
 
+    /// The list, if it is one.
+    pub fn list(&self) -> Option<&list::List> {
+        match self {
+            Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
     /// About how many allocations there would be to free in Valkey, which decides by it who frees a value.
     pub fn free_effort(&self) -> usize {
         match self {

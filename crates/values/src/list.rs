@@ -223,6 +223,25 @@ impl List {
         }
     }
 
+    /// The memory that a change at one end reads first, behind the list itself: an address and a length. To be fetched in
+    /// advance, together with that of other lists.
+    pub fn node_place(&self, end: End) -> Option<(*const u8, usize)> {
+        let node = self.end_node(end)?;
+        Some((std::ptr::from_ref(node).cast(), size_of::<Node>()))
+    }
+
+    /// The memory that it reads and writes next, once the first is near: the last elements at that end, and free room.
+    pub fn end_place(&self, end: End) -> Option<&[u8]> {
+        self.end_node(end).map(|node| node.end_place(end))
+    }
+
+    fn end_node(&self, end: End) -> Option<&Node> {
+        match end {
+            End::Head => self.nodes.front(),
+            End::Tail => self.nodes.back(),
+        }
+    }
+
     /// The limits of this list's nodes.
     fn limits(&self) -> Limits {
         Limits::new(i64::from(self.fill))

@@ -16,6 +16,7 @@ use super::grammar::{GENERIC, KEYS, PRODUCTIONS, pick, sentence, spoil};
 use super::leeway::{Evidence, Leeway};
 use super::metadata::Syntax;
 use super::pair::{Binaries, Both, Servers};
+use super::permissions;
 use super::run::{Difference, answers_agree, shown, shown_apart};
 use super::themes::{LEFT_OUT, Parameters, THEMES, Theme, is_accident, leeway};
 use super::vocabulary::is_blocking;
@@ -271,6 +272,14 @@ impl Book {
             Subject::Strings(part) => {
                 let production = pick(rng, |name| self.can_send(name) && name.contains(part.as_str()))?;
                 Some(Command::new(sentence(production, rng), production.leeway))
+            }
+            Subject::Theme(theme, _) if theme.name == "acl" => {
+                let words = permissions::command(rng);
+                let leeway = match words.get(1).map(Vec::as_slice) {
+                    Some(b"CAT") => Leeway::Elements,
+                    _ => Leeway::None,
+                };
+                Some(Command::new(words, leeway))
             }
             Subject::Theme(_, _) if rng.u32(0..5) == 0 => {
                 let production = pick(rng, |name| self.can_send(name) && GENERIC.contains(&name))?;

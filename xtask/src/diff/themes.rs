@@ -121,6 +121,19 @@ pub const THEMES: &[Theme] = &[
         always: &[("zset-max-listpack-entries", "0")],
         parameters: &[&[("set-max-intset-entries", "2")]],
     },
+    Theme {
+        name: "acl",
+        category: "",
+        also: &["acl|setuser", "acl|dryrun"],
+        prelude: &[
+            "ACL SETUSER u1 reset on nopass +@all -@dangerous ~k* &c* db=0,1",
+            "ACL SETUSER u2 reset on >p1 +@read +@connection %R~* (+set %W~k1)",
+            "SET k1 v",
+            "RPUSH k2 3 1 2",
+        ],
+        always: &[],
+        parameters: &[&[("acl-pubsub-default", "allchannels")], &[("requirepass", "")]],
+    },
 ];
 
 /// Commands that are not generated, with the reason.

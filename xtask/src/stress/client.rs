@@ -119,6 +119,11 @@ impl Client {
         Ok(self.writer.write_all(bytes)?)
     }
 
+    /// The next reply, or a message that answers nothing.
+    pub fn next(&mut self) -> Result<Reply, Failure> {
+        self.reply()
+    }
+
     fn line(&mut self) -> Result<String, Failure> {
         let mut line = Vec::new();
         loop {
@@ -152,7 +157,12 @@ impl Client {
                     Ok(Reply::Bulk(Some(bytes)))
                 }
             },
-            "*" => (0..number()?.max(0))
+            "_" => Ok(Reply::Bulk(None)),
+            "%" => (0..number()?.max(0) * 2)
+                .map(|_| self.reply())
+                .collect::<Result<_, _>>()
+                .map(Reply::Array),
+            "*" | ">" | "~" => (0..number()?.max(0))
                 .map(|_| self.reply())
                 .collect::<Result<_, _>>()
                 .map(Reply::Array),

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::Run;
 use super::client::{Client, Failure, Reply};
-use super::{queues, transactions};
+use super::{listeners, queues, transactions, unions};
 
 /// One scenario.
 pub struct Scenario {
@@ -40,6 +40,9 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "waiters",  threads: 12, prepare: nothing,          work: queues::waiters, check: queues::check_waiters },
     Scenario { name: "transfers", threads: 24, prepare: transactions::prepare_transfers, work: transactions::transfers, check: transactions::check_transfers },
     Scenario { name: "watched",  threads: 16, prepare: nothing,          work: transactions::watched, check: transactions::check_watched },
+    Scenario { name: "talkers",  threads: listeners::TALKERS, prepare: nothing, work: listeners::talkers, check: listeners::check_talkers },
+    Scenario { name: "copies",   threads: 16, prepare: nothing,          work: listeners::copies, check: nothing },
+    Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check },
     Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
 ];
 

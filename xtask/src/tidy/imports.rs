@@ -13,6 +13,9 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 ///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes.
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
+/// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
+/// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
+/// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
@@ -24,34 +27,35 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("process",     &["config", "observe"]),
     ("shutdown",    &["config", "observe"]),
     ("acl",         &["config", "observe"]),
-    ("blocking",    &[]),
+    ("blocking",    &["acl"]),
     ("watch",       &[]),
-    ("keyspace",    &["config", "observe", "blocking", "watch"]),
     ("pubsub",      &["config", "observe", "acl"]),
-    ("tracking",    &["config", "observe", "keyspace"]),
+    ("tracking",    &["config", "observe"]),
+    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking"]),
+    ("script",      &["observe"]),
     ("cluster",     &["config", "observe", "acl", "keyspace"]),
     ("persist",     &["config", "observe", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
-    ("net",         &["config", "observe", "acl", "keyspace", "watch"]),
+    ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net"]),
-    ("apply",       &["config", "observe", "process", "state"]),
-    ("saving",      &["config", "observe", "shutdown", "keyspace", "persist", "state"]),
-    ("background",  &["observe", "state"]),
+                      "tracking", "script", "cluster", "persist", "repl", "net"]),
+    ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
+    ("apply",       &["config", "observe", "process", "state", "messages"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
-    ("script",      &["config", "observe", "acl", "keyspace", "state"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "apply", "saving", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "script", "commands"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "script", "commands", "dispatch"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
                       "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
-                      "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "apply",
+                      "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
                       "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];

@@ -25,9 +25,9 @@ fn random_output(random: &mut fastrand::Rng, next: &mut u8, flat: &mut Vec<u8>) 
 }
 
 fn remaining(unsent: &Unsent) -> Vec<u8> {
-    let mut pieces = Vec::new();
+    let (mut pieces, mut share) = (Vec::new(), usize::MAX);
     for batch in &unsent.batches {
-        batch.pieces(&mut pieces);
+        batch.pieces(&mut pieces, &mut share);
     }
     pieces.iter().flat_map(|piece| piece.iter().copied()).collect()
 }
@@ -97,4 +97,37 @@ fn more_pieces_than_the_kernel_takes_at_once_go_out_in_several_calls() {
     assert!(output.shared.capacity() > 0, "the allocation comes back");
     drop(socket);
     assert!(reading.join().unwrap() == flat);
+}
+
+#[test]
+fn nobody_sends_more_than_a_share_in_a_turn() {
+    for spliced in [false, true] {
+        let (writer, mut reader) = UnixStream::pair().unwrap();
+        let socket = Socket::from(writer);
+        let long: Vec<u8> = (0..3 * SHARE_BYTES).map(|at| (at / 7) as u8).collect();
+        let reading = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).unwrap();
+            received
+        });
+        let mut output = Output::new();
+        if spliced {
+            output.push_shared(Box::new(long.clone()));
+        } else {
+            output.bytes = long.clone();
+        }
+        let mut unsent = Unsent::default();
+        unsent.send(&socket, &mut output).unwrap();
+        while !unsent.is_empty() {
+            let before = unsent.len();
+            let blocked = unsent.flush(&socket).unwrap();
+            let sent = before - unsent.len();
+            assert!(
+                sent <= SHARE_BYTES && (blocked || sent == SHARE_BYTES || unsent.is_empty()),
+                "{sent}"
+            );
+        }
+        drop(socket);
+        assert!(reading.join().unwrap() == long);
+    }
 }

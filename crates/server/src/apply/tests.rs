@@ -20,7 +20,8 @@ fn server() -> (Arc<Server>, mpsc::Receiver<Order>) {
     crate::commands::install(crate::commands::all());
     let (orders_in, orders_out) = mpsc::channel();
     let (jobs_in, _) = crate::background::queue();
-    let server = crate::start::server(Config::defaults(), 1, jobs_in, orders_in).expect("a server");
+    let (scripts_in, _) = crate::background::queue();
+    let server = crate::start::server(Config::defaults(), 1, (jobs_in, scripts_in), orders_in).expect("a server");
     (server, orders_out)
 }
 

@@ -1,12 +1,13 @@
 //! One blocked client as the keys it waits for see it: what it wants, and who ends its wait.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
 use super::operation::Operation;
+use crate::acl::{Account, CommandId, Refusal};
 
 /// A key that somebody waits for, or moves an element to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,18 @@ pub struct WaitKey {
     pub name: Box<[u8]>,
 }
 
+/// By whose permission a client waits; users may change meanwhile.
+pub struct Permit {
+    /// The user.
+    pub account: Arc<Account>,
+    /// The version of the users when the wait began.
+    pub version: u64,
+    /// The command.
+    pub command: CommandId,
+    /// What stood behind its name.
+    pub first_argument: Box<[u8]>,
+}
+
 /// What serving a waiter produced.
 pub struct Served {
     /// The reply, in the protocol of the client.
@@ -27,6 +40,8 @@ pub struct Served {
     pub nanoseconds: u64,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// If the client was not permitted to go on: what the log of refusals says.
+    pub refusal: Option<Box<Refusal>>,
 }
 
 /// A blocked client. Shared by the queues of its keys, its connection, and whoever serves it.
@@ -48,6 +63,8 @@ pub struct Waiter {
     pub operation: Operation,
     /// When it gives up, ms since the epoch; `None` for never.
     pub deadline_ms: Option<u64>,
+    /// By whose permission it waits.
+    pub permit: Permit,
 }
 
 /// What makes a [`Waiter`]: who waits, for what, until when.
@@ -68,6 +85,8 @@ pub struct Wait {
     pub operation: Operation,
     /// When it gives up, ms since the epoch; `None` for never.
     pub deadline_ms: Option<u64>,
+    /// By whose permission it waits.
+    pub permit: Permit,
 }
 
 impl Waiter {
@@ -84,6 +103,7 @@ impl Waiter {
             keys: wait.keys,
             operation: wait.operation,
             deadline_ms: wait.deadline_ms,
+            permit: wait.permit,
         }
     }
 

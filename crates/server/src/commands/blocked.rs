@@ -11,7 +11,7 @@ use weft_resp::number::LongDouble;
 
 use super::context::{After, CommandResult, Context};
 use super::error::CommandError;
-use crate::blocking::{Operation, Wait, WaitKey, Waiter};
+use crate::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
 use crate::config::Config;
 use crate::keyspace::access::KeyWrite;
 use crate::state::Blocked;
@@ -91,6 +91,12 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         keys: names,
         operation,
         deadline_ms,
+        permit: Permit {
+            account: ctx.client.login.account().clone(),
+            version: ctx.server.acl.version(),
+            command: ctx.command.id,
+            first_argument: ctx.arg(1).into(),
+        },
     }));
     for key in &waiter.keys {
         let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {

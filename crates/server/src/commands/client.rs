@@ -9,16 +9,19 @@ use super::context::{After, Binding, CommandResult, Context, leased, reply_bytes
 use super::error::CommandError;
 use crate::net::client::{Buffers, Client, Flags};
 use crate::state::{ClientVisitor, Part, Question};
-use filter::Filter;
+use filter::{Filter, Scene};
 
 pub mod attributes;
 mod filter;
 mod help;
+mod tracking;
 
 /// The subcommands of CLIENT and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
+    ("client|caching", leased(tracking::caching)),
     ("client|capa", leased(attributes::capa)),
     ("client|getname", leased(attributes::name)),
+    ("client|getredir", leased(tracking::redirection)),
     ("client|help", leased(help::help)),
     ("client|id", leased(id)),
     ("client|import-source", leased(attributes::import_source)),
@@ -31,6 +34,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|reply", leased(reply)),
     ("client|setinfo", leased(attributes::set_info)),
     ("client|setname", leased(attributes::set_name)),
+    ("client|tracking", leased(tracking::tracking)),
+    ("client|trackinginfo", leased(tracking::info)),
     ("client|unblock", leased(unblock)),
     ("client|unpause", leased(unpause)),
 ];
@@ -113,9 +118,18 @@ fn ask_all(
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let filter = Filter::parse(ctx.args, ctx.server.config.integer(crate::config::id::DATABASES), false)?;
+    let filter = parse_filter(ctx, false)?;
     ask_for_lines(ctx, filter);
     Ok(())
+}
+
+fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<Filter, CommandError> {
+    let server = ctx.server;
+    let scene = Scene {
+        databases: server.config.integer(crate::config::id::DATABASES),
+        is_user: &|name| server.acl.account(name).is_some(),
+    };
+    Filter::parse(ctx.args, scene, skip_caller)
 }
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -175,7 +189,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = if by_address {
         Filter::address(ctx.arg(2))
     } else {
-        Filter::parse(ctx.args, ctx.server.config.integer(crate::config::id::DATABASES), true)?
+        parse_filter(ctx, true)?
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;

@@ -159,36 +159,30 @@ fn reply_keys<H, Args: Arguments + ?Sized>(
     walk(spec, &request, &mut |key| reply_key(&request, key, out));
 }
 
-/// COMMAND HELP.
-pub fn help(out: &mut Reply<'_>) {
-    const LINES: &[&str] = &[
-        "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "(no subcommand)",
-        "    Return details about all commands.",
-        "COUNT",
-        "    Return the total number of commands in this server.",
-        "LIST",
-        "    Return a list of all commands in this server.",
-        "INFO [<command-name> ...]",
-        "    Return details about multiple commands.",
-        "    If no command names are given, documentation details for all",
-        "    commands are returned.",
-        "DOCS [<command-name> ...]",
-        "    Return documentation details about multiple commands.",
-        "    If no command names are given, documentation details for all",
-        "    commands are returned.",
-        "GETKEYS <full-command>",
-        "    Return the keys from a full command.",
-        "GETKEYSANDFLAGS <full-command>",
-        "    Return the keys and the access flags from a full command.",
-        "HELP",
-        "    Print this help.",
-    ];
-    out.array(LINES.len());
-    for line in LINES {
-        out.simple(line);
-    }
-}
+/// What COMMAND HELP says.
+pub const HELP: &[&str] = &[
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the total number of commands in this server.",
+    "LIST",
+    "    Return a list of all commands in this server.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys and the access flags from a full command.",
+    "HELP",
+    "    Print this help.",
+];
 
 /// One row of COMMAND INFO.
 fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {

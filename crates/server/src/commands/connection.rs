@@ -1,17 +1,16 @@
 //! The connection commands: login, protocol, database, and the life of the connection itself.
 
-use std::hint::black_box;
-
-use sha2::{Digest, Sha256};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
 use super::client::attributes::check_name;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use crate::config::{COMPATIBLE_VERSION, Config, id};
-use crate::net::client::Flags;
-use crate::observe::metrics::Counter;
+use super::permission;
+use crate::acl::{DEFAULT_USER, Reason, Refusal};
+use crate::config::{COMPATIBLE_VERSION, id};
+use crate::messages::leave;
+use crate::net::client::{Buffers, Flags};
 
 /// The connection commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -23,9 +22,6 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("reset", leased(reset)),
     ("select", leased(select)),
 ];
-
-/// The only user there is; `requirepass` is its password.
-pub const DEFAULT_USER: &[u8] = b"default";
 
 /// What clients that know Redis alone are told with `extended-redis-compatibility`.
 const REDIS_VERSION: &str = "7.2.4";
@@ -42,7 +38,14 @@ const HELLO_BEFORE_AUTH: CommandError = CommandError::constant(
 );
 
 fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_messages = ctx.client.flags.has(Flags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
     match ctx.argc() {
+        1 | 2 if in_messages => {
+            // As a message: a subscriber of RESP2 expects nothing else.
+            ctx.reply.array(2);
+            ctx.reply.bulk(b"pong");
+            ctx.reply.bulk(ctx.args.at(1));
+        }
         1 => ctx.reply.simple("PONG"),
         2 => ctx.reply.bulk(ctx.args.at(1)),
         _ => {
@@ -67,7 +70,8 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
     super::transaction::discard_all(ctx);
-    ctx.client.reset(has_no_password(&ctx.server.config));
+    leave(ctx.server, ctx.client);
+    ctx.client.reset(ctx.server.acl.greet());
     ctx.reply.protocol = ctx.client.protocol;
     ctx.reply.simple("RESET");
     Ok(())
@@ -89,14 +93,9 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- login ------------------------------------------------------------------------------------------------
 
-/// Whether the default user may do without a password, so that connections begin logged in.
-pub fn has_no_password(config: &Config) -> bool {
-    config.text(id::REQUIREPASS).is_empty()
-}
-
 fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.argc() {
-        2 if has_no_password(&ctx.server.config) => return Err(NO_PASSWORD),
+        2 if ctx.server.acl.asks_for_no_password() => return Err(NO_PASSWORD),
         2 => log_in(ctx, DEFAULT_USER, ctx.arg(1))?,
         3 => log_in(ctx, ctx.arg(1), ctx.arg(2))?,
         _ => return Err(CommandError::SYNTAX),
@@ -107,24 +106,19 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Logs the client in. A failure leaves it as it was: logged in, if it was that before.
 fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
-    let wanted = ctx.server.config.text(id::REQUIREPASS);
-    if user == DEFAULT_USER && (wanted.is_empty() || is_same_password(&wanted, password)) {
-        ctx.client.authenticated = true;
+    if let Some(login) = ctx.server.acl.log_in(user, password) {
+        ctx.client.login = login;
         return Ok(());
     }
-    let seat = ctx.keys.access.seat;
-    ctx.server.metrics.add(seat, Counter::DeniedAuth, 1);
+    let refusal = Refusal {
+        reason: Reason::Auth,
+        scene: permission::scene_of(ctx.client),
+        object: ctx.arg(0).to_vec(),
+        user: user.to_vec(),
+    };
+    let client = ctx.client.describe(ctx.now_ms, Buffers::default());
+    permission::note((ctx.server, ctx.keys.access.seat, ctx.now_ms), refusal, client);
     Err(WRONG_PASSWORD)
-}
-
-/// Compares in a time that tells neither where two passwords differ nor how long the right one is.
-fn is_same_password(wanted: &[u8], given: &[u8]) -> bool {
-    let (wanted, given) = (Sha256::digest(wanted), Sha256::digest(given));
-    let difference = wanted
-        .iter()
-        .zip(&given)
-        .fold(0, |difference, (left, right)| black_box(difference | (left ^ right)));
-    difference == 0
 }
 
 // ---- HELLO ------------------------------------------------------------------------------------------------
@@ -142,7 +136,7 @@ fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
     if let Some((user, password)) = options.login {
         log_in(ctx, user, password)?;
     }
-    if !ctx.client.authenticated {
+    if !ctx.client.login.is_authenticated() {
         return Err(HELLO_BEFORE_AUTH);
     }
     if let Some(name) = options.name {
@@ -247,6 +241,3 @@ fn describe_server(ctx: &mut Context<'_, '_>) {
         reply.bulk(&zone);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,13 +4,16 @@ use weft_reactor::Splices;
 use weft_resp::{Args, Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
+use weft_values::list::End;
 
 use std::sync::Arc;
 
 use super::error::CommandError;
+use super::keys::walk;
 use super::registry::Command;
+use super::spec::{Flags as CommandFlags, Group, KeyFlags};
 use crate::keyspace::Pass;
-use crate::keyspace::access::Keys;
+use crate::keyspace::access::{Attempt, Keys, PlannedKey, Use};
 use crate::net::client::Client;
 use crate::state::{Job, Server};
 
@@ -29,6 +32,9 @@ pub enum Mode {
     Leased,
     /// With the whole keyspace to itself.
     Exclusive,
+    /// As a script: under the leases of its keys, and of what else it turns out to need. The handler only reads the
+    /// arguments; the dispatcher runs the script.
+    Script,
 }
 
 /// A handler and how it is executed.
@@ -41,7 +47,7 @@ pub struct Binding {
     /// Whether it writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
     /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
-    /// leads to it is fetched beforehand. [`ALL_MEMBERS`] for a command that reads the value from end to end.
+    /// leads to it is fetched beforehand. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for what they say.
     pub member: u8,
     /// Whether it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
     pub reaches_further: bool,
@@ -49,6 +55,10 @@ pub struct Binding {
 
 /// Stands for all members or fields, where the argument that names one could stand.
 pub const ALL_MEMBERS: u8 = u8::MAX;
+/// Stands for the first elements of a list.
+pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
+/// Stands for the last elements of a list.
+pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
 
 impl Binding {
     /// The same, for a command that reaches keys which no plan knows.
@@ -61,6 +71,14 @@ impl Binding {
     pub const fn of_member(mut self, index: u8) -> Self {
         self.member = index;
         self
+    }
+
+    /// The same, for a command that changes one end of a list.
+    pub const fn of_end(self, end: End) -> Self {
+        self.of_member(match end {
+            End::Head => HEAD_ELEMENTS,
+            End::Tail => TAIL_ELEMENTS,
+        })
     }
 
     /// The same, for a command that reads all members or fields.
@@ -86,6 +104,17 @@ pub const fn leased_to_write(run: Handler) -> Binding {
         run,
         mode: Mode::Leased,
         writes_all_keys: true,
+        member: 0,
+        reaches_further: false,
+    }
+}
+
+/// Binds a command that runs a script. There is no handler to call: the dispatcher sees to it.
+pub const fn script() -> Binding {
+    Binding {
+        run: |_| unreachable!("the dispatcher runs scripts"),
+        mode: Mode::Script,
+        writes_all_keys: false,
         member: 0,
         reaches_further: false,
     }
@@ -148,6 +177,15 @@ impl<'a> Context<'a, '_> {
         self.args.len()
     }
 
+    /// Replies with these lines, as the HELP subcommands do.
+    pub fn reply_with_lines(&mut self, lines: &[&str]) -> CommandResult {
+        self.reply.array(lines.len());
+        for line in lines {
+            self.reply.simple(line);
+        }
+        Ok(())
+    }
+
     /// Replies with the string value of the n-th key, or null; an error for another type.
     #[inline]
     pub fn reply_with_string(&mut self, index: usize) -> CommandResult {
@@ -176,12 +214,41 @@ impl<'a> Context<'a, '_> {
         leaves
     }
 
-    /// Has a background thread run the handler again from its start. The handler, which has changed
-    /// nothing yet, returns at once. Not for handlers that change their client.
+    /// Has a background thread run the handler again from its start: on a snapshot of its keys if that can be, else under
+    /// the same leases. The handler, which has changed nothing yet, returns at once. Not for handlers that change their
+    /// client.
     #[cold]
     pub fn leave(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
-        self.after = After::Leave;
+        self.after = match self.keys.snapshot(&self.uses(), &self.server.keyspace) {
+            Attempt::Taken(snapshot) => After::Leave(Some(snapshot)),
+            Attempt::Unfit => After::Leave(None),
+            Attempt::Wanted => After::Defer,
+        };
+    }
+
+    /// Has a background thread run the handler again, under the same leases from its start to its end: it reaches keys
+    /// that no plan knows.
+    #[cold]
+    pub fn leave_under_leases(&mut self) {
+        debug_assert!(self.may_leave, "only what may leave leaves");
+        self.after = After::Leave(None);
+    }
+
+    /// What the command does with each of its keys, if a snapshot of them may stand for them; else nothing.
+    fn uses(&self) -> Vec<Use> {
+        let spec = self.command.spec;
+        let waits = spec.flags.contains(CommandFlags::BLOCKING);
+        let mut uses = Vec::new();
+        if !waits && !matches!(spec.group, Group::Scripting | Group::Connection | Group::Server) {
+            walk(spec, &self.args, &mut |position| uses.push(position.flags));
+        }
+        let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.write, flags.replaces()) {
+            (false, _) => Use::Read,
+            (true, true) => Use::Replace,
+            (true, false) => Use::Change,
+        };
+        self.keys.planned.iter().zip(uses).map(use_of).collect()
     }
 
     /// Has work that needs no keys done where it makes nobody wait; as a part of something larger it is done at once,

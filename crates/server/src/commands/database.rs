@@ -11,9 +11,10 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::{AccessContext, Held};
+use crate::keyspace::access::{AccessContext, Held, Whole};
 use crate::keyspace::empty::{Taken, take, touch_watched};
-use crate::keyspace::{Exclusive, SLOTS, publish, ready};
+use crate::keyspace::{SLOTS, publish, ready};
+use crate::messages::Post;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -78,34 +79,38 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let Taken { tables, keys } = take(
-        everything(&mut ctx.keys.held),
+        &mut everything(&mut ctx.keys.held),
         databases.clone(),
         ctx.keys.access.counts,
         ctx.keys.access.seat,
     );
     ctx.keys.effects.dirty += keys;
     note_ready(ctx, databases);
+    let seat = ctx.keys.access.seat;
+    Post::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
         ctx.server.lazyfree.free(keys, Box::new(tables));
         ctx.reply.ok();
-    } else {
+    } else if ctx.may_block {
         ctx.in_background(move |_, _| {
             drop(tables);
             b"+OK\r\n".to_vec()
         });
+    } else {
+        // A part of something larger, for whose end nobody shall wait longer. It does not count as freed lazily.
+        ctx.server.lazyfree.free(0, Box::new(tables));
+        ctx.reply.ok();
     }
     Ok(())
 }
 
-fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> &'h mut Exclusive<'p> {
-    match held {
-        Held::Everything(all) => all,
-        Held::Nothing | Held::One(_) | Held::Many(_) => {
-            unreachable!("this command is bound as an exclusive one")
-        }
-    }
+fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
+    let Some(all) = held.whole() else {
+        unreachable!("this command is bound as an exclusive one");
+    };
+    all
 }
 
 fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -118,7 +123,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let other = number(ctx.arg(2), "ERR invalid second DB index")?;
     let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
     if one != other {
-        swap(everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
+        swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
         note_ready(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
@@ -141,7 +146,7 @@ fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> 
     }
 }
 
-fn swap(all: &mut Exclusive<'_>, one: usize, other: usize, access: &AccessContext<'_>) {
+fn swap(all: &mut Whole<'_, '_>, one: usize, other: usize, access: &AccessContext<'_>) {
     for index in 0..SLOTS {
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {

@@ -39,11 +39,10 @@ fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok(());
         }
     };
-    ctx.in_background(move |_, _| {
+    ctx.off_worker(move |_| {
         let bytes = payload::dump(ValueRef::Blob(&large), compress);
         reply_bytes(protocol, |reply| reply.bulk(&bytes))
-    });
-    Ok(())
+    })
 }
 
 /// The options of RESTORE.

@@ -121,8 +121,8 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     if !allowed {
         key.unchanged();
     } else if delete {
-        key.delete();
-        key.changed(Event::generic("del"));
+        key.delete_passed();
+        key.changed(Event::EXPIRED);
     } else {
         key.set_expiry(Some(at_ms.max(0) as u64));
         key.changed(Event::generic("expire"));

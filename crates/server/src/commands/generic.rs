@@ -1,6 +1,6 @@
 //! The commands that work on keys of any type: existence, deletion, names, databases, copies.
 
-use weft_table::{EntryRef, NewValue, OwnedValue, ValueRef};
+use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
 
@@ -27,6 +27,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
 
+/// Bytes of a collection that are copied in a nanosecond.
+const COPIED_BYTES_A_NS: u64 = 2;
+
 /// The name of a value's type, as TYPE and SCAN know it.
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
     match value {
@@ -43,7 +46,7 @@ fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
         ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
         ValueRef::Blob(blob) => OwnedValue::Blob(blob.clone()),
         ValueRef::Packed(packed) => OwnedValue::Packed(packed.to_vec()),
-        ValueRef::Object(object) => OwnedValue::Object(object.clone()),
+        ValueRef::Object(object) => OwnedValue::Object(Shared::new(object.clone())),
     }
 }
 
@@ -209,6 +212,7 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
 
 fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (db, replace) = copy_options(ctx)?;
+    let in_place_ns = ctx.in_place_ns();
     let now_ms = ctx.now_ms;
     if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
         return Err(SAME_OBJECT);
@@ -217,6 +221,12 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
         return Ok(());
     };
+    if let ValueRef::Object(object) = source.value()
+        && object.allocated_bytes() as u64 / COPIED_BYTES_A_NS > in_place_ns
+    {
+        ctx.leave();
+        return Ok(());
+    }
     let copy = duplicate(source.value());
     let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
     let was_raw = is_raw(source);
@@ -232,7 +242,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Bytes(ref bytes) => NewValue::Bytes(bytes),
         OwnedValue::Blob(blob) => NewValue::Blob(blob),
         OwnedValue::Packed(ref packed) => NewValue::Packed(packed),
-        OwnedValue::Object(object) => NewValue::Object(object),
+        OwnedValue::Object(object) => NewValue::Shared(object),
     };
     target.set(value, expiry);
     // Fields that have expired are not copied.

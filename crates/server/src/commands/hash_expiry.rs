@@ -329,6 +329,7 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
     let now_ms = ctx.now_ms;
     let mut key = ctx.keys.write(0);
+    key.count_lookup();
     let mut changed = 0;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -455,6 +456,9 @@ fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>,
 /// Sets fields that expire at once: they go, whether they were there or not.
 fn set_passed(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     let mut key = ctx.keys.write(0);
+    if !key.exists() {
+        key.note(Event::NEW);
+    }
     // At the beginning of time nothing has expired: fields that have go as well.
     remove_fields(&mut key, pairs.iter().map(|(name, _)| name), 0);
     key.count_expired_fields(pairs.len() as u64);

@@ -321,11 +321,10 @@ fn decoded(bytes: &[u8]) -> Result<String, CommandError> {
 fn pfselftest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     let limit = sparse_max_bytes(ctx);
-    ctx.in_background(move |_, _| {
+    ctx.off_worker(move |_| {
         reply_bytes(protocol, |reply| match self_test::run(limit) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error_bytes(format!("TESTFAILED {failure}").as_bytes()),
         })
-    });
-    Ok(())
+    })
 }

@@ -24,18 +24,18 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("llen", leased(llen)),
     ("lmove", leased(pop::lmove)),
     ("lmpop", leased(pop::lmpop)),
-    ("lpop", leased(pop::lpop)),
+    ("lpop", leased(pop::lpop).of_end(End::Head)),
     ("lpos", leased(position::lpos)),
-    ("lpush", leased(lpush)),
-    ("lpushx", leased(lpushx)),
+    ("lpush", leased(lpush).of_end(End::Head)),
+    ("lpushx", leased(lpushx).of_end(End::Head)),
     ("lrange", leased(lrange)),
     ("lrem", leased(position::lrem)),
     ("lset", leased(lset)),
     ("ltrim", leased(ltrim)),
-    ("rpop", leased(pop::rpop)),
+    ("rpop", leased(pop::rpop).of_end(End::Tail)),
     ("rpoplpush", leased(pop::rpoplpush)),
-    ("rpush", leased(rpush)),
-    ("rpushx", leased(rpushx)),
+    ("rpush", leased(rpush).of_end(End::Tail)),
+    ("rpushx", leased(rpushx).of_end(End::Tail)),
 ];
 
 /// What an element costs that is written, removed or added, ns.
@@ -323,7 +323,12 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
             list.remove_range(kept, behind);
         });
         settle(&mut key, rules);
-        key.changed_times(Event::list("ltrim"), removed as u64);
+        if removed > 0 {
+            key.changed_times(Event::list("ltrim"), removed as u64);
+        } else {
+            key.note(Event::list("ltrim"));
+            key.changed_quietly(0);
+        }
     }
     ctx.reply.ok();
     Ok(())

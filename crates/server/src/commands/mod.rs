@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+pub mod acl;
 pub mod bitmap;
 pub mod blocked;
 pub mod client;
@@ -13,6 +14,7 @@ pub mod dump;
 pub mod error;
 pub mod expire;
 pub mod expiry_argument;
+pub mod function;
 pub mod generic;
 pub mod geo;
 pub mod hash;
@@ -23,10 +25,13 @@ pub mod lcs;
 pub mod list;
 pub mod list_blocking;
 pub mod object;
+pub mod permission;
+pub mod pubsub;
 pub mod randomkey;
 pub mod registry;
 pub mod scan;
 pub mod scan_options;
+pub mod script;
 pub mod server;
 pub mod set;
 pub mod set_algebra;
@@ -55,12 +60,14 @@ static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
 /// Every command that exists here, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
+    acl::BINDINGS,
     bitmap::BINDINGS,
     client::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,
     expire::BINDINGS,
+    function::BINDINGS,
     generic::BINDINGS,
     geo::BINDINGS,
     hash::BINDINGS,
@@ -70,8 +77,10 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     list::BINDINGS,
     list_blocking::BINDINGS,
     object::BINDINGS,
+    pubsub::BINDINGS,
     randomkey::BINDINGS,
     scan::BINDINGS,
+    script::BINDINGS,
     server::command::BINDINGS,
     server::commandlog::BINDINGS,
     server::config::BINDINGS,
@@ -80,6 +89,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::latency::BINDINGS,
     server::lolwut::BINDINGS,
     server::memory::BINDINGS,
+    server::monitor::BINDINGS,
     server::save::BINDINGS,
     server::shutdown::BINDINGS,
     server::time::BINDINGS,

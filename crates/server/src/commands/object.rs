@@ -59,7 +59,7 @@ fn is_embedded(key_length: usize, length: usize) -> bool {
 /// Runs `show` on the entry without counting that as a use; null without the key.
 fn look<R>(ctx: &mut Context<'_, '_>, show: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let db = ctx.keys.db;
-    let shown = ctx.keys.read_with(0, db, Touch::No).map(show);
+    let shown = ctx.keys.read_with(0, db, Touch::Unnoticed).map(show);
     if shown.is_none() {
         ctx.reply.null();
     }
@@ -131,11 +131,7 @@ const HELP: &[&str] = &[
 ];
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.array(HELP.len());
-    for line in HELP {
-        ctx.reply.simple(line);
-    }
-    Ok(())
+    ctx.reply_with_lines(HELP)
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use weft_values::Value;
 use super::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::CommandError;
 use super::generic::type_name;
-use crate::keyspace::access::{Held, PlannedKey, is_expired};
+use super::script::{BUSY_SCRIPT, busy_with};
+use crate::keyspace::access::{PlannedKey, is_expired};
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently};
+use crate::state::Server;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -163,7 +165,7 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let from = parse_u64(ctx.arg(1)).ok_or(CommandError::constant("ERR invalid cursor"))?;
     let (count, filter) = scan_options(ctx)?;
     let from = Cursor::of_number(from);
-    let exclusive = matches!(ctx.keys.held, Held::Everything(_));
+    let exclusive = ctx.keys.held.is_everything();
     if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
@@ -196,7 +198,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
                     write: false,
                     lease: 0,
                 };
-                effects.queue_expired(db, &key, entry.key());
+                effects.queue_expired(db, &key, entry.key(), false);
             }
         },
     );
@@ -210,20 +212,24 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
 
 fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
-    ctx.in_background(move |_, seat| {
+    ctx.in_background(move |server, seat| {
         let mut found = Found::new(protocol);
-        let stop = walk_patiently(seat, db, from, count, &mut |_, entry| {
+        let gives_up = |slot| is_held_for_long(server, slot);
+        let stop = walk_patiently(seat, &gives_up, db, from, count, &mut |_, entry| {
             if filter.judge(entry) == Verdict::Wanted {
                 found.add(entry.key());
             }
         });
-        reply_bytes(protocol, |reply| found.reply_with_cursor(stop, reply))
+        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+            Some(error) if stop == Stop::Contended(from) => reply.error_bytes(&error.0),
+            _ => found.reply_with_cursor(stop, reply),
+        })
     });
 }
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = Filter::of_pattern(ctx, ctx.arg(1));
-    let exclusive = matches!(ctx.keys.held, Held::Everything(_));
+    let exclusive = ctx.keys.held.is_everything();
     let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
     if !(exclusive || few) || !keys_in_place(ctx, &filter) {
         keys_in_background(ctx, filter.to_owned());
@@ -249,13 +255,31 @@ fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
 
 fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
-    ctx.in_background(move |_, seat| {
+    ctx.in_background(move |server, seat| {
         let mut found = Found::new(protocol);
-        walk_patiently(seat, db, Cursor::START, usize::MAX, &mut |_, entry| {
+        let gives_up = |slot| is_held_for_long(server, slot);
+        let stop = walk_patiently(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
             if filter.judge(entry) == Verdict::Wanted {
                 found.add(entry.key());
             }
         });
-        reply_bytes(protocol, |reply| found.reply(reply))
+        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+            Some(error) => reply.error_bytes(&error.0),
+            None => found.reply(reply),
+        })
     });
+}
+
+/// Whether a script that should have ended by now holds a slot.
+fn is_held_for_long(server: &Server, slot: u16) -> bool {
+    server.scripts.running.overdue_holder(Some(slot)).is_some()
+}
+
+/// The error if a walk gave up, for a script that should have ended by now holds the next slot.
+fn busy_at(server: &Server, stop: Stop) -> Option<CommandError> {
+    let Stop::Contended(here) = stop else {
+        return None;
+    };
+    let holder = server.scripts.running.overdue_holder(Some(here.slot()));
+    Some(holder.map_or(BUSY_SCRIPT, |run| busy_with(&run)))
 }

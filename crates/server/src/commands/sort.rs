@@ -22,6 +22,7 @@ use super::context::{After, Binding, CommandResult, Context, bulk_of, leased};
 use super::error::CommandError;
 use super::hash::fields::hash_of_value;
 use super::list::stored::{self, Rules};
+use super::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::event::Event;
 use crate::keyspace::hash::KeyHasher;
@@ -35,6 +36,12 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 const NOT_A_WEIGHT: CommandError = CommandError::constant("ERR One or more scores can't be converted into double");
+
+// Patterns may lead to any key.
+const BY_DENIED: CommandError =
+    CommandError::constant("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const GET_DENIED: CommandError =
+    CommandError::constant("ERR GET option of SORT denied due to insufficient ACL permissions.");
 
 /// What copying an element takes, ns.
 const COPY_NS: u64 = 60;
@@ -87,11 +94,18 @@ impl<'a> Options<'a> {
                 index += 1;
             } else if is("BY") && left >= 1 {
                 let by = ctx.arg(index + 1);
+                let constant = !text_of(by).contains(&b'*');
+                if !constant && !reads_every_key(ctx) {
+                    return Err(BY_DENIED);
+                }
                 // Once constant, a later pattern does not bring the order back.
-                options.unsorted |= !text_of(by).contains(&b'*');
+                options.unsorted |= constant;
                 options.by = Some(by);
                 index += 1;
             } else if is("GET") && left >= 1 {
+                if !reads_every_key(ctx) {
+                    return Err(GET_DENIED);
+                }
                 options.gets.push(Pattern::parse(ctx.arg(index + 1)));
                 index += 1;
             } else {
@@ -109,6 +123,12 @@ impl<'a> Options<'a> {
         // A negative count stands for all.
         let end = usize::try_from(count).map_or(len, |count| start.saturating_add(count).min(len));
         start..end
+    }
+
+    /// Whether patterns lead to other keys.
+    fn reaches_further(&self) -> bool {
+        let by = self.by.filter(|_| !self.unsorted).map(Pattern::parse);
+        self.gets.iter().chain(&by).any(Pattern::leads_to_a_key)
     }
 
     /// An estimate of what sorting `len` elements takes, ns.
@@ -148,7 +168,6 @@ impl From<CommandError> for Halt {
 fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
     let mut options = Options::parse(ctx, may_store)?;
     let in_place_ns = ctx.in_place_ns();
-    let lookups = (ctx.keys.effects.hits, ctx.keys.effects.misses);
     let source = match ctx.keys.read(0) {
         Some(entry) => Source::of(entry.value())?,
         None => Source::Nothing,
@@ -162,7 +181,11 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
     let len = source.len();
     let window = options.window(len);
     if options.cost_ns(len) > in_place_ns {
-        ctx.leave();
+        if options.reaches_further() {
+            ctx.leave_under_leases();
+        } else {
+            ctx.leave();
+        }
         return Ok(());
     }
     let (elements, window) = match options.unsorted {
@@ -177,8 +200,6 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
         Ok(()) => Ok(()),
         Err(Halt::Failed(error)) => Err(error),
         Err(Halt::Contended) => {
-            // The run that produces the reply is the one that counts.
-            (ctx.keys.effects.hits, ctx.keys.effects.misses) = lookups;
             ctx.after = After::Defer;
             Ok(())
         }

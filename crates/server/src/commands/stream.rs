@@ -418,7 +418,7 @@ fn xsetid(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR The entries_added specified in XSETID is smaller than the target stream length"
         } else {
             stream.set_last_id(id, options.entries_added, options.max_deleted_id);
-            return Ok(((), Edited::event("xsetid")));
+            return Ok(((), Edited::event("xsetid").beside_entries()));
         };
         Err(CommandError::constant(refusal))
     })?;

@@ -236,6 +236,8 @@ pub struct Edited {
     pub second: Option<Event>,
     /// Whether those who wait for the stream may have something now.
     pub wakes: bool,
+    /// Whether those who watch the stream or keep copies of it mind.
+    pub seen: bool,
 }
 
 impl Edited {
@@ -249,6 +251,7 @@ impl Edited {
             event: None,
             second: None,
             wakes: true,
+            seen: true,
         }
     }
 
@@ -259,6 +262,7 @@ impl Edited {
             event: Some(Event::stream(name)),
             second: None,
             wakes: true,
+            seen: true,
         }
     }
 
@@ -267,12 +271,17 @@ impl Edited {
         Edited { wakes: false, ..self }
     }
 
+    /// The same change, of something beside the entries: to those who watch the stream or keep copies it is as before.
+    pub const fn beside_entries(self) -> Edited {
+        Edited { seen: false, ..self }
+    }
+
     /// What a command did that made a consumer if it needed one, and then changed things quietly.
     pub fn with_consumer(created: bool, times: u64) -> Edited {
         if created {
             Edited {
                 times: times + 1,
-                ..Edited::event("xgroup-createconsumer")
+                ..Edited::event("xgroup-createconsumer").beside_entries()
             }
         } else {
             Edited::quietly(times)
@@ -344,6 +353,7 @@ fn close(mut key: KeyWrite<'_>, edited: Edited) {
             key.note(event);
             key.changed_quietly(edited.times);
         }
+        (Some(event), None) if !edited.seen => key.changed_for_waiting(event, edited.times),
         (Some(event), None) => key.changed_times(event, edited.times),
         _ if edited.times > 0 => key.changed_quietly(edited.times),
         _ => key.unchanged(),

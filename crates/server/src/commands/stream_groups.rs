@@ -73,7 +73,7 @@ fn create(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => exact_id(word, 0)?,
         };
         match stream.create_group(name, id, options.entries_read) {
-            Some(_) => Ok(((), Edited::event("xgroup-create"))),
+            Some(_) => Ok(((), Edited::event("xgroup-create").beside_entries())),
             None => Err(CommandError::constant("BUSYGROUP Consumer Group name already exists")),
         }
     })?;
@@ -118,7 +118,7 @@ fn destroy(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         let destroyed = stream.destroy_group(name);
         let edited = if destroyed {
-            Edited::event("xgroup-destroy")
+            Edited::event("xgroup-destroy").beside_entries()
         } else {
             Edited::NOTHING
         };
@@ -154,7 +154,7 @@ fn delconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok((None, Edited::NOTHING));
         }
         Ok(match group.remove_consumer(consumer) {
-            Some(pending) => (Some(pending), Edited::event("xgroup-delconsumer")),
+            Some(pending) => (Some(pending), Edited::event("xgroup-delconsumer").beside_entries()),
             None => (Some(0), Edited::NOTHING),
         })
     })?;
@@ -204,9 +204,5 @@ const HELP: &[&str] = &[
 ];
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.array(HELP.len());
-    for line in HELP {
-        ctx.reply.simple(line);
-    }
-    Ok(())
+    ctx.reply_with_lines(HELP)
 }

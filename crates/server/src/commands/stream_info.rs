@@ -271,9 +271,5 @@ const HELP: &[&str] = &[
 ];
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.array(HELP.len());
-    for line in HELP {
-        ctx.reply.simple(line);
-    }
-    Ok(())
+    ctx.reply_with_lines(HELP)
 }

@@ -147,6 +147,7 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let value = ctx.arg(2);
     let mut key = ctx.keys.write(0);
+    key.count_lookup();
     let before = match key.entry() {
         Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
         None => {
@@ -165,6 +166,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
+    key.count_lookup();
     let Some(entry) = key.entry() else {
         key.unchanged();
         ctx.reply.null();
@@ -279,9 +281,10 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
     let now_ms = ctx.now_ms;
-    let key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
+        key.count_lookup();
         let before = match key.entry() {
             Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
             None => {
@@ -330,8 +333,8 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
     if let Expiry::At(at) = expiry
         && is_expired(Some(at), now_ms)
     {
-        if key.delete() {
-            key.changed(Event::generic("del"));
+        if key.delete_passed() {
+            key.changed(Event::EXPIRED);
         } else {
             key.unchanged();
         }
@@ -387,6 +390,7 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let expiry = expiry_of(ctx, &options)?;
     let now_ms = ctx.now_ms;
     let mut key = ctx.keys.write(0);
+    key.count_lookup();
     let Some(entry) = key.entry() else {
         key.unchanged();
         ctx.reply.null();
@@ -399,8 +403,8 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     match expiry {
         Expiry::At(at) if is_expired(Some(at), now_ms) => {
-            key.delete();
-            key.changed(Event::generic("del"));
+            key.delete_passed();
+            key.changed(Event::EXPIRED);
         }
         Expiry::At(at) => {
             key.set_expiry(Some(at));

@@ -4,6 +4,7 @@ use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
 use super::error::CommandError;
 use crate::keyspace::access::is_expired;
 use crate::net::client::Flags;
+use crate::net::transaction::Transaction;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -15,7 +16,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.client.transaction = Some(Box::default());
+    ctx.client.transaction = Some(Box::new(Transaction::new(ctx.client.db)));
     ctx.client.flags.put(Flags::MULTI.with(Flags::TRANSACTED), true);
     ctx.reply.ok();
     Ok(())

@@ -41,9 +41,9 @@ pub use command_line::Action;
 pub use directory::error_text;
 pub use file::StartError;
 pub use parameters::{Flags, ParameterId, find, id};
-pub use rewrite::Extent;
+pub use rewrite::{Extent, replace_file};
 pub use set::{Applied, Permissions, SetError};
-pub use specials::{ClientClass, OutputBufferLimit};
+pub use specials::{ClientClass, OutputBufferLimit, keyspace_events};
 pub use values::Config;
 
 /// The version of Valkey whose parameters, files and replies these are.

@@ -87,7 +87,10 @@ fn rewrite_file(config: &Config, file: &Path, users: &[Vec<u8>], extent: Extent)
 }
 
 /// Replaces a file at once: whoever opens it, even after a crash, sees all of the old text or all of the new one.
-fn replace_file(file: &Path, text: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// When the new file cannot be written or put in its place; the old one is untouched then.
+pub fn replace_file(file: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = file.as_os_str().to_owned();
     temporary.push(format!(".{:08x}", fastrand::u32(..)));
     let temporary = PathBuf::from(temporary);

@@ -1,19 +1,21 @@
 //! Every reason to refuse a command, in the order in which clients see them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_resp::Args;
+use weft_resp::{Args, Protocol};
 
+use crate::acl::Denial;
 use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
+use crate::commands::permission::{self, Wish};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
-use crate::net::client::Client;
+use crate::net::client::{Client, Flags as ClientFlags};
 use crate::state::Server;
 
-use super::tunables::Tunables;
+use super::execute::Thread;
+use super::script;
 
 /// What becomes of a command before it may run.
 pub enum Admission {
@@ -23,20 +25,31 @@ pub enum Admission {
     Paused,
     /// It is refused.
     Refused(CommandError),
+    /// Its user may not do what it asks for.
+    Denied(Denial),
+    /// Its user is gone: the connection is to be closed.
+    Unwelcome,
 }
 
-/// Decides about a command that exists and has an acceptable number of arguments.
+/// Decides about a command that exists and has an acceptable number of arguments. Most clients are logged in and may do
+/// everything; what they compare for that is the version of the users (see the essay of [`crate::acl`]).
 #[inline]
-pub fn admit(
-    server: &Arc<Server>,
-    client: &Client,
+pub fn admit<'a>(
+    thread: &Thread,
+    client: &mut Client,
     command: &'static Command<Binding>,
-    tunables: &Tunables,
-    now_ms: u64,
+    args: impl FnOnce() -> Args<'a>,
 ) -> Admission {
+    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
     let flags = command.spec.flags;
-    if !flags.contains(Flags::NO_AUTH) && must_log_in(server, client) {
-        return Admission::Refused(NOT_LOGGED_IN);
+    let free = client.login.is_free(thread.acl_version);
+    if !free {
+        if !client.login.refresh(&server.acl) {
+            return Admission::Unwelcome;
+        }
+        if !flags.contains(Flags::NO_AUTH) && must_log_in(server, client) {
+            return Admission::Refused(NOT_LOGGED_IN);
+        }
     }
     if flags.contains(Flags::PROTECTED)
         && let Some(error) = protected(server, client, command)
@@ -49,13 +62,23 @@ pub fn admit(
             command.full_name
         )));
     }
+    if !free && let Err(denial) = permitted(server, client, command, args()) {
+        return Admission::Denied(denial);
+    }
     if tunables.max_memory != 0
         && needs_memory(client, command)
         && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
     {
-        return Admission::Refused(CommandError::constant(
-            "OOM command not allowed when used memory > 'maxmemory'.",
-        ));
+        return Admission::Refused(OUT_OF_MEMORY);
+    }
+    if client.flags.has_any(LISTENS) {
+        if let Some(error) = out_of_mode(client, command) {
+            return Admission::Refused(error);
+        }
+        if client.flags.has(ClientFlags::MONITOR) {
+            // Nothing that it may do changes anything.
+            return Admission::Run;
+        }
     }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
@@ -63,6 +86,76 @@ pub fn admit(
     }
     Admission::Run
 }
+
+/// Whether the client's user may run a command, or queue it.
+#[cold]
+fn permitted(
+    server: &Server,
+    client: &Client,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+) -> Result<(), Denial> {
+    let db = client
+        .transaction
+        .as_ref()
+        .map_or(client.db, |transaction| transaction.db);
+    let wish = Wish {
+        command,
+        args: &args,
+        db,
+        databases: permission::databases(server),
+    };
+    permission::check(client.login.user(), &wish)
+}
+
+/// Clients whose commands are restricted.
+const LISTENS: ClientFlags = ClientFlags::PUBSUB.with(ClientFlags::MONITOR);
+
+/// The error of a command that does not go with what its client listens to.
+#[cold]
+fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
+    let name = command.full_name;
+    let subscribed = client.flags.has(ClientFlags::PUBSUB);
+    if subscribed && client.protocol == Protocol::Resp2 {
+        let changes = matches!(name, "subscribe" | "psubscribe" | "ssubscribe");
+        let ends = matches!(name, "unsubscribe" | "punsubscribe" | "sunsubscribe");
+        if !changes && !ends && !matches!(name, "ping" | "quit" | "reset") {
+            return Some(CommandError::text(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed \
+                 in this context"
+            )));
+        }
+    }
+    let on_data = CHANGES.with(Flags::READONLY);
+    (client.flags.has(ClientFlags::MONITOR) && command.spec.flags.intersects(on_data))
+        .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
+}
+
+/// The same for a command that runs a script: the script's own flags count.
+#[cold]
+pub fn of_script(
+    thread: &Thread,
+    admission: Admission,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+) -> Admission {
+    let server = &thread.server;
+    match admission {
+        Admission::Run
+            if thread.tunables.max_memory != 0
+                && server.used_memory.load(Ordering::Relaxed) > thread.tunables.max_memory
+                && script::lacks_memory(server, command, args) =>
+        {
+            Admission::Refused(OUT_OF_MEMORY)
+        }
+        Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
+            Admission::Run
+        }
+        other => other,
+    }
+}
+
+const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
 
 /// Commands that are held back while nothing may change.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
@@ -89,7 +182,7 @@ fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
 /// Whether a client may only log in or leave. Once no password is asked for any more, everybody may go on.
 #[inline]
 pub fn must_log_in(server: &Server, client: &Client) -> bool {
-    !client.authenticated && !server.config.text(id::REQUIREPASS).is_empty()
+    !client.login.is_authenticated() && !server.acl.is_open()
 }
 
 /// The error of a request by a client that must log in first.

@@ -5,10 +5,17 @@
 //!   ──────                                       ─────────────────
 //!   run: leases, handler
 //!     handler: ctx.leaves_worker(estimate)
+//!     a snapshot of the keys, if that can be
 //!   the leases end, reply and counts are undone
-//!   Detached = request, keys, client's view ──▶  enter the gate
-//!   the connection parks                         the same leases, all or nothing ──▶ refused: leave the
-//!   ... other connections go on ...              the same handler, which stays        gate, sleep, again
+//!   Detached = request, keys, client's view ──▶  on the snapshot, outside the gate:
+//!   the connection parks                           the same handler, which stays ──▶ only reads: done
+//!   ... other connections go on ...                │ stores
+//!                                                  ▼
+//!                                                enter the gate, leases, all or nothing ──▶ refused: leave, sleep, again
+//!                                                all as in the snapshot? ─ yes ─▶ store what the handler stored
+//!                                                  │ no
+//!                                                  ▼
+//!                                                under leases: the same handler from start to end
 //!   the connection goes on               ◀─────  reply and counts
 //! ```
 //!
@@ -18,6 +25,24 @@
 //! 4. The background thread has a copy of what handlers read of a client. A handler that changes its
 //!    client never leaves.
 //! 5. Between two attempts the thread holds nothing, so nobody waits for it.
+//!
+//! # Every command still happens at one moment
+//!
+//! A command that only reads answers from the state in which its worker had all leases: that is its moment, and it lies
+//! between request and reply. So is that of one that fails, or finds nothing to change.
+//!
+//! A command that stores happens when it has its leases the second time. What it stores and replies was computed from the
+//! snapshot; but under these leases all keys that it has read are what they were in the snapshot, and of the others it
+//! only knew whether they exist, which is as it was. So the handler, run from start to end under these leases, would
+//! have stored and replied the same, and nobody can tell the difference. That they were something else for a while in
+//! between makes none: a value that is lent is neither changed nor freed, so the same object is the same value.
+//!
+//! If anything is different the work was in vain, and the handler runs again under leases all the time, as do commands of
+//! which no snapshot can be taken: those that change their keys in place, have many, or reach keys that no plan knows.
+//! So every command ends, whatever others do.
+//!
+//! The thread steps back behind the workers, and holds leases on the snapshot's way only for the moments in which it
+//! stores; a worker that it keeps waiting then does not wait long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +50,24 @@ use std::time::Duration;
 use weft_reactor::Output;
 use weft_resp::ArgRange;
 
-use crate::commands::context::{After, Binding};
+use crate::commands::context::{After, Binding, CommandResult, Context};
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
 use crate::keyspace::Seat;
-use crate::keyspace::access::{Lease, PlannedKey};
+use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
+use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
+use crate::messages::{Post, wake};
 use crate::net::client::Client;
 use crate::net::connection::Connection;
 use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
 use super::effects::{count, release};
-use super::execute::{Outcome, Request, Thread, run_leased};
+use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, run, run_as, run_leased, write_error};
 use super::plan::{Kind, Plan};
+use super::script;
 
 /// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
@@ -55,6 +83,7 @@ pub struct Detached {
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
     keys: Vec<PlannedKey>,
+    snapshot: Option<Box<Snapshot>>,
     client: Client,
 }
 
@@ -72,7 +101,12 @@ pub fn has_many_keys(thread: &Thread, command: &Command<Binding>, keys: usize) -
 impl Detached {
     /// Copies what the background thread needs of a request.
     #[cold]
-    pub fn new(request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) -> Box<Self> {
+    pub fn new(
+        request: &Request<'_>,
+        keys: &[PlannedKey],
+        snapshot: Option<Box<Snapshot>>,
+        connection: &Connection,
+    ) -> Box<Self> {
         let plan = request.plan;
         Box::new(Detached {
             command: request.command,
@@ -80,6 +114,7 @@ impl Detached {
             request: connection.input[plan.start..plan.end].to_vec(),
             ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
             keys: keys.to_vec(),
+            snapshot,
             client: connection.client.view(),
         })
     }
@@ -98,8 +133,59 @@ impl Detached {
         })
     }
 
-    fn run(mut self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    /// The job that runs the script on a thread for scripts.
+    pub fn into_script_job(self: Box<Self>, asker: Asker) -> Job {
+        Box::new(move |server, seat| {
+            let (worker, client, ticket) = asker;
+            let (output, after) = self.run_script(server, seat, worker);
+            server.workers[worker].send(Message::Ran {
+                client,
+                ticket,
+                output,
+                after,
+            });
+        })
+    }
+
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+        let running = &server.scripts.running;
         let mut thread = Thread::new(server.clone(), seat.index());
+        thread.for_script = true;
+        self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
+            if !running.try_begin_on_own_thread() {
+                return Outcome::Contended;
+            }
+            let outcome = attempt(thread, seat, request, keys, connection);
+            running.end_on_own_thread();
+            if matches!(outcome, Outcome::Contended)
+                && running.any_overdue()
+                && let Some(error) = script::busy(
+                    &thread.server,
+                    keys.iter().map(|key| key.slot),
+                    connection.lease_failures > PATIENCE,
+                )
+            {
+                write_error(thread, &error, &mut connection.output.bytes);
+                thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+                return Outcome::Done;
+            }
+            outcome
+        })
+    }
+
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+        let thread = Thread::new(server.clone(), seat.index());
+        self.run_as(thread, seat, worker, &mut attempt)
+    }
+
+    fn run_as(
+        mut self,
+        mut thread: Thread,
+        seat: &mut Seat,
+        worker: WorkerId,
+        attempt: &mut Attempt<'_>,
+    ) -> (Output, After) {
+        let server = thread.server.clone();
         thread.may_leave = false;
         let plan = Plan {
             token: 0,
@@ -118,23 +204,198 @@ impl Detached {
         };
         let mut connection = Connection::new(self.client);
         connection.input = self.request;
-        let mut pause = FIRST_PAUSE;
-        let after = loop {
-            match attempt(&mut thread, seat, &request, &mut self.keys, &mut connection) {
-                Outcome::Done => break After::Nothing,
-                Outcome::After(after) => break after,
-                Outcome::Contended => {
-                    connection.lease_failures += 1;
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-            }
-        };
+        let keys = &mut self.keys;
+        let on_snapshot = (self.snapshot)
+            .and_then(|snapshot| run_on_snapshot(&mut thread, seat, &request, keys, *snapshot, &mut connection));
+        let after = on_snapshot
+            .unwrap_or_else(|| run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt));
         conclude(&mut thread, seat);
         for unserved in thread.unserved.drain(..) {
             server.workers[worker].send(Message::Serve(unserved));
         }
+        Post::new(&server, &mut thread.effects, thread.seat).broadcast();
+        wake(&server, &mut thread.effects);
         (connection.output, after)
+    }
+}
+
+/// One attempt to run a command under leases.
+type Attempt<'a> = dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
+
+/// Sleeps between attempts, longer from time to time.
+struct Patience(Duration);
+
+impl Patience {
+    fn new() -> Self {
+        Patience(FIRST_PAUSE)
+    }
+
+    fn wait(&mut self, connection: &mut Connection) {
+        connection.lease_failures += 1;
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Runs a command under leases from its start to its end.
+fn run_under_leases(
+    thread: &mut Thread,
+    seat: &mut Seat,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    connection: &mut Connection,
+    attempt: &mut Attempt<'_>,
+) -> After {
+    let mut patience = Patience::new();
+    loop {
+        match attempt(thread, seat, request, keys, connection) {
+            Outcome::Done => return After::Nothing,
+            Outcome::After(after) => return after,
+            Outcome::Contended => patience.wait(connection),
+        }
+    }
+}
+
+/// Runs a command on a snapshot; `None` if it has to be run under leases.
+fn run_on_snapshot(
+    thread: &mut Thread,
+    seat: &mut Seat,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    mut snapshot: Snapshot,
+    connection: &mut Connection,
+) -> Option<After> {
+    thread.begin(snapshot.now_ms());
+    let outcome = if keys.iter().any(|key| key.write) {
+        let draft = draft(thread, request, keys, &mut snapshot, connection)?;
+        publish(thread, seat, request, keys, snapshot, draft, connection)?
+    } else {
+        run(thread, None, request, keys, snapshot.held(), connection)
+    };
+    match outcome {
+        Outcome::Done => Some(After::Nothing),
+        Outcome::After(After::AsWriter) | Outcome::Contended => None,
+        Outcome::After(after) => Some(after),
+    }
+}
+
+/// What a command that stores would answer, and do to its keys.
+struct Draft {
+    result: CommandResult,
+    reply: Vec<u8>,
+    changes: Vec<Change>,
+    dirty: u64,
+    lookups: (u64, u64),
+    /// How long that took, in ticks of the thread's timer.
+    ticks: u64,
+}
+
+/// Runs a command that stores on a snapshot; `None` if what it does cannot be done later.
+fn draft(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    snapshot: &mut Snapshot,
+    connection: &mut Connection,
+) -> Option<Draft> {
+    let hooks = std::mem::replace(&mut thread.effects.hooks, Hooks::REPEAT);
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    let db = client.db;
+    let (held, counts) = snapshot.writable();
+    let call = Call {
+        command: request.command,
+        args: request.args(input),
+        planned: keys,
+        held,
+        pass: None,
+    };
+    let mut context = thread.split().0.context(call, client, output);
+    (context.keys.access.counts, context.keys.access.seat) = (counts, 0);
+    let result = (request.binding.run)(&mut context);
+    let after = std::mem::take(&mut context.after);
+    drop(context);
+    let splices = output.len() - output.bytes.len();
+    let reply = std::mem::take(&mut output.bytes);
+    output.clear();
+    release(&mut thread.effects, &thread.server);
+    let effects = &mut thread.effects;
+    effects.hooks = hooks;
+    let draft = Draft {
+        result,
+        reply,
+        changes: std::mem::take(&mut effects.changes),
+        dirty: std::mem::take(&mut effects.dirty),
+        lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
+        ticks: thread.timer.raw() - thread.ticks,
+    };
+    let elsewhere = draft.changes.iter().any(|change| change.db != db);
+    let silent = !has_written(&draft.changes) && draft.dirty > 0;
+    let can_be_done = matches!(after, After::Nothing) && splices == 0 && !elsewhere && !silent;
+    can_be_done.then_some(draft)
+}
+
+/// Does what a command has drafted; `None` if its keys are not any more what they were.
+fn publish(
+    thread: &mut Thread,
+    seat: &mut Seat,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    mut snapshot: Snapshot,
+    draft: Draft,
+    connection: &mut Connection,
+) -> Option<Outcome> {
+    let count_lookups = |effects: &mut Effects| {
+        effects.hits += draft.lookups.0;
+        effects.misses += draft.lookups.1;
+    };
+    if draft.result.is_err() || !has_written(&draft.changes) {
+        thread.ticks = thread.timer.raw() - draft.ticks;
+        count_lookups(&mut thread.effects);
+        let answer = |context: &mut Context<'_, '_>| {
+            note_misses(context.keys.effects, &draft.changes);
+            context.reply.out.extend_from_slice(&draft.reply);
+            draft.result
+        };
+        return Some(run_as(thread, None, request, keys, Held::Nothing, connection, answer));
+    }
+    let mut patience = Patience::new();
+    loop {
+        thread.begin(unix_ms());
+        let pass = seat.enter();
+        let mut many: Vec<Lease<'_>> = Vec::new();
+        let leased = lease(&pass, keys, &mut thread.order, &mut many, connection.lease_failures);
+        if leased.is_none() {
+            drop(many);
+            drop(pass);
+            patience.wait(connection);
+            continue;
+        }
+        // The time of the command is what it worked, not what it waited.
+        thread.ticks = thread.timer.raw() - draft.ticks;
+        let store = |context: &mut Context<'_, '_>| {
+            if !snapshot.still_holds(&context.keys) {
+                context.after = After::Defer;
+                return Ok(());
+            }
+            snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
+            count_lookups(context.keys.effects);
+            context.reply.out.extend_from_slice(&draft.reply);
+            draft.result
+        };
+        let outcome = run_as(
+            thread,
+            Some(&pass),
+            request,
+            keys,
+            Held::Many(&mut many),
+            connection,
+            store,
+        );
+        drop(many);
+        drop(pass);
+        return (!matches!(outcome, Outcome::Contended)).then_some(outcome);
     }
 }
 
@@ -158,7 +419,9 @@ fn attempt(
 fn conclude(thread: &mut Thread, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {
-        expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects);
+        let row = thread.seat;
+        let tell = &mut |effects: &mut Effects| Post::new(&server, effects, row).tell(0);
+        expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects, tell);
         release(&mut thread.effects, &server);
         thread.keep_ready();
     }

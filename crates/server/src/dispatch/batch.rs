@@ -4,20 +4,27 @@ use weft_resp::Args;
 
 use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
-use crate::commands::registry::Lookup;
+use crate::commands::permission;
+use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Seat;
-use crate::keyspace::access::Lease;
+use crate::keyspace::access::{Lease, PlannedKey};
+use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::delete_found_within;
+use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::effects::{count, release};
-use super::execute::{Outcome, Request, Thread, run_exclusive, run_leased, write_error};
+use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
+use super::script;
 use super::transaction::{self, Role};
+
+/// Batches after which it is looked anew how far lookups reach.
+const BATCHES_A_SAMPLE: u32 = 64;
 
 /// Gives out connections by token while a batch runs.
 pub trait Connections {
@@ -25,6 +32,8 @@ pub trait Connections {
     fn connection(&mut self, token: usize) -> Option<&mut Connection>;
     /// Takes over what a command left to be done for a connection that waits.
     fn after(&mut self, token: usize, after: After);
+    /// Tells others what a command did for them.
+    fn notify(&mut self, thread: &mut Thread);
 }
 
 /// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
@@ -38,6 +47,10 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
         }
     }
     count(&mut thread.effects, &thread.server, thread.seat);
+    thread.batches = thread.batches.wrapping_add(1);
+    if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
+        thread.reach.learn_anew();
+    }
     let metrics = &thread.server.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
     metrics.raise(Maximum::FullestBatch, plans.list.len() as u64);
@@ -56,16 +69,19 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     let pass = seat.enter();
+    thread.acl_version = thread.server.acl.version();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
-    let mut prefetcher = Prefetcher::new(&plans.probes);
-    let depth = thread.tunables.prefetch_depth;
+    let asked_for = first
+        .checked_sub(1)
+        .map_or(0, |last| plans.list[last].probes_end as usize);
+    let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
         if !lone {
-            prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize, depth);
+            prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
         }
         let Some(connection) = connections.connection(plan.token) else {
             continue;
@@ -79,9 +95,10 @@ fn run_until_exclusive(
         };
         let role = Role::of(&connection.client, command);
         if needs_everything(&role, binding) {
+            thread.reach = prefetcher.reach;
             return index;
         }
-        if !admitted(thread, plan, connection) {
+        if !admitted(thread, plan, &plans.ranges, connection) {
             continue;
         }
         let request = Request {
@@ -100,14 +117,24 @@ fn run_until_exclusive(
         if !thread.effects.expired.is_empty() {
             // Before the next command looks, for it may count keys.
             let server = &thread.server;
-            delete_found_within(&server.keyspace, &pass, thread.seat, thread.now_ms, &mut thread.effects);
+            let row = thread.seat;
+            let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+            delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
             release(&mut thread.effects, server);
             thread.keep_ready();
         }
+        let outcome = match outcome {
+            Outcome::Contended => refused_by_script(thread, &request, keys, connection),
+            other => other,
+        };
         if let Some(after) = settle(plan, connection, outcome) {
             connections.after(plan.token, after);
         }
+        if thread.effects.has_notices() {
+            connections.notify(thread);
+        }
     }
+    thread.reach = prefetcher.reach;
     plans.list.len()
 }
 
@@ -126,7 +153,8 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    if !is_runnable(connection) || !admitted(thread, plan, connection) {
+    thread.acl_version = thread.server.acl.version();
+    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
         return;
     }
     let request = Request {
@@ -136,16 +164,71 @@ fn run_one_exclusive(
         ranges: &plans.ranges,
     };
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+    let server = thread.server.clone();
+    if !server.scripts.running.try_keep_out() {
+        // Nobody stands at the gate for as long as a script pleases.
+        let outcome = match script::busy(&server, std::iter::empty(), true) {
+            Some(error) => refuse_busy(thread, &request, connection, error),
+            None => Outcome::Contended,
+        };
+        settle(plan, connection, outcome);
+        return;
+    }
     let mut all = seat.exclusive();
+    let admitted_by = std::mem::replace(&mut thread.acl_version, thread.server.acl.version());
+    if thread.acl_version != admitted_by && !admitted(thread, plan, &plans.ranges, connection) {
+        drop(all);
+        server.scripts.running.let_in();
+        return;
+    }
     thread.ticks = thread.timer.raw();
     let outcome = match Role::of(&connection.client, command) {
         Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
         Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
     };
     drop(all);
+    server.scripts.running.let_in();
     if let Some(after) = settle(plan, connection, outcome) {
         connections.after(plan.token, after);
     }
+    if thread.effects.has_notices() {
+        connections.notify(thread);
+    }
+}
+
+/// What becomes of a plan that was refused a slot: an error if a script has it that should have ended by now.
+#[cold]
+fn refused_by_script(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    if !thread.server.scripts.running.any_overdue() {
+        return Outcome::Contended;
+    }
+    let queued = connection.client.transaction.as_deref();
+    let runs_script = request.binding.mode == Mode::Script || queued.is_some_and(|transaction| transaction.scripts);
+    // It may also be the token that a script was refused.
+    let any = runs_script && connection.lease_failures > PATIENCE;
+    let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
+    let slots = keys.iter().chain(queued).map(|key| key.slot);
+    match script::busy(&thread.server, slots, any) {
+        Some(error) => refuse_busy(thread, request, connection, error),
+        None => Outcome::Contended,
+    }
+}
+
+fn refuse_busy(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    error: CommandError,
+) -> Outcome {
+    thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
+    reply_error(thread, connection, &error);
+    Outcome::Done
 }
 
 /// Whether a plan needs the whole keyspace.
@@ -167,17 +250,16 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
-fn admitted(thread: &mut Thread, plan: &Plan, connection: &mut Connection) -> bool {
-    let Kind::Command(command, _) = plan.kind else {
+fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+    let Kind::Command(command, binding) = plan.kind else {
         return false;
     };
-    let admission = admit(
-        &thread.server,
-        &connection.client,
-        command,
-        &thread.tunables,
-        thread.now_ms,
-    );
+    let Connection { client, input, .. } = &mut *connection;
+    let mut admission = admit(thread, client, command, || args_of(plan, ranges, input));
+    if binding.mode == Mode::Script {
+        let args = args_of(plan, ranges, &connection.input);
+        admission = super::admit::of_script(thread, admission, command, args);
+    }
     match admission {
         Admission::Run => true,
         Admission::Paused => {
@@ -187,13 +269,41 @@ fn admitted(thread: &mut Thread, plan: &Plan, connection: &mut Connection) -> bo
             false
         }
         Admission::Refused(error) => {
-            thread.server.metrics.rejected(thread.seat, command.id as usize);
-            let error = transaction::refused(thread, &mut connection.client, Some(command), error);
-            reply_error(thread, connection, &error);
-            connection.consumed = plan.end;
+            reject(thread, plan, command, connection, error);
+            false
+        }
+        Admission::Denied(denial) => {
+            connection.client.last_command = command.full_name;
+            let args = args_of(plan, ranges, &connection.input);
+            let error = permission::refuse(
+                (&thread.server, thread.seat, thread.now_ms),
+                (&connection.client, connection.buffers(0)),
+                (command, &args),
+                denial,
+            );
+            reject(thread, plan, command, connection, error);
+            false
+        }
+        Admission::Unwelcome => {
+            connection.client.flags.put(Flags::CLOSE_ASAP, true);
             false
         }
     }
+}
+
+/// Answers a command that was not admitted.
+fn reject(
+    thread: &mut Thread,
+    plan: &Plan,
+    command: &'static Command<Binding>,
+    connection: &mut Connection,
+    error: CommandError,
+) {
+    thread.server.metrics.rejected(thread.seat, command.id as usize);
+    connection.client.last_command = command.full_name;
+    let error = transaction::refused(thread, &mut connection.client, Some(command), error);
+    reply_error(thread, connection, &error);
+    connection.consumed = plan.end;
 }
 
 fn args_of<'a>(plan: &Plan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {

@@ -7,20 +7,23 @@ use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::blocking::Waiter;
-use crate::commands::context::{After, Binding, Context};
+use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS};
+use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
+use crate::keyspace::reach::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::state::{Server, Unserved};
 
+use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
+use super::loans;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::serve;
@@ -44,6 +47,8 @@ pub struct Thread {
     pub ticks: u64,
     /// The clock behind `ticks`.
     pub timer: quanta::Clock,
+    /// The version of the users, at the last passage of the gate: nobody's permissions change within one.
+    pub acl_version: u64,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -51,12 +56,18 @@ pub struct Thread {
     pub may_leave: bool,
     /// Whether clients may be made to wait for keys; not while their commands are part of something larger.
     pub may_block: bool,
+    /// Whether this is a thread for scripts.
+    pub for_script: bool,
     /// Blocked clients that the running command served.
     pub served: Vec<Arc<Waiter>>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
     pub unserved: Vec<Unserved>,
+    /// How far lookups reach.
+    pub reach: Reach,
+    /// Batches run, for what happens at every so many of them.
+    pub batches: u32,
     /// Scratch: slots to lease.
     pub(super) order: Vec<(u16, bool, u32)>,
 }
@@ -73,12 +84,16 @@ impl Thread {
             clock: tunables.clock,
             ticks: timer.raw(),
             timer,
+            acl_version: server.acl.version(),
             tunables,
             may_leave: true,
             may_block: true,
+            for_script: false,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
+            reach: Reach::default(),
+            batches: 0,
             order: Vec::new(),
             server,
         }
@@ -170,6 +185,7 @@ impl<'a> Frame<'a> {
             db: client.db,
             access: self.access(client),
             effects: self.effects,
+            reach: Reach::default(),
         }
     }
 
@@ -211,6 +227,18 @@ pub struct Request<'a> {
     pub ranges: &'a [weft_resp::ArgRange],
 }
 
+impl<'a> Request<'a> {
+    /// The arguments, in the input of the connection.
+    #[inline]
+    pub fn args(&self, input: &'a [u8]) -> Args<'a> {
+        let (first, last) = self.plan.args;
+        Args::new(
+            &input[self.plan.start..self.plan.end],
+            &self.ranges[first as usize..last as usize],
+        )
+    }
+}
+
 /// How an execution ended.
 pub enum Outcome {
     /// The reply is in the output.
@@ -221,14 +249,14 @@ pub enum Outcome {
     After(After),
 }
 
-/// Takes the leases that the keys need: all, or none.
+/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has lent values.
 pub(super) fn lease<'p>(
     pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],
     order: &mut Vec<(u16, bool, u32)>,
     many: &mut Vec<Lease<'p>>,
     failures: u32,
-) -> Option<()> {
+) -> Option<bool> {
     order.clear();
     order.extend(
         keys.iter()
@@ -244,7 +272,7 @@ pub(super) fn lease<'p>(
             .hint
             .prefetch_bucket(keys[*index as usize].hash);
     }
-    let mut at = 0;
+    let (mut at, mut meets_loans) = (0, false);
     while at < order.len() {
         let slot = order[at].0;
         let mut end = at + 1;
@@ -259,10 +287,11 @@ pub(super) fn lease<'p>(
         for (_, _, index) in &order[at..end] {
             keys[*index as usize].lease = many.len() as u32;
         }
+        meets_loans |= held.meets_loans();
         many.push(held);
         at = end;
     }
-    Some(())
+    Some(meets_loans)
 }
 
 #[inline]
@@ -287,6 +316,9 @@ pub fn run_leased<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
+    if request.binding.mode == Mode::Script {
+        return super::script::run_leased(thread, pass, request, keys, many, connection);
+    }
     match run_leased_once(thread, pass, request, keys, many, connection) {
         Outcome::After(After::AsWriter) => {
             many.clear();
@@ -307,20 +339,26 @@ fn run_leased_once<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
-    let held = match keys {
-        [] => Held::Nothing,
+    let (held, meets_loans) = match keys {
+        [] => (Held::Nothing, false),
         [key] => match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
-            Some(lease) => Held::One(lease),
+            Some(lease) => {
+                let meets_loans = lease.meets_loans();
+                (Held::One(lease), meets_loans)
+            }
             None => return Outcome::Contended,
         },
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
-            return detach(thread, request, keys, connection);
+            return detach(thread, request, keys, None, connection);
         }
         _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
-            Some(()) => Held::Many(many),
+            Some(meets_loans) => (Held::Many(many), meets_loans),
             None => return Outcome::Contended,
         },
     };
+    if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
+        return Outcome::Contended;
+    }
     run(thread, Some(pass), request, keys, held, connection)
 }
 
@@ -336,7 +374,9 @@ pub fn run_exclusive(
     run(thread, None, request, keys, Held::Everything(all), connection)
 }
 
-fn run<'p>(
+/// Runs a plan's handler with what is held.
+#[inline]
+pub(super) fn run<'p>(
     thread: &mut Thread,
     pass: Option<&'p Pass<'p>>,
     request: &Request<'_>,
@@ -344,19 +384,31 @@ fn run<'p>(
     held: Held<'_, 'p>,
     connection: &mut Connection,
 ) -> Outcome {
+    run_as(thread, pass, request, keys, held, connection, request.binding.run)
+}
+
+/// Runs `handler` in place of a plan's own, as that plan's.
+#[inline]
+pub(super) fn run_as<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: Held<'_, 'p>,
+    connection: &mut Connection,
+    handler: impl FnOnce(&mut Context<'_, 'p>) -> CommandResult,
+) -> Outcome {
     let command = request.command;
     let Connection {
         client, input, output, ..
     } = connection;
-    let (first, last) = request.plan.args;
-    let args = Args::new(
-        &input[request.plan.start..request.plan.end],
-        &request.ranges[first as usize..last as usize],
-    );
+    let args = request.args(input);
     client.last_command = command.full_name;
     let before = output.mark();
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
+    // Under the leases: whoever listens to one of the keys has said so before it took its own.
+    thread.effects.hooks = thread.server.keyspace.hooks.now();
     let (frame, served) = thread.split();
     let server = frame.server;
     let call = Call {
@@ -367,13 +419,16 @@ fn run<'p>(
         pass,
     };
     let mut context = frame.context(call, client, output);
-    let result = (request.binding.run)(&mut context);
+    let result = handler(&mut context);
     let after = std::mem::take(&mut context.after);
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
         serve::serve_ready(&mut context.keys, pass, server, served)
     };
+    if context.keys.effects.hooks.any() {
+        announce(&mut context, &after, Caller::Client);
+    }
     // The leases end here.
     drop(context);
     release(&mut thread.effects, &thread.server);
@@ -388,13 +443,14 @@ fn run<'p>(
         After::Nothing => After::Nothing,
         After::Defer => {
             output.truncate(before);
-            return Outcome::Contended;
-        }
-        After::Leave => {
-            output.truncate(before);
             // The run that produces the reply is the one that counts.
             (thread.effects.hits, thread.effects.misses) = lookups;
-            return detach(thread, request, keys, connection);
+            return Outcome::Contended;
+        }
+        After::Leave(snapshot) => {
+            output.truncate(before);
+            (thread.effects.hits, thread.effects.misses) = lookups;
+            return detach(thread, request, keys, snapshot, connection);
         }
         After::Background(work) => {
             thread.ticks = thread.timer.raw();
@@ -444,10 +500,16 @@ fn run<'p>(
 
 /// Has a background thread run the command instead.
 #[cold]
-fn detach(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+fn detach(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    snapshot: Option<Box<Snapshot>>,
+    connection: &mut Connection,
+) -> Outcome {
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
-    let command = Detached::new(request, keys, connection);
+    let command = Detached::new(request, keys, snapshot, connection);
     Outcome::After(After::Detached(Box::new(|asker| command.into_job(asker))))
 }
 

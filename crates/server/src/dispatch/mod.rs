@@ -8,13 +8,16 @@
 //! ```
 
 pub mod admit;
+mod announce;
 pub mod background;
 pub mod batch;
 pub mod effects;
 pub mod execute;
+pub mod loans;
 pub mod plan;
 pub mod prefetch;
 pub mod record;
+pub mod script;
 pub mod serve;
 pub mod transaction;
 pub mod tunables;

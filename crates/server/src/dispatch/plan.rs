@@ -5,7 +5,7 @@
 
 use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
 
-use crate::commands::context::{ALL_MEMBERS, Binding};
+use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
@@ -99,7 +99,7 @@ pub struct Planner<'a> {
 impl Planner<'_> {
     /// Plans the complete requests in a connection's input.
     pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
-        let authenticated = connection.client.authenticated;
+        let authenticated = connection.client.login.is_authenticated();
         let limits = Limits {
             max_bulk_len: self.max_bulk_len,
             authenticated,
@@ -221,9 +221,14 @@ impl Planner<'_> {
 #[inline]
 fn member(kind: &Kind, args: &Args<'_>) -> Member {
     match kind {
-        Kind::Command(_, binding) if binding.member == ALL_MEMBERS => Member::ALL,
-        Kind::Command(_, binding) if binding.member > 0 => Member::named(args.at(usize::from(binding.member))),
-        _ => Member::NONE,
+        Kind::Command(_, binding) => match binding.member {
+            0 => Member::NONE,
+            ALL_MEMBERS => Member::ALL,
+            HEAD_ELEMENTS => Member::HEAD,
+            TAIL_ELEMENTS => Member::TAIL,
+            index => Member::named(args.at(usize::from(index))),
+        },
+        Kind::Unknown | Kind::Malformed(_) => Member::NONE,
     }
 }
 

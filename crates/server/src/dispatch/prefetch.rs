@@ -1,16 +1,19 @@
 //! Interleaved prefetch: while one command runs, the memory of those behind it is on its way.
 //!
 //! A key's memory is reached in four steps: slot word → bucket → entry → value. The slot word is asked
-//! for when the plan is made. The other steps run for whole blocks of keys, ahead of execution:
+//! for when the plan is made. The other steps run for whole blocks of keys, ahead of execution, each in the turn after the
+//! one before it:
 //!
 //! ```text
-//!   keys of the batch   │ block being executed │  block + 1  │  block + 2  │  block + 3  │
-//!                                                   value         entry        bucket
+//!   keys of the batch   │ block about to be executed │  block + 1  │  block + 2  │
+//!                                   value                 entry        bucket
 //! ```
+//!
+//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/reach.rs`.
 //!
 //! A command that looks for a member of a large collection, or reads it from end to end, reads more behind the value. If a
 //! batch has such commands, two more steps follow for them: the collection's index, and the record it leads to; or the
-//! starts of the pieces to be read.
+//! starts of the pieces to be read. So has one that changes an end of a list: the node there, and the elements in it.
 //!
 //! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a
 //! load may not race, so: the bucket's address comes from the slot header's atomics; tags and entry are
@@ -19,10 +22,14 @@
 //! Blocks, and not one key at a time, because of what a lease costs besides its own instructions: a
 //! locked instruction waits until everything before it has retired, and a prefetch retires only when its
 //! address is translated. One lease per prefetch would make the page walks of all keys wait for each
-//! other; all leases of a block first, then its prefetches, lets them overlap.
+//! other. So a turn first finds out all places, of every step, under leases, and then asks for all of them with
+//! nothing in between, so that as many page walks as possible overlap.
 
-use weft_values::records;
+use weft_table::Place;
+use weft_values::list::End;
+use weft_values::{Value, records};
 
+use crate::keyspace::reach::Reach;
 use crate::keyspace::{Pass, ReadLease, SlotTable};
 
 /// Keys of one block at most: more would be pushed out of the nearest cache before they are used.
@@ -41,8 +48,8 @@ pub struct Probe {
     pub member: Member,
 }
 
-/// The member or field that a command looks for in its key's value: its hash, or 0 for none. (One whose hash is 0 is
-/// looked up without a prefetch.)
+/// What a command looks for in its key's value: the hash of a member or field, 0 for nothing, or one of the constants
+/// below. (A member with such a hash is looked up without a prefetch, or with one of something else.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Member(u64);
 
@@ -50,8 +57,34 @@ impl Member {
     /// None, or none that can be told in advance.
     pub const NONE: Member = Member(0);
 
-    /// All of them: the command reads the value from end to end. (One whose hash is this is fetched wrongly.)
+    /// All of them: the command reads the value from end to end.
     pub const ALL: Member = Member(u64::MAX);
+
+    /// The first elements of a list.
+    pub const HEAD: Member = Member(u64::MAX - 1);
+
+    /// The last elements of a list.
+    pub const TAIL: Member = Member(u64::MAX - 2);
+
+    /// The memory that leads to it in a large value: an address and a length. Behind the value itself.
+    fn first_place(self, value: &Value) -> Option<(*const u8, usize)> {
+        match self {
+            Member::HEAD => value.list()?.node_place(End::Head),
+            Member::TAIL => value.list()?.node_place(End::Tail),
+            Member::ALL => value.records()?.stream_place(0).map(extent),
+            Member(hash) => value.records()?.index_place(hash).map(extent),
+        }
+    }
+
+    /// The memory that comes next, once the first is near.
+    fn second_place(self, value: &Value) -> Option<(*const u8, usize)> {
+        match self {
+            Member::HEAD => value.list()?.end_place(End::Head).map(extent),
+            Member::TAIL => value.list()?.end_place(End::Tail).map(extent),
+            Member::ALL => value.records()?.stream_place(1).map(extent),
+            Member(hash) => value.records()?.record_place(hash).map(extent),
+        }
+    }
 
     /// The member of this name.
     pub fn named(name: &[u8]) -> Self {
@@ -59,117 +92,168 @@ impl Member {
     }
 }
 
-/// How far each step has come.
-#[derive(Default)]
-pub struct Prefetcher {
-    bucket: usize,
-    entry: usize,
-    value: usize,
-    index: usize,
-    record: usize,
-    /// Whether some command of the batch looks for a member.
-    deep: bool,
+fn extent(bytes: &[u8]) -> (*const u8, usize) {
+    (bytes.as_ptr(), bytes.len())
 }
+
+/// What is asked for at each step of the pipeline, in its order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Bucket,
+    Entry,
+    Value,
+    /// Behind the value: a collection's index, the start of its first piece, the description of a list's node.
+    Index,
+    /// The record that the index leads to, the start of the next piece, the end of the list.
+    Record,
+}
+
+const STEPS: [Step; 5] = [Step::Bucket, Step::Entry, Step::Value, Step::Index, Step::Record];
+
+/// How far the pipeline has come: in its n-th turn, step k takes the n-k-th block.
+pub struct Prefetcher {
+    /// The first probe of the first block.
+    from: usize,
+    /// Keys of a block.
+    block: usize,
+    /// Turns made.
+    turns: usize,
+    /// Steps that the batch needs.
+    steps: &'static [Step],
+    /// How far lookups reach.
+    pub reach: Reach,
+    /// What the turn asks for.
+    places: [Place; PLACES],
+}
+
+/// The most that one turn asks for.
+const PLACES: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
-    /// A prefetcher for these probes.
-    pub fn new(probes: &[Probe]) -> Self {
+    /// A prefetcher for the probes from `from` on, in blocks of `block` keys, which reach as far as `reach` says.
+    pub fn new(probes: &[Probe], from: usize, block: usize, reach: Reach) -> Self {
+        let reaches_behind = probes
+            .get(from..)
+            .unwrap_or_default()
+            .iter()
+            .any(|probe| probe.member != Member::NONE);
         Prefetcher {
-            deep: probes.iter().any(|probe| probe.member != Member::NONE),
-            ..Prefetcher::default()
+            from,
+            block: block.clamp(1, BLOCK_KEYS),
+            turns: 0,
+            steps: match (reaches_behind && reach.needs_behind(), reach.needs_values()) {
+                (true, _) => &STEPS,
+                (false, true) => &STEPS[..3],
+                (false, false) => &STEPS[..2],
+            },
+            reach,
+            places: [Place::NOWHERE; PLACES],
         }
     }
 
-    /// Makes sure that the memory of all probes before `end` was asked for; `block` is the number of
-    /// keys that take a step together.
+    /// Makes sure that the memory of all probes before `end` was asked for.
     #[inline]
-    pub fn advance(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize, block: usize) {
-        if self.done() < end {
-            self.advance_blocks(pass, probes, end, block.min(BLOCK_KEYS));
+    pub fn advance(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize) {
+        while self.done() < end {
+            self.turn(pass, probes);
         }
     }
 
+    /// All probes before this one have taken every step.
     #[inline]
     fn done(&self) -> usize {
-        if self.deep { self.record } else { self.value }
+        self.from + (self.turns + 1).saturating_sub(self.steps.len()) * self.block
     }
 
-    fn advance_blocks(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize, block: usize) {
-        // Values are to be that much earlier if something behind them is fetched.
-        let lead = if self.deep { 2 * block } else { 0 };
-        while self.done() < end {
-            let target = self.done() + block;
-            self.buckets(pass, probes, (target + 2 * block + lead).min(probes.len()));
-            while self.entry < (target + block + lead).min(probes.len()) {
-                self.entry = step(pass, probes, self.entry, block, |table, probe| {
-                    table.prefetch_entry(probe.hash);
-                });
-            }
-            while self.value < (target + lead).min(probes.len()) {
-                self.value = step(pass, probes, self.value, block, |table, probe| {
-                    table.prefetch_value(probe.hash);
-                });
-            }
-            if self.deep {
-                while self.index < (target + block).min(probes.len()) {
-                    self.index = deep_step(pass, probes, self.index, block, |table, probe| {
-                        table.prefetch_behind(probe.hash, |value| match probe.member {
-                            Member::ALL => value.records()?.stream_place(0),
-                            Member(hash) => value.records()?.index_place(hash),
-                        });
-                    });
-                }
-                self.record = deep_step(pass, probes, self.record, block, |table, probe| {
-                    table.prefetch_behind(probe.hash, |value| match probe.member {
-                        Member::ALL => value.records()?.stream_place(1),
-                        Member(hash) => value.records()?.record_place(hash),
-                    });
-                });
-            }
-        }
+    /// The block that takes a step in this turn.
+    #[inline]
+    fn block<'p>(&self, probes: &'p [Probe], step: usize) -> &'p [Probe] {
+        let Some(block) = self.turns.checked_sub(step) else {
+            return &[];
+        };
+        let first = (self.from + block * self.block).min(probes.len());
+        let last = (first + self.block).min(probes.len());
+        probes.get(first..last).unwrap_or_default()
     }
 
-    fn buckets(&mut self, pass: &Pass<'_>, probes: &[Probe], to: usize) {
+    fn turn(&mut self, pass: &Pass<'_>, probes: &[Probe]) {
         let slots = pass.domain();
-        for probe in probes.get(self.bucket..to).unwrap_or_default() {
+        for probe in self.block(probes, 0) {
             slots.header(probe.slot as usize).hint.prefetch_bucket(probe.hash);
         }
-        self.bucket = self.bucket.max(to);
+        let mut found = 0;
+        for (number, step) in self.steps.iter().enumerate().skip(1) {
+            let block = self.block(probes, number);
+            let places = &mut self.places[found..];
+            found += match step {
+                Step::Bucket | Step::Entry => {
+                    let head = self.reach.head();
+                    find_places(pass, block, places, |table, probe| table.entry_place(probe.hash, head))
+                }
+                Step::Value => {
+                    let reach = &mut self.reach;
+                    find_places(pass, block, places, |table, probe| reach.value_place(table, probe.hash))
+                }
+                Step::Index => {
+                    let reach = &mut self.reach;
+                    find_places_behind(pass, block, places, |table, probe| {
+                        let place = table.place_behind(probe.hash, |value| probe.member.first_place(value));
+                        reach.note_behind(!place.is_nowhere());
+                        place
+                    })
+                }
+                Step::Record => find_places_behind(pass, block, places, |table, probe| {
+                    table.place_behind(probe.hash, |value| probe.member.second_place(value))
+                }),
+            };
+        }
+        for place in &self.places[..found] {
+            place.prefetch();
+        }
+        self.turns += 1;
     }
 }
 
-/// One step for the block that begins at `from`; returns where the next begins.
+/// Where the probes of a block lead, under leases of all their slots together; returns how many places were found. The same
+/// key again, as in a pipeline on one large collection, is not looked for again.
 #[inline]
-fn step(pass: &Pass<'_>, probes: &[Probe], from: usize, block: usize, fetch: impl Fn(&SlotTable, &Probe)) -> usize {
-    let to = (from + block).min(probes.len());
-    let block = probes.get(from..to).unwrap_or_default();
+fn find_places(
+    pass: &Pass<'_>,
+    block: &[Probe],
+    places: &mut [Place],
+    mut find: impl FnMut(&SlotTable, &Probe) -> Place,
+) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
+    let mut last_hash = None;
     for (lease, probe) in leases.iter_mut().zip(block) {
-        *lease = pass.try_read(probe.slot as usize);
-    }
-    for (lease, probe) in leases.iter().zip(block) {
-        if let Some(table) = lease.as_ref().and_then(|lease| lease.table(probe.db as usize)) {
-            fetch(table, probe);
+        if last_hash != Some(probe.hash) {
+            *lease = pass.try_read(probe.slot as usize);
+            last_hash = Some(probe.hash);
         }
     }
-    to
+    let mut found = 0;
+    for (lease, probe) in leases.iter().zip(block) {
+        if let Some(table) = lease.as_ref().and_then(|lease| lease.table(probe.db as usize)) {
+            places[found] = find(table, probe);
+            found += 1;
+        }
+    }
+    found
 }
 
-/// One step for those of a block that look for members; returns where the next block begins.
+/// As [`find_places`], for those of a block that look for members.
 ///
 /// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease.
-fn deep_step(
+fn find_places_behind(
     pass: &Pass<'_>,
-    probes: &[Probe],
-    from: usize,
-    block: usize,
-    fetch: impl Fn(&SlotTable, &Probe),
+    block: &[Probe],
+    places: &mut [Place],
+    mut find: impl FnMut(&SlotTable, &Probe) -> Place,
 ) -> usize {
-    let to = (from + block).min(probes.len());
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
-    let mut fetches = [(0, from); BLOCK_KEYS];
-    let (mut lease_count, mut fetch_count, mut last_slot) = (0, 0, None);
-    for (number, probe) in probes.iter().enumerate().take(to).skip(from) {
+    let mut numbers = [(0, 0); BLOCK_KEYS];
+    let (mut lease_count, mut number_count, mut last_slot) = (0, 0, None);
+    for (number, probe) in block.iter().enumerate() {
         if probe.member == Member::NONE {
             continue;
         }
@@ -178,14 +262,16 @@ fn deep_step(
             lease_count += 1;
             last_slot = Some(probe.slot);
         }
-        fetches[fetch_count] = (lease_count - 1, number);
-        fetch_count += 1;
+        numbers[number_count] = (lease_count - 1, number);
+        number_count += 1;
     }
-    for (lease, number) in &fetches[..fetch_count] {
-        let probe = &probes[*number];
+    let mut found = 0;
+    for (lease, number) in &numbers[..number_count] {
+        let probe = &block[*number];
         if let Some(table) = leases[*lease].as_ref().and_then(|lease| lease.table(probe.db as usize)) {
-            fetch(table, probe);
+            places[found] = find(table, probe);
+            found += 1;
         }
     }
-    to
+    found
 }

@@ -20,11 +20,14 @@ use weft_resp::Reply;
 
 use crate::blocking::{Kind, Line, Served, WaitKey, Waiter};
 use crate::commands::blocked::{self, Reach};
+use crate::commands::error::CommandError;
+use crate::commands::permission::{self, Unpermitted};
 use crate::config::Config;
 use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey, is_expired};
-use crate::keyspace::effects::{Change, Effects};
+use crate::keyspace::effects::Effects;
 use crate::keyspace::ready::{ReadyKey, kind_of};
 use crate::keyspace::{Pass, Seat, Slot, SlotHeader, WriteLease};
+use crate::messages::Post;
 use crate::observe::metrics::Counter;
 use crate::state::{Message, Server, Unserved};
 
@@ -180,6 +183,13 @@ impl<'p> Serving<'_, '_, '_, 'p> {
                 self.forget(&waiter, key);
                 continue;
             }
+            if let Err(reason) = permission::check_waiter(self.service.server, &waiter) {
+                self.forget(&waiter, key);
+                if waiter.try_claim() {
+                    self.refuse(&waiter, reason);
+                }
+                continue;
+            }
             let target = self.first_ready(&waiter, key, line);
             if let Some(destination) = waiter.operation.destination() {
                 self.take(destination.slot, key.slot)?;
@@ -225,17 +235,42 @@ impl<'p> Serving<'_, '_, '_, 'p> {
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
-            error.write(&mut bytes);
-            let Service { server, access, .. } = &*self.service;
-            server.metrics.add(access.seat, Counter::ErrorReplies, 1);
-            server.errors.count(error.code());
+            self.write_error(&error, &mut bytes);
         }
         waiter.put_served(Served {
             reply: bytes,
             nanoseconds: start.elapsed().as_nanos() as u64,
             failed,
+            refusal: None,
         });
         self.service.served.push(waiter.clone());
+    }
+
+    /// Ends the wait of one that has been claimed and is not permitted to go on. One whose user is gone is about to be
+    /// disconnected, without a word.
+    fn refuse(&mut self, waiter: &Arc<Waiter>, reason: Unpermitted) {
+        let mut reply = Vec::new();
+        let refusal = match reason {
+            Unpermitted::Gone => None,
+            Unpermitted::Refused(refusal, error) => {
+                self.write_error(&error, &mut reply);
+                Some(Box::new(refusal))
+            }
+        };
+        waiter.put_served(Served {
+            reply,
+            nanoseconds: 0,
+            failed: true,
+            refusal,
+        });
+        self.service.served.push(waiter.clone());
+    }
+
+    fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
+        error.write(out);
+        let Service { server, access, .. } = &*self.service;
+        server.metrics.add(access.seat, Counter::ErrorReplies, 1);
+        server.errors.count(error.code());
     }
 }
 
@@ -265,7 +300,6 @@ impl Reach for Serving<'_, '_, '_, '_> {
             name: &key.name,
             hash: key.hash,
             slot: key.slot,
-            index: Change::UNPLANNED,
         };
         KeyWrite::new(parts, named, db, access, effects)
     }
@@ -328,7 +362,10 @@ fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Opti
         server: &thread.server,
         served: &mut thread.served,
     };
-    serve(unserved.ready, &mut service)
+    service.effects.hooks = thread.server.keyspace.hooks.now();
+    let left = serve(unserved.ready, &mut service);
+    Post::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
+    left
 }
 
 /// Leases slots for writing: all, or none.

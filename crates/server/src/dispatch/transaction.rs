@@ -25,15 +25,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_reactor::{Mark, Output};
-use weft_resp::{Args, Reply};
+use weft_resp::number::parse_i64;
+use weft_resp::{ArgRange, Args, Reply};
 
+use crate::acl::Scene;
 use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
+use crate::commands::permission::{self, Wish};
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
-use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, Pass, Seat};
-use crate::net::client::{Client, Flags};
+use crate::messages::Post;
+use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
 use crate::net::transaction::{Queued, Transaction};
 use crate::observe::metrics::Counter;
@@ -41,10 +46,12 @@ use crate::state::{Server, Unserved};
 use crate::watch::{Watch, Watches};
 
 use super::admit::CHANGES;
+use super::announce::{self, Caller};
 use super::effects::release;
 use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
+use super::loans;
 use super::record::{self, Ending, Thresholds};
-use super::serve;
+use super::{script, serve};
 
 /// What a command is to the transaction of its client.
 pub enum Role {
@@ -124,12 +131,22 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
         transaction.writes |= flags.intersects(CHANGES);
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
+        transaction.db = db_after(request, &input[plan.start..plan.end], ranges).unwrap_or(transaction.db);
         transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;
+        transaction.scripts |= request.binding.mode == Mode::Script;
     }
     Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
     connection.settle_reply(before);
     thread.ticks = thread.timer.raw();
     Outcome::Done
+}
+
+/// The database in which the commands behind a queued one run, if that changes it.
+fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
+    if request.command.full_name != "select" {
+        return None;
+    }
+    usize::try_from(parse_i64(Args::new(input, ranges).at(1))?).ok()
 }
 
 /// Takes watches out of their slots. A slot that is leased by somebody else leaves its watch for another attempt.
@@ -167,12 +184,40 @@ pub fn run_leased<'p>(
     if let Some(watches) = &client.watches {
         transaction.keys.extend(watches.keys.iter().map(|watch| planned(watch)));
     }
-    if lease(pass, &mut transaction.keys, &mut thread.order, many, failures).is_none() {
-        return Outcome::Contended;
+    let scripts = transaction.scripts;
+    if scripts {
+        // What they write in a slot is not known, and a reader's lease cannot become a writer's.
+        transaction.keys.iter_mut().for_each(|key| key.write = true);
+        if !thread.server.scripts.try_take_token() {
+            return Outcome::Contended;
+        }
     }
-    let outcome = run(thread, Some(pass), request, Held::Many(many), connection, start);
+    let leased = match lease(pass, &mut transaction.keys, &mut thread.order, many, failures) {
+        Some(meets_loans) => !(meets_loans && must_wait(&thread.server, transaction, many, client.db)),
+        None => false,
+    };
+    let outcome = match (leased, scripts) {
+        (false, _) => Outcome::Contended,
+        (true, false) => run(thread, Some(pass), request, Held::Many(many), connection, start),
+        (true, true) => {
+            let mut leases = GrowingLeases::new(std::mem::take(many));
+            run(
+                thread,
+                Some(pass),
+                request,
+                Held::Growing(&mut leases),
+                connection,
+                start,
+            )
+        }
+    };
     many.clear();
-    conclude(thread);
+    if scripts {
+        thread.server.scripts.give_token_back();
+    }
+    if leased {
+        conclude(thread);
+    }
     outcome
 }
 
@@ -194,6 +239,18 @@ pub fn run_exclusive(
 fn conclude(thread: &mut Thread) {
     release(&mut thread.effects, &thread.server);
     serve::mail(thread);
+}
+
+/// Whether some command would change a large value that is lent.
+#[cold]
+fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>, db: usize) -> bool {
+    let held = Held::Many(many);
+    let commands = crate::commands::registry().commands();
+    transaction.commands.iter().any(|queued| {
+        let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
+        let command = commands.get(queued.command);
+        command.is_some_and(|command| loans::changes_lent(&server.keyspace, command.spec, args, keys, &held, db))
+    })
 }
 
 fn planned(watch: &Watch) -> PlannedKey {
@@ -257,6 +314,14 @@ fn abort(
 /// Books EXEC itself; its time is that of all its commands.
 fn finish_exec(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection, start: u64, failed: bool) {
     connection.client.last_command = request.command.full_name;
+    announce::forget_caching(&mut connection.client);
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let word = connection.input[request.plan.start..request.plan.end].to_vec();
+        let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
+        let word = std::iter::once(Args::new(&word, ranges).at(0));
+        let line = announce::line_of_whole(&thread.server, &connection.client, word);
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
     thread.ticks = start;
     finish_command(thread, request.command, failed);
 }
@@ -285,7 +350,7 @@ fn run<'p>(
     (thread.may_leave, thread.may_block) = (false, false);
     let before = connection.output.mark();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
-    let unserved = serve_ready(thread, pass, held, connection);
+    let unserved = serve_ready(thread, pass, held, &connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     finish_exec(thread, request, connection, start, false);
     settle(thread, connection, before, parts, unserved)
@@ -324,8 +389,9 @@ fn run_all<'p>(
     for queued in &transaction.commands {
         let held = match held {
             Held::Many(leases) => Held::Many(leases),
+            Held::Growing(leases) => Held::Growing(leases),
             Held::Everything(all) => Held::Everything(all),
-            Held::One(_) | Held::Nothing => Held::Nothing,
+            Held::One(_) | Held::Private(_) | Held::Nothing => Held::Nothing,
         };
         let after = run_queued(thread, pass, transaction, queued, held, connection);
         if !matches!(after, After::Nothing) {
@@ -355,6 +421,16 @@ fn run_queued<'p>(
     let before = output.mark();
     let length_before = output.len();
     client.last_command = command.full_name;
+    if let Err(error) = still_permitted(thread, client, command, args) {
+        write_error(thread, &error, &mut output.bytes);
+        return After::Nothing;
+    }
+    if binding.mode == Mode::Script {
+        let failed = script::run_inside(thread, pass, command, args, held, client, output);
+        let length = output.len() - length_before;
+        finish_queued(thread, command, (queued, args), client, (failed, length));
+        return After::Nothing;
+    }
     let call = Call {
         command,
         args,
@@ -362,9 +438,13 @@ fn run_queued<'p>(
         held,
         pass,
     };
+    thread.effects.hooks = thread.server.keyspace.hooks.now();
     let mut context = thread.split().0.context(call, client, output);
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
+    if context.keys.effects.hooks.any() {
+        announce::announce(&mut context, &after, Caller::Transaction);
+    }
     drop(context);
     let failed = result.is_err();
     if let Err(error) = result {
@@ -377,21 +457,15 @@ fn run_queued<'p>(
         let work = record::counted(command, args, client, queued.request_bytes(), work);
         return After::Background(work);
     }
-    let ending = Ending {
-        nanoseconds: finish_command(thread, command, failed),
-        request_bytes: queued.request_bytes(),
-        reply_bytes: output.len() - length_before,
-    };
-    let thresholds = Thresholds::of(&thread.tunables);
-    record::remember(&thread.server, command, thresholds, &ending, || {
-        record::subject_of(command, args, client)
-    });
+    let length = output.len() - length_before;
+    finish_queued(thread, command, (queued, args), client, (failed, length));
     match after {
         After::Nothing | After::Ask(_) | After::ReplyAt(..) => after,
         After::Background(_)
         | After::Defer
-        | After::Leave
+        | After::Leave(_)
         | After::Detached(_)
+        | After::Script(_)
         | After::AsWriter
         | After::Block(_)
         | After::Several(..)
@@ -399,12 +473,65 @@ fn run_queued<'p>(
     }
 }
 
+/// Whether the client's user may still run a command of its transaction: rules may have changed since it was queued, by
+/// another command of the transaction even.
+///
+/// # Errors
+/// When not.
+#[inline]
+fn still_permitted(
+    thread: &mut Thread,
+    client: &mut Client,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+) -> Result<(), CommandError> {
+    thread.acl_version = thread.server.acl.version();
+    if client.login.is_free(thread.acl_version) {
+        return Ok(());
+    }
+    let server = &thread.server;
+    // One whose user is gone is closed later; until then its last permissions hold.
+    client.login.refresh(&server.acl);
+    let wish = Wish {
+        command,
+        args: &args,
+        db: client.db,
+        databases: permission::databases(server),
+    };
+    permission::check(client.login.user(), &wish).map_err(|denial| {
+        let refusal = permission::refusal(client, Scene::Transaction, (command, &args), denial);
+        client.last_command = "exec";
+        let line = client.describe(thread.now_ms, Buffers::default());
+        permission::note((server, thread.seat, thread.now_ms), refusal, line);
+        permission::changed_since_queued(denial.reason)
+    })
+}
+
+/// Books a command of a transaction.
+fn finish_queued(
+    thread: &mut Thread,
+    command: &'static Command<Binding>,
+    (queued, args): (&Queued, Args<'_>),
+    client: &Client,
+    (failed, reply_bytes): (bool, usize),
+) {
+    let ending = Ending {
+        nanoseconds: finish_command(thread, command, failed),
+        request_bytes: queued.request_bytes(),
+        reply_bytes,
+    };
+    let thresholds = Thresholds::of(&thread.tunables);
+    record::remember(&thread.server, command, thresholds, &ending, || {
+        record::subject_of(command, args, client)
+    });
+}
+
 /// Serves those who wait for what the commands made ready, and ends the effects of all of them.
-fn serve_ready<'p>(
+pub(super) fn serve_ready<'p>(
     thread: &mut Thread,
     pass: Option<&'p Pass<'p>>,
     held: Held<'_, 'p>,
-    connection: &Connection,
+    client: &Client,
 ) -> Option<Box<Unserved>> {
     if thread.effects.ready.is_empty() {
         return None;
@@ -421,8 +548,11 @@ fn serve_ready<'p>(
         held,
         pass,
     };
-    let mut keys = frame.keys(call, &connection.client);
-    serve::serve_ready(&mut keys, pass, server, served)
+    let mut keys = frame.keys(call, client);
+    let unserved = serve::serve_ready(&mut keys, pass, server, served);
+    let seat = keys.access.seat;
+    Post::new(server, keys.effects, seat).tell(client.id);
+    unserved
 }
 
 /// Ends EXEC: what is left to be done before the client has its reply.

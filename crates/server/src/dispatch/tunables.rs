@@ -16,6 +16,8 @@ pub struct Tunables {
     pub query_buffer_limit: usize,
     /// `client-output-buffer-limit` of normal clients.
     pub output_limit: OutputBufferLimit,
+    /// The same of subscribers.
+    pub pubsub_output_limit: OutputBufferLimit,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
     /// `timeout`, seconds; 0 for none.
@@ -58,6 +60,7 @@ impl Tunables {
             max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
             output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
+            pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
             max_memory: config.integer(id::MAXMEMORY).max(0) as u64,
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {

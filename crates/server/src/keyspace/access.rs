@@ -5,8 +5,12 @@
 //! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
 //! [`super::effects`].
 
+mod growing;
+mod snapshot;
 mod undeclared;
 
+pub use growing::{GrowingLeases, Whole};
+pub use snapshot::{Attempt, Private, Snapshot, Use, has_written, note_misses};
 pub use undeclared::{Contended, FurtherLeases};
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +22,9 @@ use weft_values::Value;
 use weft_values::hash::Hash;
 
 use super::clock::AccessClock;
-use super::effects::{Cause, Change, Effects};
+use super::effects::{Cause, Effects, Hooks};
 use super::event::Event;
+use super::reach::Reach;
 use super::ready::{self, ReadyKey};
 use super::{Exclusive, Interested, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
 
@@ -55,6 +60,15 @@ impl Lease<'_> {
         }
     }
 
+    /// Whether the slot is held for writing and values of it are lent.
+    #[inline]
+    pub fn meets_loans(&self) -> bool {
+        match self {
+            Lease::Read(_) => false,
+            Lease::Write(lease) => lease.header().is_lent(),
+        }
+    }
+
     fn cell(&self) -> usize {
         match self {
             Lease::Read(lease) => lease.cell(),
@@ -76,8 +90,12 @@ pub enum Held<'a, 'p> {
     One(Lease<'a>),
     /// Leases of several slots, ascending.
     Many(&'a mut Vec<Lease<'p>>),
+    /// Leases of a script, which takes more of them as it goes.
+    Growing(&'a mut GrowingLeases<'p>),
     /// Every slot.
     Everything(&'a mut Exclusive<'p>),
+    /// A copy of its keys, for itself.
+    Private(&'a mut Private),
 }
 
 impl Held<'_, '_> {
@@ -86,7 +104,9 @@ impl Held<'_, '_> {
         match self {
             Held::One(lease) => Some(lease.slot()),
             Held::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
+            Held::Growing(leases) => leases.at(key.lease).map(Lease::slot),
             Held::Everything(all) => Some(all.cell(key.slot as usize)),
+            Held::Private(private) => Some(private.slot()),
             Held::Nothing => None,
         }
     }
@@ -99,7 +119,9 @@ impl Held<'_, '_> {
                 Some(Lease::Write(lease)) => Some(lease.parts_mut()),
                 _ => None,
             },
+            Held::Growing(leases) => leases.written_at(key.lease),
             Held::Everything(all) => Some(all.parts_mut(key.slot as usize)),
+            Held::Private(private) => Some(private.parts_mut()),
             Held::One(Lease::Read(_)) | Held::Nothing => None,
         }
     }
@@ -116,8 +138,29 @@ impl Held<'_, '_> {
                     _ => None,
                 }
             }
+            Held::Growing(leases) => leases.written(slot),
             Held::Everything(all) => Some(all.parts_mut(number)),
-            Held::One(_) | Held::Nothing => None,
+            Held::One(_) | Held::Private(_) | Held::Nothing => None,
+        }
+    }
+
+    /// Whether every slot is held.
+    pub fn is_everything(&self) -> bool {
+        match self {
+            Held::Everything(_) => true,
+            Held::Growing(leases) => leases.is_everything(),
+            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Private(_) => false,
+        }
+    }
+}
+
+impl<'p> Held<'_, 'p> {
+    /// The whole keyspace, to change; `None` if some slot is not held.
+    pub fn whole<'h>(&'h mut self) -> Option<Whole<'h, 'p>> {
+        match self {
+            Held::Everything(all) => Some(Whole::Alone(all)),
+            Held::Growing(leases) if leases.is_everything() => Some(Whole::Leased(leases)),
+            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Growing(_) | Held::Private(_) => None,
         }
     }
 }
@@ -248,6 +291,8 @@ pub struct Keys<'a, 'p> {
     pub access: AccessContext<'a>,
     /// What the command did.
     pub effects: &'a mut Effects,
+    /// How far its lookups reach, if it has many keys.
+    pub reach: Reach,
 }
 
 /// Whether an entry with this expiry is gone at `now_ms`.
@@ -261,8 +306,10 @@ pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
 pub enum Touch {
     /// An ordinary read.
     Yes,
-    /// The entry's access clock stays (TYPE, TTL, OBJECT).
+    /// The entry's access clock stays (TYPE, TTL).
     No,
+    /// The same, and nobody is told that the key is missing (OBJECT).
+    Unnoticed,
     /// As an ordinary read, whatever CLIENT NO-TOUCH says (TOUCH).
     Always,
 }
@@ -297,9 +344,7 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        visible(found, &self.access, self.effects, touch, |effects| {
-            effects.queue_expired(db, key, name);
-        })
+        visible(found, &self.access, self.effects, touch, (db, key, name))
     }
 
     /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
@@ -314,13 +359,13 @@ impl<'a> Keys<'a, '_> {
 
     /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
     #[inline]
-    pub fn prefetch_ahead(&self, index: usize) {
+    pub fn prefetch_ahead(&mut self, index: usize) {
         if self.planned.len() > SLIDING_KEYS {
             self.prefetch_window(index);
         }
     }
 
-    fn prefetch_window(&self, index: usize) {
+    fn prefetch_window(&mut self, index: usize) {
         // Entries two distances ahead, values one: at the start both windows are filled at once.
         let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
         let (entries, values) = if index == 0 {
@@ -328,22 +373,19 @@ impl<'a> Keys<'a, '_> {
         } else {
             (index + far - 1, index + near - 1)
         };
-        for key in self
-            .planned
-            .get(entries..(index + far).min(self.planned.len()))
-            .unwrap_or_default()
-        {
+        for number in entries..(index + far).min(self.planned.len()) {
+            let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
-                table.prefetch_entry(key.hash);
+                table.entry_place(key.hash, self.reach.head()).prefetch();
             }
         }
-        for key in self
-            .planned
-            .get(values..(index + near).min(self.planned.len()))
-            .unwrap_or_default()
-        {
+        if !self.reach.needs_values() {
+            return;
+        }
+        for number in values..(index + near).min(self.planned.len()) {
+            let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
-                table.prefetch_value(key.hash);
+                self.reach.value_place(table, key.hash).prefetch();
             }
         }
     }
@@ -362,7 +404,6 @@ impl<'a> Keys<'a, '_> {
             name: self.args.at(key.argument as usize),
             hash: key.hash,
             slot: key.slot,
-            index: index as u32,
         };
         let Some(parts) = self.held.slot_mut(key) else {
             unreachable!("the key walker said that key {index} is not written, and the handler writes it");
@@ -387,8 +428,6 @@ pub struct NamedKey<'k> {
     pub hash: u64,
     /// Its slot.
     pub slot: u16,
-    /// Its index in the plan, or [`Change::UNPLANNED`].
-    pub index: u32,
 }
 
 /// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
@@ -398,21 +437,24 @@ fn visible<'e>(
     access: &AccessContext<'_>,
     effects: &mut Effects,
     touch: Touch,
-    queue_expired: impl FnOnce(&mut Effects),
+    (db, key, name): (usize, &PlannedKey, &[u8]),
 ) -> Option<EntryRef<'e, Value>> {
     let Some(entry) = found else {
         effects.misses += 1;
+        if effects.hooks.has(Hooks::NOTED) && touch != Touch::Unnoticed {
+            effects.note(db, name, Event::MISSED);
+        }
         return None;
     };
     if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
         effects.misses += 1;
-        queue_expired(effects);
+        effects.queue_expired(db, key, name, touch != Touch::Unnoticed);
         return None;
     }
     effects.hits += 1;
     let advance = match touch {
         Touch::Yes => access.touch,
-        Touch::No => false,
+        Touch::No | Touch::Unnoticed => false,
         Touch::Always => true,
     };
     if advance {
@@ -440,7 +482,6 @@ pub struct KeyWrite<'k> {
     interested: Option<&'k Interested>,
     name: &'k [u8],
     hash: u64,
-    index: u32,
     slot: u16,
     db: usize,
     access: &'k AccessContext<'k>,
@@ -479,7 +520,6 @@ impl<'k> KeyWrite<'k> {
             interested,
             name: key.name,
             hash: key.hash,
-            index: key.index,
             slot: key.slot,
             db,
             access,
@@ -535,6 +575,7 @@ impl KeyWrite<'_> {
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
         let due_ms = match &value {
             NewValue::Object(object) => object_due_ms(object),
+            NewValue::Shared(object) => object_due_ms(object),
             _ => None,
         };
         match self.table.find_mut(self.hash, self.name) {
@@ -555,7 +596,7 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
-                if entry.object_mut().is_some_and(|object| object_due_ms(object).is_some()) {
+                if value_due_ms(entry.value()).is_some() {
                     self.volatile -= 1;
                 }
                 let freed = entry.set_value(value);
@@ -628,6 +669,23 @@ impl KeyWrite<'_> {
         Some(removed)
     }
 
+    /// Counts the look at the key as that of a reader, for a command that answers with what was there.
+    pub fn count_lookup(&mut self) {
+        if self.exists() {
+            self.effects.hits += 1;
+        } else {
+            self.effects.misses += 1;
+            self.note(Event::MISSED);
+        }
+    }
+
+    /// Deletes the entry because a client gave it an expiry that has passed. Whether there was one.
+    pub fn delete_passed(&mut self) -> bool {
+        let deleted = self.delete();
+        self.effects.expired_keys += u64::from(deleted);
+        deleted
+    }
+
     /// Deletes the entry; the memory is freed after the lease. Whether there was one.
     pub fn delete(&mut self) -> bool {
         self.delete_for(Cause::Command)
@@ -644,8 +702,14 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry.
+    /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry. The key is a new one.
     pub fn put(&mut self, removed: Removed<Value>) {
+        self.replace(removed);
+        self.note(Event::NEW);
+    }
+
+    /// The same, of which it is not known yet whether it makes a new key.
+    pub fn replace(&mut self, removed: Removed<Value>) {
         let at = removed.expire_at_ms();
         let due_ms = value_due_ms(removed.value());
         if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
@@ -653,7 +717,6 @@ impl KeyWrite<'_> {
         }
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
-        self.note(Event::NEW);
         if let Some(at) = at {
             self.header.hint.lower_due(at);
         }
@@ -676,6 +739,17 @@ impl KeyWrite<'_> {
         self.effects.dirty += times;
         self.note(event);
         self.tell_interested();
+        self.finish();
+    }
+
+    /// Closes the write: the key changed in a way that matters to those who wait for it, and to nobody who watches it or
+    /// keeps a copy.
+    pub fn changed_for_waiting(mut self, event: Event, times: u64) {
+        self.effects.dirty += times;
+        self.note(event);
+        if let Some(interested) = self.interested {
+            self.wake(interested);
+        }
         self.finish();
     }
 
@@ -708,13 +782,8 @@ impl KeyWrite<'_> {
     /// Records an event beside the one the write is closed with (`set` beside `expire`).
     #[inline]
     pub fn note(&mut self, event: Event) {
-        if self.effects.hooks.any() {
-            self.effects.changes.push(Change {
-                key: self.index,
-                slot: self.slot,
-                db: self.db as u32,
-                event,
-            });
+        if self.effects.hooks.has(Hooks::NOTED) {
+            self.effects.note(self.db, self.name, event);
         }
     }
 
@@ -735,6 +804,10 @@ impl KeyWrite<'_> {
     /// Tells those who watch the key, and has those served who wait for what it is now.
     #[inline]
     fn tell_interested(&mut self) {
+        if self.effects.hooks.has(Hooks::TRACKING) {
+            self.keys_told = self.table.len();
+            self.effects.note_value(self.db, self.name);
+        }
         if let Some(interested) = self.interested {
             self.tell(interested);
         }
@@ -744,6 +817,11 @@ impl KeyWrite<'_> {
     fn tell(&mut self, interested: &Interested) {
         self.keys_told = self.table.len();
         interested.watching.touch(self.db, self.name, self.exists());
+        self.wake(interested);
+    }
+
+    /// Has those served who wait for what the key is now.
+    fn wake(&mut self, interested: &Interested) {
         let kind = ready::kind_of(self.entry());
         if interested.waiting.awaits(self.db, self.name, kind) {
             ready::note(

@@ -3,57 +3,103 @@
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::access::PlannedKey;
 use super::event::Event;
 use super::ready::ReadyKey;
+use crate::pubsub::{Publication, Recipient};
+use crate::tracking::{Invalidation, Redirected};
 use crate::watch::Watch;
 
-/// Which consumers of changes are switched on; with none, changes are not even recorded.
+/// Which consumers of what commands do are switched on; with none, nothing is recorded for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hooks(u32);
 
-#[expect(
-    dead_code,
-    reason = "each is for one consumer of changes: events, WATCH, tracking, log"
-)]
 impl Hooks {
     /// Keyspace events are published.
     pub const EVENTS: Hooks = Hooks(1);
-    /// Some client watches keys.
-    pub const WATCH: Hooks = Hooks(1 << 1);
+    /// Some client shows what others do (MONITOR).
+    pub const MONITOR: Hooks = Hooks(1 << 1);
     /// Some client tracks keys.
-    pub const TRACKING: Hooks = Hooks(1 << 3);
-    /// A log (append-only file or replicas) takes writes.
-    pub const LOG: Hooks = Hooks(1 << 4);
-}
+    pub const TRACKING: Hooks = Hooks(1 << 2);
+    /// The command works on a snapshot: what it does there is then done to the real keys.
+    pub const REPEAT: Hooks = Hooks(1 << 3);
+    /// Events are recorded, for one or the other.
+    pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
 
-impl Hooks {
     /// Whether anything listens.
     #[inline]
     pub const fn any(self) -> bool {
         self.0 != 0
     }
+
+    /// Whether that listens.
+    #[inline]
+    pub const fn has(self, other: Hooks) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
-/// One change of one key.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "read by the consumers that `Hooks` names")]
+/// The hooks that all threads share. They are looked at under leases, so whoever switches one on and then reads or
+/// subscribes is known to every later change of what it read.
+#[derive(Default)]
+pub struct SharedHooks(AtomicU32);
+
+impl SharedHooks {
+    /// The hooks at this moment.
+    #[inline]
+    pub fn now(&self) -> Hooks {
+        Hooks(self.0.load(Ordering::Acquire))
+    }
+
+    /// Switches a consumer on or off.
+    pub fn put(&self, hook: Hooks, on: bool) {
+        if on {
+            self.0.fetch_or(hook.0, Ordering::AcqRel);
+        } else {
+            self.0.fetch_and(!hook.0, Ordering::AcqRel);
+        }
+    }
+}
+
+/// What happened to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Index of the key in the plan; [`Change::UNPLANNED`] for one that a blocked client's command changed.
-    pub key: u32,
-    /// Its slot.
-    pub slot: u16,
     /// Its database.
-    pub db: u32,
-    /// What happened.
-    pub event: Event,
+    pub db: usize,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// What.
+    pub what: What,
 }
 
-impl Change {
-    /// The key is not one of the command that runs.
-    pub const UNPLANNED: u32 = u32::MAX;
+/// A kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Something to be published.
+    Event(Event),
+    /// Copies of the key are invalid.
+    Value,
+}
+
+/// What clients are to be told, on its way to the worker that owns them.
+#[derive(Clone)]
+pub enum Notice {
+    /// Subscribers get a message.
+    Published(Arc<Publication>),
+    /// These subscribers of the thread's own get a message, though they may end their subscription meanwhile.
+    Received(Box<(Arc<Publication>, Vec<Recipient>)>),
+    /// Clients that keep copies are told to drop them.
+    Invalidated(Arc<Invalidation>),
+    /// A client gets the invalidations of another.
+    Redirected(Box<Redirected>),
+    /// Monitors get a line.
+    Line(Arc<[u8]>),
+    /// A client gets these bytes, whatever it said about replies.
+    Push(Box<(u64, Vec<u8>)>),
 }
 
 /// A key that a reader found expired; only a writer may delete it.
@@ -66,6 +112,8 @@ pub struct ExpiredKey {
     pub hash: u64,
     /// Its name.
     pub name: Vec<u8>,
+    /// Whether its reader has missed it, and that is to be published.
+    pub missed: bool,
 }
 
 /// Why an entry or a value went away; parameters decide by it who frees what takes long.
@@ -98,6 +146,14 @@ pub struct Effects {
     pub expired_fields: u64,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
+    /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
+    pub broadcast: BTreeMap<Box<[u8]>, u64>,
+    /// What this worker's own clients are to be told behind the reply of the command.
+    pub outbox: Vec<Notice>,
+    /// Workers that have mail and are to be woken once the leases have ended.
+    pub wakes: Vec<usize>,
+    /// A worker that was sent more mail than it can read at the moment.
+    pub crowded: Option<usize>,
     /// Keys whose waiting clients may be served now.
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
@@ -124,14 +180,41 @@ impl Effects {
         self.removed.push((removed, cause));
     }
 
-    /// Remembers a key for deletion by a writer.
+    /// Remembers a key for deletion by a writer; `noticed` tells whether it is an event that its reader missed it.
     #[cold]
-    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8]) {
+    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], noticed: bool) {
         self.expired.push(ExpiredKey {
             db,
             slot: key.slot,
             hash: key.hash,
             name: name.to_vec(),
+            missed: noticed && self.hooks.has(Hooks::EVENTS),
         });
+    }
+
+    /// Records an event of a key.
+    #[cold]
+    pub fn note(&mut self, db: usize, name: &[u8], event: Event) {
+        self.changes.push(Change {
+            db,
+            name: name.into(),
+            what: What::Event(event),
+        });
+    }
+
+    /// Records that copies of a key are invalid.
+    #[cold]
+    pub fn note_value(&mut self, db: usize, name: &[u8]) {
+        self.changes.push(Change {
+            db,
+            name: name.into(),
+            what: What::Value,
+        });
+    }
+
+    /// Whether there is something to be done for other clients behind the reply.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        !self.outbox.is_empty() || !self.wakes.is_empty()
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use weft_reactor::unix_ms;
 
-use super::access::{KeyCounts, is_expired};
-use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
+use super::access::{KeyCounts, Whole, is_expired};
+use super::{SLOTS, Slot, SlotTable, publish, publish_due_of};
 use crate::watch::Presence;
 
 /// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
@@ -37,7 +37,7 @@ pub struct Taken {
 }
 
 /// Empties databases; `seat` is the row of counts that this thread writes.
-pub fn take(all: &mut Exclusive<'_>, databases: Range<usize>, counts: &KeyCounts, seat: usize) -> Taken {
+pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, counts: &KeyCounts, seat: usize) -> Taken {
     let now_ms = unix_ms();
     let mut tables = Vec::new();
     let mut figures = vec![(0i64, 0i64); databases.len()];

@@ -26,6 +26,8 @@ pub enum Class {
     Evicted,
     /// `n`: a key came into being.
     New,
+    /// `m`: a reader did not find a key.
+    Missed,
     /// No letter: nothing is published, though the value changed.
     Silent,
 }
@@ -106,6 +108,12 @@ impl Event {
     pub const SILENT: Event = Event {
         class: Class::Silent,
         name: "",
+    };
+
+    /// The event of a key that a reader did not find.
+    pub const MISSED: Event = Event {
+        class: Class::Missed,
+        name: "keymiss",
     };
 
     /// The event of an expired key.

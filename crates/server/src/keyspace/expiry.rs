@@ -11,7 +11,8 @@ use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
 use super::access::{KeyCounts, is_expired, value_due_ms};
-use super::effects::{Cause, Effects, ExpiredKey};
+use super::effects::{Cause, Effects, ExpiredKey, Hooks};
+use super::event::Event;
 use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
 use crate::observe::lock;
 
@@ -36,6 +37,9 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
     queue.len()
 }
 
+/// Tells others what was recorded, while the slot is still leased.
+pub type Tell<'a> = &'a mut dyn FnMut(&mut Effects);
+
 /// Works on queued slots for at most `budget`; returns whether slots are left.
 pub fn run_slice(
     keyspace: &Keyspace,
@@ -44,6 +48,7 @@ pub fn run_slice(
     now_ms: u64,
     budget: Duration,
     effects: &mut Effects,
+    tell: Tell<'_>,
 ) -> bool {
     let start = Instant::now();
     let row = seat.index();
@@ -58,7 +63,7 @@ pub fn run_slice(
             return false;
         }
         while let Some(slot) = due.pop() {
-            let more = expire_slot(keyspace, seat, row, slot, now_ms, effects);
+            let more = expire_slot(keyspace, seat, row, slot, now_ms, effects, tell);
             if more {
                 due.push(slot);
             }
@@ -78,6 +83,7 @@ fn expire_slot(
     slot: u16,
     now_ms: u64,
     effects: &mut Effects,
+    tell: Tell<'_>,
 ) -> bool {
     let mut removed: Vec<Removed<Value>> = Vec::new();
     let pass = seat.enter();
@@ -85,8 +91,13 @@ fn expire_slot(
         return true;
     };
     let mut more = false;
+    effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
-    let mut fields = FieldExpiry::new(now_ms);
+    if header.is_lent() {
+        // Taking fields out of a hash that is lent would mean copying it. It stays due, for the next cycle.
+        return false;
+    }
+    let mut fields = FieldExpiry::new(now_ms, effects.hooks.any());
     for db in 0..data.databases() {
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
@@ -94,7 +105,9 @@ fn expire_slot(
         fields.volatile = 0;
         // A key lives through the millisecond it expires in.
         let until_ms = now_ms.saturating_sub(1);
-        more |= table.expire_due(until_ms, KEYS_A_LEASE, &mut removed, &mut |_, value| fields.look(value));
+        more |= table.expire_due(until_ms, KEYS_A_LEASE, &mut removed, &mut |name, value| {
+            fields.look(name, value)
+        });
         let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
         let volatile = fields.volatile - gone.count() as i64;
         keyspace.counts.add_volatile(row, db, volatile);
@@ -104,7 +117,11 @@ fn expire_slot(
                 watching.touch(db, key.key(), false);
             }
         }
+        if effects.hooks.any() {
+            record(effects, db, &removed[from..], &mut fields.changed);
+        }
     }
+    tell(effects);
     publish(header, data);
     header.hint.set_due(data.next_due_ms());
     note_waited(keyspace, data, slot, effects);
@@ -118,6 +135,36 @@ fn expire_slot(
     more || fields.more
 }
 
+/// Records what was deleted, for those who listen: keys, and hashes that lost fields, all of them if it says so.
+#[cold]
+fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<(Box<[u8]>, bool)>) {
+    let (events, tracking) = (effects.hooks.has(Hooks::EVENTS), effects.hooks.has(Hooks::TRACKING));
+    for (name, emptied) in hashes.drain(..) {
+        if events {
+            effects.note(db, &name, Event::hash("hexpired"));
+            if emptied {
+                effects.note(db, &name, Event::generic("del"));
+            }
+        }
+        if tracking {
+            effects.note_value(db, &name);
+        }
+    }
+    for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
+        if events {
+            effects.note(db, key.key(), Event::EXPIRED);
+        }
+        if tracking {
+            effects.note_value(db, key.key());
+        }
+    }
+}
+
+/// Whether a key went away because it had lost its last field.
+fn is_emptied_hash(key: &Removed<Value>) -> bool {
+    matches!(key.value(), weft_table::ValueRef::Object(Value::Hash(hash)) if hash.is_empty())
+}
+
 /// Removes due fields of the hashes of one slot.
 struct FieldExpiry {
     now_ms: u64,
@@ -128,25 +175,34 @@ struct FieldExpiry {
     volatile: i64,
     /// Fields are left that are due.
     more: bool,
+    /// Hashes that lost fields, and whether they lost all; gathered if somebody listens.
+    changed: Vec<(Box<[u8]>, bool)>,
+    listens: bool,
 }
 
 impl FieldExpiry {
-    fn new(now_ms: u64) -> Self {
+    fn new(now_ms: u64, listens: bool) -> Self {
         FieldExpiry {
             now_ms,
             removed: 0,
             emptied: 0,
             volatile: 0,
             more: false,
+            changed: Vec::new(),
+            listens,
         }
     }
 
-    fn look(&mut self, value: &mut Value) -> ValueDue {
+    fn look(&mut self, name: &[u8], value: &mut Value) -> ValueDue {
         let Value::Hash(hash) = value else {
             return ValueDue::At(None);
         };
         let was_volatile = hash.is_volatile();
-        self.removed += hash.remove_expired(self.now_ms, FIELDS_A_LEASE.saturating_sub(self.removed), |_| ());
+        let removed = hash.remove_expired(self.now_ms, FIELDS_A_LEASE.saturating_sub(self.removed), |_| ());
+        self.removed += removed;
+        if removed > 0 && self.listens {
+            self.changed.push((name.into(), hash.is_empty()));
+        }
         self.more |= hash.has_expired_fields(self.now_ms);
         self.volatile += i64::from(hash.is_volatile()) - i64::from(was_volatile);
         if hash.is_empty() {
@@ -177,19 +233,38 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
 }
 
 /// Deletes the keys that readers found expired.
-pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects) {
+pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: Tell<'_>) {
     let row = seat.index();
-    delete_found_within(keyspace, &seat.enter(), row, now_ms, effects);
+    delete_found_within(keyspace, &seat.enter(), row, now_ms, effects, tell);
 }
 
 /// The same within a passage of the gate, by the thread that counts in `row`, which holds no lease.
 #[cold]
-pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now_ms: u64, effects: &mut Effects) {
-    for ExpiredKey { db, slot, hash, name } in std::mem::take(&mut effects.expired) {
+pub fn delete_found_within(
+    keyspace: &Keyspace,
+    pass: &Pass<'_>,
+    row: usize,
+    now_ms: u64,
+    effects: &mut Effects,
+    tell: Tell<'_>,
+) {
+    for key in std::mem::take(&mut effects.expired) {
+        let ExpiredKey {
+            db,
+            slot,
+            hash,
+            name,
+            missed,
+        } = key;
         // A leased slot is left to the cycle: the key is invisible already.
         let Some(mut lease) = pass.try_write(slot as usize) else {
+            if missed {
+                effects.note(db, &name, Event::MISSED);
+                tell(effects);
+            }
             continue;
         };
+        effects.hooks = keyspace.hooks.now();
         let (header, data) = lease.parts_mut();
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
@@ -199,9 +274,16 @@ pub fn delete_found_within(keyspace: &Keyspace, pass: &Pass<'_>, row: usize, now
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
+            if effects.hooks.any() {
+                record(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
+            }
             effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;
         }
+        if missed {
+            effects.note(db, &name, Event::MISSED);
+        }
+        tell(effects);
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
         publish(header, data);
         if still_expired && let Some(watching) = data.watching() {

@@ -12,6 +12,8 @@ pub mod event;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
+pub mod lent;
+pub mod reach;
 pub mod ready;
 pub mod stored;
 pub mod walk;
@@ -48,8 +50,9 @@ pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
 pub struct SlotHeader {
     /// Where database 0's buckets lie, for prefetching, and when the slot's next key of any database is due.
     ///
-    /// Its marks tell which databases have keys here, a bit each; the last bit stands for all databases from there
-    /// on. Whoever walks over the keyspace passes by empty slots without a lease.
+    /// Its marks tell which databases have keys here, a bit each; the last but one stands for all databases from there
+    /// on. Whoever walks over the keyspace passes by empty slots without a lease. The last bit says that values of the
+    /// slot are lent (see [`lent`]).
     pub hint: Hint,
 }
 
@@ -67,33 +70,52 @@ impl SlotHeader {
     /// Whether any database may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold_any(&self) -> bool {
-        self.hint.marks.load(Ordering::Acquire) != 0
+        self.hint.marks.load(Ordering::Acquire) & !LENT != 0
     }
 
     /// Says whether database `db` has keys here. For the holder of the slot's write lease.
     #[inline]
     pub fn mark(&self, db: usize, occupied: bool) {
-        let (bit, before) = (database_bit(db), self.hint.marks.load(Ordering::Relaxed));
-        let after = if occupied {
-            before | bit
-        } else if bit == LAST_BIT {
-            // Another database may be behind it: that is for `publish` to find out.
-            before
+        let bit = database_bit(db);
+        // Another database may be behind the last bit: that is for `publish` to find out.
+        if occupied || bit != LAST_BIT {
+            self.set_occupied(if occupied { bit } else { 0 }, bit);
+        }
+    }
+
+    /// Makes the marks among `which` what they are in `occupied`. The mark of loans may change meanwhile.
+    #[inline]
+    fn set_occupied(&self, occupied: u16, which: u16) {
+        let wrong = (self.hint.marks.load(Ordering::Relaxed) ^ occupied) & which;
+        if wrong != 0 {
+            self.hint.marks.fetch_xor(wrong, Ordering::Release);
+        }
+    }
+
+    /// Whether values of the slot are lent. Who has its write lease may rely on a `false`.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.hint.marks.load(Ordering::Relaxed) & LENT != 0
+    }
+
+    /// Says whether values of the slot are lent.
+    fn set_lent(&self, lent: bool) {
+        if lent {
+            self.hint.marks.fetch_or(LENT, Ordering::Relaxed);
         } else {
-            before & !bit
-        };
-        if after != before {
-            self.hint.marks.store(after, Ordering::Release);
+            self.hint.marks.fetch_and(!LENT, Ordering::Release);
         }
     }
 }
 
 /// The bit that many databases share.
-const LAST_BIT: u16 = 1 << 15;
+const LAST_BIT: u16 = 1 << 14;
+/// The bit that says that values are lent.
+const LENT: u16 = 1 << 15;
 
 #[inline]
 const fn database_bit(db: usize) -> u16 {
-    if db < 15 { 1 << db } else { LAST_BIT }
+    if db < 14 { 1 << db } else { LAST_BIT }
 }
 
 /// The data of one slot: the table of database 0, and what few slots have.
@@ -255,9 +277,7 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
     let occupied = (0..slot.databases())
         .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
         .fold(0, |bits, db| bits | database_bit(db));
-    if header.hint.marks.load(Ordering::Relaxed) != occupied {
-        header.hint.marks.store(occupied, Ordering::Release);
-    }
+    header.set_occupied(occupied, !LENT);
 }
 
 /// Finds out the header's due time anew, after many keys went away at once.
@@ -273,6 +293,10 @@ pub struct Keyspace {
     pub hasher: hash::KeyHasher,
     /// Keys and keys with expiry per database, striped by seat.
     pub counts: access::KeyCounts,
+    /// Who listens to what commands do.
+    pub hooks: effects::SharedHooks,
+    /// The slots whose values are lent.
+    pub lent: Arc<lent::Lent>,
 }
 
 impl Keyspace {
@@ -282,6 +306,8 @@ impl Keyspace {
             slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),
             hasher: hash::KeyHasher::from_os(),
             counts: access::KeyCounts::new(seats, databases),
+            hooks: effects::SharedHooks::default(),
+            lent: Arc::default(),
         }
     }
 }

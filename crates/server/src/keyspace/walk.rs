@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::Held;
+use super::access::{GrowingLeases, Held};
 use super::{Exclusive, Pass, SLOTS, Seat, Slot, SlotHeader};
 
 /// How long a patient walker stays away from a slot that is being written.
@@ -38,6 +38,11 @@ impl Cursor {
         }
     }
 
+    /// The slot.
+    pub const fn slot(self) -> u16 {
+        self.slot as u16
+    }
+
     /// Behind the slot.
     pub const fn next_slot(self) -> Self {
         Cursor::of_slot(self.slot as usize + 1)
@@ -62,6 +67,8 @@ impl Cursor {
 pub enum Reach<'r, 'p> {
     /// Through the gate, one lease at a time.
     Pass(&'r Pass<'p>),
+    /// Under leases of all slots.
+    Leases(&'r GrowingLeases<'p>),
     /// In exclusive mode.
     Everything(&'r Exclusive<'p>),
 }
@@ -71,6 +78,7 @@ impl<'r, 'p> Reach<'r, 'p> {
     pub fn of(held: &'r Held<'_, 'p>, pass: Option<&'r Pass<'p>>) -> Self {
         match (held, pass) {
             (Held::Everything(all), _) => Reach::Everything(all),
+            (Held::Growing(leases), _) if leases.is_everything() => Reach::Leases(leases),
             (_, Some(pass)) => Reach::Pass(pass),
             (_, None) => unreachable!("a command runs behind the gate or in exclusive mode"),
         }
@@ -83,6 +91,7 @@ impl Reach<'_, '_> {
     pub fn header(&self, slot: usize) -> &SlotHeader {
         match self {
             Reach::Pass(pass) => pass.domain().header(slot),
+            Reach::Leases(leases) => leases.header(slot),
             Reach::Everything(all) => all.header(slot),
         }
     }
@@ -92,6 +101,7 @@ impl Reach<'_, '_> {
     pub fn view<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
         match self {
             Reach::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
+            Reach::Leases(leases) => leases.cell(slot).map(look),
             Reach::Everything(all) => Some(look(all.cell(slot))),
         }
     }
@@ -151,9 +161,11 @@ fn end_or(slot: usize) -> Stop {
     }
 }
 
-/// [`walk`] for a thread that may sleep: contended slots are waited for, and whoever wants exclusive mode is let in.
+/// [`walk`] for a thread that may sleep: contended slots are waited for, unless `gives_up` says of one that it is in vain,
+/// and whoever wants exclusive mode is let in.
 pub fn walk_patiently(
     seat: &mut Seat,
+    gives_up: &dyn Fn(u16) -> bool,
     db: usize,
     from: Cursor,
     at_least: usize,
@@ -184,6 +196,9 @@ pub fn walk_patiently(
             }
         };
         drop(pass);
+        if contended && gives_up(cursor.slot as u16) {
+            return Stop::Contended(cursor);
+        }
         if contended {
             std::thread::sleep(RETRY);
         }

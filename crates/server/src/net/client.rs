@@ -5,6 +5,9 @@ use std::io::Write as _;
 use weft_resp::Protocol;
 
 use super::transaction::Transaction;
+use crate::acl::Login;
+use crate::pubsub::{Kind, Subscriptions};
+use crate::tracking::Tracking;
 use crate::watch::Watches;
 
 /// Switches of a client.
@@ -38,6 +41,10 @@ impl Flags {
     pub const MULTI: Flags = Flags(1 << 11);
     /// Has begun a transaction or watched a key before.
     pub const TRANSACTED: Flags = Flags(1 << 12);
+    /// Subscribed to something.
+    pub const PUBSUB: Flags = Flags(1 << 13);
+    /// Shows what others do (MONITOR).
+    pub const MONITOR: Flags = Flags(1 << 14);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -69,6 +76,12 @@ impl Flags {
 
 /// Stands for [`Client::is_dirty`] among the letters that CLIENT LIST shows; never set.
 const DIRTY: Flags = Flags(1 << 31);
+/// Stands for a client that tracks keys, in the same way.
+const TRACKING: Flags = Flags(1 << 30);
+/// Stands for one whose messages go to a client that is gone.
+const BROKEN_REDIRECT: Flags = Flags(1 << 29);
+/// Stands for one that gets broadcasts.
+const BROADCAST: Flags = Flags(1 << 28);
 
 /// The part of a name that CLIENT LIST shows: what stands before the first zero byte.
 pub fn shown(name: &[u8]) -> &[u8] {
@@ -109,8 +122,8 @@ pub struct Client {
     pub db: usize,
     /// RESP2 until HELLO 3.
     pub protocol: Protocol,
-    /// Whether commands other than AUTH, HELLO, QUIT and RESET are allowed.
-    pub authenticated: bool,
+    /// Who it is, and what it may do.
+    pub login: Login,
     /// CLIENT SETNAME.
     pub name: Vec<u8>,
     /// CLIENT SETINFO LIB-NAME.
@@ -145,6 +158,10 @@ pub struct Client {
     pub transaction: Option<Box<Transaction>>,
     /// The keys that it watches.
     pub watches: Option<Box<Watches>>,
+    /// What it is subscribed to.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// How it tracks keys.
+    pub tracking: Option<Box<Tracking>>,
 }
 
 /// Figures that only the connection knows, for CLIENT LIST.
@@ -175,7 +192,7 @@ impl Client {
             id,
             db: 0,
             protocol: Protocol::Resp2,
-            authenticated: false,
+            login: Login::stranger(),
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),
@@ -193,6 +210,8 @@ impl Client {
             worker,
             transaction: None,
             watches: None,
+            subscriptions: None,
+            tracking: None,
         }
     }
 
@@ -202,10 +221,11 @@ impl Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
         view.protocol = self.protocol;
-        view.authenticated = self.authenticated;
+        view.login = self.login.clone();
         view.name.clone_from(&self.name);
         view.address.clone_from(&self.address);
         view.flags = self.flags;
+        view.tracking.clone_from(&self.tracking);
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
         view.flags
             .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
@@ -213,10 +233,10 @@ impl Client {
     }
 
     /// Back to how it was when it connected (RESET), but for the connection itself.
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self, login: Login) {
         self.db = 0;
         self.protocol = Protocol::Resp2;
-        self.authenticated = authenticated;
+        self.login = login;
         self.name.clear();
         // Capabilities and the library are those of the program behind the connection, not of its session. A reply
         // that is to be skipped is the one to RESET itself.
@@ -257,10 +277,25 @@ impl Client {
         watches.map_or(0, |watches| watches.keys.len())
     }
 
+    /// How many names of a kind it is subscribed to.
+    pub fn subscribed(&self, kind: Kind) -> usize {
+        self.subscriptions
+            .as_ref()
+            .map_or(0, |subscriptions| subscriptions.of(kind).len())
+    }
+
+    /// The client that gets its invalidation messages: 0 for itself, -1 for nobody.
+    pub fn redirect(&self) -> i64 {
+        self.tracking.as_ref().map_or(-1, |tracking| tracking.redirect as i64)
+    }
+
     /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
     pub fn kind(&self) -> ClientKind {
-        // Subscribers and replicas would show here; a connection can become neither.
-        ClientKind::Normal
+        if self.flags.has(Flags::PUBSUB) {
+            ClientKind::PubSub
+        } else {
+            ClientKind::Normal
+        }
     }
 
     /// Seconds since it connected, as CLIENT LIST shows them: both times are cut to seconds first.
@@ -290,8 +325,13 @@ impl Client {
     /// The letters of CLIENT LIST's `flags`.
     pub fn flag_letters(&self) -> String {
         let letters = [
+            (Flags::MONITOR, 'O'),
+            (Flags::PUBSUB, 'P'),
             (Flags::MULTI, 'x'),
             (Flags::BLOCKED, 'b'),
+            (TRACKING, 't'),
+            (BROKEN_REDIRECT, 'R'),
+            (BROADCAST, 'B'),
             (DIRTY, 'd'),
             (Flags::CLOSE_AFTER_REPLY, 'c'),
             (Flags::CLOSE_ASAP, 'A'),
@@ -302,6 +342,11 @@ impl Client {
         ];
         let mut flags = self.flags;
         flags.put(DIRTY, self.is_dirty());
+        if let Some(tracking) = &self.tracking {
+            flags.put(TRACKING, true);
+            flags.put(BROKEN_REDIRECT, tracking.broken_redirect);
+            flags.put(BROADCAST, tracking.broadcast);
+        }
         let set: String = letters
             .iter()
             .filter(|(flag, _)| flags.has(*flag))
@@ -329,12 +374,15 @@ impl Client {
         out.extend_from_slice(shown(&self.name));
         write!(
             out,
-            " age={} idle={} flags={} capa={} db={} sub=0 psub=0 ssub=0 multi={} watch={}",
+            " age={} idle={} flags={} capa={} db={} sub={} psub={} ssub={} multi={} watch={}",
             self.age_s(now_ms),
             self.idle_s(now_ms),
             self.flag_letters(),
             self.capability_letters(),
             self.db,
+            self.subscribed(Kind::Channel),
+            self.subscribed(Kind::Pattern),
+            self.subscribed(Kind::ShardChannel),
             self.queued_commands(),
             self.watched_keys()
         )
@@ -373,7 +421,9 @@ impl Client {
             Protocol::Resp2 => 2,
             Protocol::Resp3 => 3,
         };
-        write!(out, " cmd={command} user=default redir=-1 resp={resp} lib-name=")?;
+        write!(out, " cmd={command} user=")?;
+        out.extend_from_slice(self.login.name());
+        write!(out, " redir={} resp={resp} lib-name=", self.redirect())?;
         out.extend_from_slice(shown(&self.lib_name));
         out.extend_from_slice(b" lib-ver=");
         out.extend_from_slice(shown(&self.lib_version));

@@ -2,8 +2,12 @@
 //!
 //! A connection is an owned value. It belongs to one worker and travels to another with its buffers.
 
+use std::sync::Arc;
+
 use weft_reactor::{Mark, Output, Registered};
 use weft_resp::Parser;
+
+use crate::blocking::Waiter;
 
 use super::client::{Buffers, Client, Flags};
 
@@ -34,6 +38,10 @@ pub struct Connection {
     pub planned: usize,
     /// Replies not yet handed to the reactor.
     pub output: Output,
+    /// What is not a reply and comes behind the one that is being made elsewhere.
+    pub postponed: Output,
+    /// What stands in the queues of keys for it, while it waits for them.
+    pub waiter: Option<Arc<Waiter>>,
     /// What it waits for.
     pub state: State,
     /// Whether the batch that is being put together has plans of it.
@@ -62,6 +70,8 @@ impl Connection {
             parser: Parser::default(),
             planned: 0,
             output: Output::new(),
+            postponed: Output::new(),
+            waiter: None,
             state: State::Ready,
             in_batch: false,
             has_more: false,
@@ -111,6 +121,15 @@ impl Connection {
     /// Whether it is to be closed as soon as its output is sent: not while a reply is still to come.
     pub fn closes_after_output(&self) -> bool {
         self.client.flags.has(Flags::CLOSE_AFTER_REPLY) && !matches!(self.state, State::Parked(_))
+    }
+
+    /// Whether a reply is being made elsewhere. One that waits for keys may have to wait for ever; it has a reply under way
+    /// once somebody serves it.
+    pub fn awaits_reply(&self) -> bool {
+        match &self.waiter {
+            Some(waiter) => waiter.is_claimed(),
+            None => matches!(self.state, State::Parked(_)) && !self.client.flags.has(Flags::BLOCKED),
+        }
     }
 
     /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send.

@@ -33,6 +33,8 @@ pub struct Transaction {
     pub keys: Vec<PlannedKey>,
     /// The commands.
     pub commands: Vec<Queued>,
+    /// The database that the next command will run in.
+    pub db: usize,
     /// Whether a command was refused: EXEC will do nothing.
     pub refused: bool,
     /// Whether a command may change data.
@@ -41,9 +43,19 @@ pub struct Transaction {
     pub denied_out_of_memory: bool,
     /// Whether a command needs the whole keyspace.
     pub exclusive: bool,
+    /// Whether a command runs a script.
+    pub scripts: bool,
 }
 
 impl Transaction {
+    /// Nothing yet, in that database.
+    pub fn new(db: usize) -> Self {
+        Transaction {
+            db,
+            ..Transaction::default()
+        }
+    }
+
     /// Adds a command: its index, its request with the arguments in it, its keys.
     pub fn push(&mut self, command: usize, request: &[u8], ranges: &[ArgRange], keys: &[PlannedKey]) {
         let (bytes, args, first_key) = (self.requests.len(), self.ranges.len(), self.keys.len());

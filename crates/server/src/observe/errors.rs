@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Codes beyond this many are counted under one name, as a client can invent codes by scripts.
+/// With so many codes, those that scripts invent are counted under one name.
 const CODES: usize = 128;
 
 /// Counts by error code.
@@ -18,10 +18,20 @@ impl ErrorCounts {
         let mut counts = crate::observe::lock(&self.counts);
         if let Some(count) = counts.get_mut(code) {
             *count += 1;
+        } else {
+            counts.insert(code.to_vec(), 1);
+        }
+    }
+
+    /// Counts one error reply whose code a script has made up.
+    pub fn count_invented(&self, code: &[u8]) {
+        let mut counts = crate::observe::lock(&self.counts);
+        if let Some(count) = counts.get_mut(code) {
+            *count += 1;
         } else if counts.len() < CODES {
             counts.insert(code.to_vec(), 1);
         } else {
-            *counts.entry(b"ERRORSTATS_DISABLED".to_vec()).or_insert(0) += 1;
+            *counts.entry(b"ERRORSTATS_OVERFLOW".to_vec()).or_insert(0) += 1;
         }
     }
 
@@ -36,3 +46,6 @@ impl ErrorCounts {
         crate::observe::lock(&self.counts).clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,14 @@ pub enum Counter {
     ErrorReplies,
     /// `acl_access_denied_auth`
     DeniedAuth,
+    /// `acl_access_denied_cmd`
+    DeniedCommand,
+    /// `acl_access_denied_key`
+    DeniedKey,
+    /// `acl_access_denied_channel`
+    DeniedChannel,
+    /// `acl_access_denied_db`
+    DeniedDatabase,
     /// `client_query_buffer_limit_disconnections`
     QueryBufferDisconnections,
     /// `client_output_buffer_limit_disconnections`

@@ -7,6 +7,7 @@ pub mod log;
 pub mod log_line;
 pub mod memory;
 pub mod metrics;
+pub mod monitor;
 pub mod process;
 pub mod rates;
 pub mod syslog;

@@ -2,6 +2,7 @@
 
 pub use weft_values::lzf;
 
+pub mod functions;
 pub mod hashes;
 pub mod lists;
 pub mod payload;
@@ -11,5 +12,4 @@ pub mod sorted_sets;
 pub mod streams;
 pub mod strings;
 pub mod ziplist;
-#[allow(dead_code, reason = "for the types that were once stored like this")]
 pub mod zipmap;

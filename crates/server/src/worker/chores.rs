@@ -1,18 +1,25 @@
 //! A worker's duties beside requests: expiry, sweeps over its connections, closing.
 
 use super::Worker;
+use crate::acl::Account;
+use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
 use crate::keyspace::expiry;
-use crate::net::client::Flags;
+use crate::messages::{Post, leave};
+use crate::net::client::{Client, Flags};
 use crate::net::connection::State;
 use crate::observe::metrics::Counter;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
 /// How long one slice of expiry may take beside waiting clients.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
+
+/// Clients that are silent because they listen.
+const LISTENERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
 
 impl Worker {
     pub(super) fn housekeeping(&mut self) {
@@ -38,6 +45,7 @@ impl Worker {
     pub(super) fn expire_slice(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
+        let row = thread.seat;
         let start = Instant::now();
         self.expiring = expiry::run_slice(
             &server.keyspace,
@@ -46,6 +54,7 @@ impl Worker {
             thread.now_ms,
             EXPIRY_SLICE,
             &mut thread.effects,
+            &mut |effects| Post::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
         thread.keep_ready();
@@ -69,12 +78,25 @@ impl Worker {
         for token in 0..self.clients.slots.len() {
             let idle = self.clients.connection(token).is_some_and(|connection| {
                 !matches!(connection.state, State::Parked(_) | State::Paused)
+                    && !connection.client.flags.has_any(LISTENERS)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });
             if idle {
                 self.close(token);
             }
         }
+    }
+
+    /// Closes the clients whose users are gone, and those who listen to channels that their users lost.
+    pub(super) fn close_unwelcome(&mut self, lost_channels: &[Arc<Account>]) {
+        for token in 0..self.clients.slots.len() {
+            if let Some(connection) = self.clients.connection(token)
+                && is_unwelcome(&connection.client, lost_channels)
+            {
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            }
+        }
+        self.close_killed();
     }
 
     pub(super) fn close_killed(&mut self) {
@@ -108,10 +130,13 @@ impl Worker {
     }
 
     pub(super) fn forget(&mut self, token: usize) {
-        if let Some(connection) = self.clients.remove(token) {
+        if let Some(mut connection) = self.clients.remove(token) {
+            leave(self.server(), &mut connection.client);
+            self.server().directory.remove(connection.client.id);
             self.abandon(connection.client.id);
             self.abandon_parts(connection.client.id);
             self.again.retain(|other| *other != token);
+            self.patient.retain(|other| *other != token);
             let server = self.server();
             server.connections.fetch_sub(1, Ordering::Relaxed);
             server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
@@ -120,4 +145,10 @@ impl Worker {
             }
         }
     }
+}
+
+fn is_unwelcome(client: &Client, lost_channels: &[Arc<Account>]) -> bool {
+    let account = client.login.account();
+    let lost = || lost_channels.iter().any(|other| Arc::ptr_eq(other, account));
+    account.is_deleted() || (client.subscriptions.is_some() && lost() && !permission::may_listen(client))
 }

@@ -1,10 +1,9 @@
 //! A worker's mail: connections that come and go, replies from elsewhere, questions.
 
-use super::CONNECTIONS_A_TURN;
 use super::Worker;
 use super::waits::ClientWait;
-use crate::config::id;
 use crate::dispatch::batch::Connections as _;
+use crate::keyspace::effects::Notice;
 use crate::net::client::Client;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
@@ -12,8 +11,16 @@ use crate::net::connection::State;
 use crate::state::WorkerId;
 use crate::state::{Blocked, Message};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use weft_reactor::Registered;
 use weft_reactor::Socket;
+
+/// Clients whose messages would be out of order if the connection moved.
+const STAYERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
+/// Messages taken out of the mailbox at once.
+const MESSAGES_AT_ONCE: usize = 128;
+/// How long a turn reads mail.
+const MAIL_SLICE: Duration = Duration::from_micros(500);
 
 impl Worker {
     pub(super) fn read_mail(&mut self) {
@@ -21,11 +28,18 @@ impl Worker {
             return;
         }
         let mut mail = std::mem::take(&mut self.mail);
-        self.thread.server.workers[self.id]
+        let start = Instant::now();
+        while self.thread.server.workers[self.id]
             .mailbox
-            .drain(&mut mail, CONNECTIONS_A_TURN);
-        for message in mail.drain(..) {
-            self.handle(message);
+            .drain(&mut mail, MESSAGES_AT_ONCE)
+            > 0
+        {
+            for message in mail.drain(..) {
+                self.handle(message);
+            }
+            if start.elapsed() >= MAIL_SLICE {
+                break;
+            }
         }
         self.mail = mail;
     }
@@ -35,7 +49,7 @@ impl Worker {
             Message::Connect(socket) => self.connect(socket),
             Message::Adopt(connection, wait) => self.adopt(connection, wait),
             Message::Shed { to, keep } => self.shed(to, keep),
-            Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, &bytes),
+            Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, bytes),
             Message::Ran {
                 client,
                 ticket,
@@ -44,6 +58,14 @@ impl Worker {
             } => self.unpark_ran(client, ticket, output, after),
             Message::Served(waiter) => self.deliver(&waiter),
             Message::Serve(unserved) => self.withhold(unserved, None),
+            Message::Notice(notice) => {
+                let server = &self.thread.server;
+                if let Notice::Published(publication) = &notice {
+                    let link = &server.workers[self.id];
+                    link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
+                }
+                self.clients.notify(server, self.id, &notice);
+            }
             Message::Question(question) => {
                 let part = (question.ask)(self);
                 let server = self.server().clone();
@@ -51,6 +73,7 @@ impl Worker {
                 self.close_killed();
             }
             Message::ExpireDue => self.expiring = true,
+            Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Unpaused => self.resume_paused(),
             Message::Stop { patience } => self.stopping = Some(patience),
         }
@@ -60,13 +83,14 @@ impl Worker {
         let server = self.server().clone();
         let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, self.thread.now_ms, self.id);
-        client.authenticated = server.config.text(id::REQUIREPASS).is_empty();
+        client.login = server.acl.greet();
         client.address = socket.peer_name();
         client.local_address = socket.local_name();
         client.fd = socket.fd();
         if matches!(socket, Socket::Unix(_)) {
             client.flags.put(Flags::UNIX_SOCKET, true);
         }
+        server.directory.put(id, self.id);
         let connection = Box::new(Connection::new(client));
         let unsent = Default::default();
         self.install(connection, Registered { socket, unsent });
@@ -85,6 +109,10 @@ impl Worker {
             return;
         };
         connection.client.worker = self.id;
+        if !connection.client.login.refresh(&self.thread.server.acl) {
+            // Its user was deleted while it was on its way.
+            connection.client.flags.put(Flags::CLOSE_ASAP, true);
+        }
         let id = connection.client.id;
         self.install(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
@@ -107,7 +135,8 @@ impl Worker {
             let waits = &self.waits;
             let movable = self.clients.connection(token).is_some_and(|connection| {
                 let idle = connection.state == State::Ready || waits.is_for_keys(connection.client.id);
-                idle && !connection.in_batch && connection.output.is_empty()
+                let stays = connection.client.flags.has_any(STAYERS);
+                idle && !stays && !connection.in_batch && connection.output.is_empty()
             });
             if !movable {
                 continue;
@@ -119,6 +148,7 @@ impl Worker {
                 continue;
             };
             self.again.retain(|other| *other != token);
+            self.patient.retain(|other| *other != token);
             connection.in_transit = Some(registered);
             connection.receive_paused = false;
             self.mail_connection(to, connection);

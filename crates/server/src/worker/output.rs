@@ -1,13 +1,24 @@
 //! What a worker does with output: one write a turn, and the limits of what may be in flight.
 
 use super::Worker;
+use crate::config::OutputBufferLimit;
 use crate::dispatch::batch::Connections as _;
+use crate::dispatch::tunables::Tunables;
 use crate::net::client::Flags;
 use crate::observe::metrics::Counter;
 use weft_reactor::Sent;
 
 /// Output of one turn up to which the hard limit does not matter, as it is about to be sent.
 const FREE_OUTPUT_BYTES: usize = 16 * 1024;
+
+/// The limits of a client's class.
+fn limits_of(tunables: &Tunables, flags: Flags) -> &OutputBufferLimit {
+    if flags.has(Flags::PUBSUB) {
+        &tunables.pubsub_output_limit
+    } else {
+        &tunables.output_limit
+    }
+}
 
 impl Worker {
     pub(super) fn flush(&mut self, token: usize) {
@@ -19,7 +30,7 @@ impl Worker {
             return self.close(token);
         }
         let length = connection.output.len();
-        let limit_bytes = self.thread.tunables.output_limit.hard_bytes;
+        let limit_bytes = limits_of(&self.thread.tunables, closing).hard_bytes;
         // Spliced values cost no memory of their own.
         let copied = connection.output.bytes.len();
         if limit_bytes > 0 && copied > FREE_OUTPUT_BYTES && copied as u64 > limit_bytes {
@@ -70,10 +81,10 @@ impl Worker {
 
     pub(super) fn check_output_limit(&mut self, token: usize, in_flight: usize) {
         let now_ms = self.thread.now_ms;
-        let limits = self.thread.tunables.output_limit;
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
+        let limits = *limits_of(&self.thread.tunables, connection.client.flags);
         let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
         let above_soft = limits.soft_bytes > 0 && in_flight as u64 > limits.soft_bytes;
         if !above_soft {

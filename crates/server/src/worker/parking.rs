@@ -33,7 +33,7 @@ impl Worker {
         connection.state = State::Parked(ticket);
         let asker = (worker, connection.client.id, ticket);
         match after {
-            After::Nothing | After::Defer | After::Leave | After::AsWriter => connection.state = State::Deferred,
+            After::Nothing | After::Defer | After::Leave(_) | After::AsWriter => connection.state = State::Deferred,
             After::Ask(make) => server.ask_all(make(asker)),
             After::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
@@ -44,6 +44,12 @@ impl Worker {
             After::Detached(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(command(asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::Script(command) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.script_jobs.send(command(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
@@ -65,9 +71,11 @@ impl Worker {
     }
 
     /// A parked connection got its reply and goes on.
-    pub(super) fn unpark(&mut self, client: u64, ticket: u64, bytes: &[u8]) {
+    pub(super) fn unpark(&mut self, client: u64, ticket: u64, bytes: Vec<u8>) {
         if let Some(token) = self.parked(client, ticket) {
-            self.reply(token, |output| output.bytes.extend_from_slice(bytes));
+            let mut reply = Output::new();
+            reply.bytes = bytes;
+            self.reply(token, |output| output.append(&mut reply));
         }
     }
 
@@ -152,6 +160,7 @@ impl Worker {
         let before = connection.output.mark();
         reply(&mut connection.output);
         connection.settle_reply(before);
+        connection.output.append(&mut connection.postponed);
         self.wake(token);
         self.flush(token);
     }

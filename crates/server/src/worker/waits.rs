@@ -8,7 +8,9 @@ use std::time::Duration;
 use weft_reactor::{Output, unix_ms};
 
 use super::Worker;
+use crate::acl::Refusal;
 use crate::blocking::{Timers, Waiter};
+use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
@@ -107,6 +109,9 @@ impl Worker {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
             ClientWait::Time { .. } => None,
         };
+        if let Some(connection) = self.clients.connection(token) {
+            connection.waiter.clone_from(&waiter);
+        }
         self.waits.by_client.insert(client, wait);
         // It may have been served before its connection was parked here.
         if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
@@ -120,6 +125,11 @@ impl Worker {
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.remove(at_ms, wait.ticket());
             self.server().blocked.remove_timeout();
+        }
+        if let Some(token) = self.clients.by_id.get(&client).copied()
+            && let Some(connection) = self.clients.connection(token)
+        {
+            connection.waiter = None;
         }
         Some(wait)
     }
@@ -137,7 +147,10 @@ impl Worker {
         else {
             return;
         };
-        self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed);
+        match &served.refusal {
+            Some(refusal) => self.book_refusal(token, &blocked, refusal),
+            None => self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed),
+        }
         if waiter.keys.len() > 1 {
             self.take_out(waiter.clone());
         }
@@ -176,7 +189,7 @@ impl Worker {
             server.errors.count(b"UNBLOCKED");
             reply = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec();
         }
-        self.unpark(client, ticket, &reply);
+        self.unpark(client, ticket, reply);
         true
     }
 
@@ -198,6 +211,17 @@ impl Worker {
     fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool) {
         let thread = &self.thread;
         record::waited(&thread.server, thread.seat, &thread.tunables, blocked, cost, failed);
+    }
+
+    /// Books the end of a command that waited and was not permitted to go on.
+    fn book_refusal(&mut self, token: usize, blocked: &Blocked, refusal: &Refusal) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let thread = &self.thread;
+        thread.server.metrics.rejected(thread.seat, blocked.command);
+        let line = connection.client.describe(thread.now_ms, connection.buffers(0));
+        permission::note((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
     }
 
     /// Takes a waiter out of the queues of its keys, now if their slots are free.
@@ -233,7 +257,9 @@ impl Worker {
         let server = self.server();
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
         server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
+        let client = connection.client.id;
         server.workers[to].send(Message::Adopt(connection, wait));
+        server.directory.put(client, to);
         // Only now: who reads the new worker mails behind the connection. Who read the old one finds it gone there,
         // and the mail is sent on.
         if let Some(waiter) = waiter {

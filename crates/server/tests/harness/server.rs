@@ -2,16 +2,19 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server; killed at the end of the test.
+/// A running server in a directory of its own; killed at the end of the test.
 pub struct Server {
     child: Child,
+    directory: PathBuf,
     /// Where it listens.
     pub port: u16,
 }
@@ -19,22 +22,40 @@ pub struct Server {
 impl Server {
     /// Starts a server with these arguments, and waits until it listens.
     pub fn start(arguments: &[&str]) -> Server {
+        Server::start_from(None, arguments)
+    }
+
+    /// The same, with a configuration file.
+    pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("weft-server-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("makes a directory");
         let start = Instant::now();
         loop {
             let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
             let port = listener.local_addr().expect("is bound").port();
             drop(listener);
             let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+                .args(file)
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+                .arg("--dir")
+                .arg(&directory)
                 .args(arguments)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .spawn()
                 .expect("starts");
-            let mut server = Server { child, port };
+            let mut server = Server {
+                child,
+                directory: directory.clone(),
+                port,
+            };
             if server.listens() {
                 return server;
             }
+            drop(server);
+            std::fs::create_dir_all(&directory).expect("makes a directory");
             assert!(start.elapsed() < PATIENCE, "the server does not listen");
         }
     }
@@ -59,6 +80,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Hint, IS_DIRECTORY};
+use super::{Head, Hint, IS_DIRECTORY, Place};
 use crate::{NewValue, Table};
 
 fn insert(table: &mut Table<()>, number: u64) {
@@ -44,8 +44,8 @@ fn prefetching_changes_nothing_and_needs_nothing() {
             hint.prefetch_bucket(hash);
         }
         table.prefetch_large_bucket(hash);
-        table.prefetch_entry(hash);
-        table.prefetch_value(hash);
+        table.entry_place(hash, Head::Short).prefetch();
+        table.value_place(hash).prefetch();
     }
     assert_eq!(table.len(), 0);
 }
@@ -59,11 +59,61 @@ fn only_objects_tell_what_is_behind_them() {
     drop(table.insert(hash(3), b"object", NewValue::Object(b"contents".to_vec()), None, 0));
     for (number, is_object) in [(1, false), (2, false), (3, true), (4, false)] {
         let mut asked = false;
-        table.prefetch_behind(hash(number), |object| {
+        let place = table.place_behind(hash(number), |object| {
             assert_eq!(object, b"contents");
             asked = true;
-            Some(object)
+            Some((object.as_ptr(), object.len()))
         });
+        assert_eq!(!place.is_nowhere(), is_object, "{number}");
         assert_eq!(asked, is_object, "{number}");
     }
+}
+
+#[test]
+fn a_place_has_every_line_that_its_bytes_touch() {
+    let at = |address: usize| std::ptr::without_provenance::<u8>(address);
+    for (start, len, most, first, lines) in [
+        (128, 0, 9, 0, 0),
+        (128, 1, 9, 128, 1),
+        (128, 64, 9, 128, 1),
+        (191, 1, 9, 128, 1),
+        (191, 2, 9, 128, 2),
+        (130, 512, 16, 128, 9),
+        (128, 512, 16, 128, 8),
+        (130, 4096, 16, 128, 16),
+    ] {
+        let place = Place::of_bytes(at(start), len, most);
+        assert_eq!((place.first.addr(), place.lines), (first, lines), "{len} at {start}");
+    }
+}
+
+#[test]
+fn a_wide_head_has_small_values_and_no_large_ones() {
+    let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut table: Table<Vec<u8>> = Table::new();
+    for (number, len, short, wide) in [
+        (1, 8, true, true),
+        (2, 64, false, true),
+        (3, 200, false, false),
+        (4, 5000, false, false),
+    ] {
+        drop(table.insert(hash(number), b"key", NewValue::Bytes(&vec![b'v'; len]), None, 0));
+        let value = table.value_place(hash(number));
+        for (head, expected) in [(Head::Short, short), (Head::Wide, wide)] {
+            let head_place = table.entry_place(hash(number), head);
+            assert_eq!(value.is_within(head_place), expected, "{len} bytes, {head:?}");
+        }
+    }
+    drop(table.insert(hash(5), b"object", NewValue::Object(Vec::new()), None, 0));
+    assert!(
+        !table
+            .value_place(hash(5))
+            .is_within(table.entry_place(hash(5), Head::Wide))
+    );
+    assert!(
+        table
+            .value_place(hash(6))
+            .is_within(table.entry_place(hash(6), Head::Short)),
+        "nothing is missing"
+    );
 }

@@ -29,6 +29,12 @@ impl Blob {
         Self(Arc::new(copy_with_capacity(bytes, greedy(needed))))
     }
 
+    /// Whether both share their bytes.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether nobody else shares the bytes.
     #[must_use]
     pub fn is_unique(&self) -> bool {

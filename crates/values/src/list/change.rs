@@ -96,7 +96,12 @@ impl List {
         let node = if self.quicklist && self.limits().stands_alone(element.len()) {
             Node::plain(element)
         } else {
-            Node::of_element(element)
+            let mut node = Node::of_element(element);
+            if let Some(neighbour) = at.filter(|_| self.nodes.len() > 1) {
+                // A long list grows on: the node will become as large as those before it.
+                node.make_room(self.nodes[neighbour].limit_bytes(), end);
+            }
+            node
         };
         let place = match end {
             End::Head => 0,
@@ -140,6 +145,7 @@ impl List {
                     let start = node.run().offset_of(offset, node.len()).unwrap_or_default();
                     let end = node.run().end_of(start);
                     node.splice(start..end, 1, Some(Element::of(element)));
+                    node.shrink();
                 });
                 self.settle(at);
             }
@@ -168,7 +174,7 @@ impl List {
             self.take(at);
             self.settle_around(at);
         } else {
-            self.open(at, |node| node.remove_range(node.len() - 1, 1));
+            self.open(at, |node| node.remove_range(node.len() - 1, 1, false));
             self.merge_around(at + 1);
         }
     }
@@ -284,9 +290,12 @@ impl List {
         };
         let mut left = count.min(self.count - start);
         let mut whole = first;
+        // A node at the end of a long list is about to be used up, or filled again.
+        let is_long = self.nodes.len() > 2;
         if offset > 0 {
             let part = left.min(self.nodes[first].len() - offset);
-            self.open(first, |node| node.remove_range(offset, part));
+            let keeps_room = is_long && first + 1 == self.nodes.len();
+            self.open(first, |node| node.remove_range(offset, part, keeps_room));
             left -= part;
             whole += 1;
         }
@@ -299,7 +308,8 @@ impl List {
         }
         self.nodes.drain(whole..end);
         if left > 0 {
-            self.open(whole, |node| node.remove_range(0, left));
+            let keeps_room = is_long && whole == 0;
+            self.open(whole, |node| node.remove_range(0, left, keeps_room));
         }
         self.give_room_back();
         self.settle_around(whole);

@@ -21,6 +21,9 @@ const GROWTH_DIVISOR: usize = 2;
 /// Smaller buffers never shrink, bytes.
 const SHRINKING_MIN_BYTES: usize = 256;
 
+/// What is worth fetching at an end before it changes, bytes: an element or two.
+const END_PLACE_BYTES: usize = 128;
+
 /// What a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
@@ -233,9 +236,6 @@ impl Node {
         let span = gap::splice(&mut self.bytes, 0, before, range, element);
         self.set_span(span);
         self.count = self.count - removed as u32 + u32::from(element.is_some());
-        if removed > 0 {
-            self.shrink();
-        }
     }
 
     fn move_to(&mut self, length: usize, free_at: End) {
@@ -255,7 +255,7 @@ impl Node {
     }
 
     /// Gives room back when most of it is free.
-    fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         let used = self.span().bytes();
         if used > 0 && self.bytes.len() > SHRINKING_MIN_BYTES && self.bytes.len() > used * SLACK_FACTOR {
             self.move_to(used + used / GROWTH_DIVISOR, End::Tail);
@@ -271,10 +271,36 @@ impl Node {
         self.splice(at..at, 0, Some(element));
     }
 
-    /// Removes `count` elements from element `start` on.
-    pub(super) fn remove_range(&mut self, start: usize, count: usize) {
+    /// Removes `count` elements from element `start` on. Room that becomes free is kept or, if it is most of the room,
+    /// given back.
+    pub(super) fn remove_range(&mut self, start: usize, count: usize, keeps_room: bool) {
         let range = range_of(self.run(), self.len(), start, count);
         self.splice(range, count, None);
+        if !keeps_room {
+            self.shrink();
+        }
+    }
+
+    /// Takes a buffer for so many bytes of run, if it is a larger one; the room becomes free at `free_at`.
+    pub(super) fn make_room(&mut self, length: usize, free_at: End) {
+        if length > self.bytes.len() {
+            self.move_to(length, free_at);
+        }
+    }
+
+    /// The memory that a change at one end reads and writes.
+    pub(super) fn end_place(&self, end: End) -> &[u8] {
+        let at = match (self.container, end) {
+            (Container::Packed, End::Head) if !self.compressed => self.start as usize,
+            (Container::Packed, End::Tail) if !self.compressed => self.end as usize,
+            _ => 0,
+        };
+        let (before, after) = match end {
+            End::Head => (END_PLACE_BYTES, END_PLACE_BYTES / 2),
+            End::Tail => (END_PLACE_BYTES, 0),
+        };
+        let bytes = &self.bytes;
+        &bytes[at.saturating_sub(before).min(bytes.len())..(at + after).min(bytes.len())]
     }
 
     /// Puts a large element in the place of another.

@@ -3,6 +3,7 @@
 use super::packed::{PackedList, PackedListMut, Picked, Plan};
 use super::*;
 use crate::listpack::{self, Needle};
+use crate::size_class::size_class;
 
 fn texts(list: ListRef<'_>, start: usize, direction: Direction) -> Vec<Vec<u8>> {
     let mut texts = Vec::new();
@@ -264,6 +265,45 @@ fn only_one_small_run_is_called_a_listpack() {
     list.push(End::Tail, &[b'd'; 9000]);
     list.remove_range(0, 1);
     assert!(!list.fits_listpack(limits, true), "a plain node is no listpack");
+}
+
+#[test]
+fn only_the_ends_of_a_long_list_have_room() {
+    let mut list = List::quicklist(-2, 0);
+    for number in 0..1000 {
+        list.push(End::Head, &[b'a'; 70]);
+        if number >= 500 {
+            list.remove_range(list.len() - 1, 1);
+        }
+        let used: usize = list.nodes.iter().map(|node| size_class(node.limit_bytes())).sum();
+        let ends = 2 * 8192 + 4096;
+        assert!(
+            list.node_bytes <= used + ends,
+            "{} bytes for {used} in push {number}",
+            list.node_bytes
+        );
+    }
+    while list.len() > 1 {
+        list.remove_range(list.len() - 1, 1);
+    }
+    assert!(list.node_bytes <= 512, "{} bytes for one element", list.node_bytes);
+    check(&list);
+}
+
+#[test]
+fn the_places_to_fetch_are_the_list_s_own() {
+    for depth in [0, 1] {
+        let mut list = List::quicklist(-2, depth);
+        assert!(list.node_place(End::Head).is_none() && list.end_place(End::Tail).is_none());
+        for number in 0..500_u32 {
+            list.push(End::Tail, &[number.to_le_bytes(); 20].concat());
+            for end in [End::Head, End::Tail] {
+                let place = list.end_place(end).expect("the list has elements");
+                assert!(!place.is_empty() && place.len() <= 192, "{} bytes", place.len());
+                assert!(list.node_place(end).is_some());
+            }
+        }
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use weft_resp::Protocol;
 use weft_values::list::End;
 
-use super::super::{Kind, Line, Operation, ScoreEnd, Wait, WaitKey, Waiter};
+use super::super::{Kind, Line, Operation, Permit, ScoreEnd, Wait, WaitKey, Waiter};
 use super::{Counts, Waiting};
+use crate::acl::Login;
 
 fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
     Arc::new(Waiter::new(Wait {
@@ -19,6 +20,12 @@ fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
         keys: Box::new([]),
         operation,
         deadline_ms: None,
+        permit: Permit {
+            account: Login::stranger().account().clone(),
+            version: 1,
+            command: 0,
+            first_argument: Box::default(),
+        },
     }))
 }
 

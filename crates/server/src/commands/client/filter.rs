@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
-use crate::commands::connection::DEFAULT_USER;
 use crate::commands::error::{CommandError, shown};
 use crate::net::client::{Client, ClientKind};
 
@@ -16,6 +15,15 @@ use crate::net::client::{Client, ClientKind};
 const FLAG_LETTERS: &[u8] = b"bcdeirtuxABEIMNOPRSTU";
 /// The letters that CLIENT LIST may show as capabilities of a client.
 const CAPABILITY_LETTERS: &[u8] = b"r";
+
+/// What filters may name.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// How many databases there are.
+    pub databases: i64,
+    /// Whether a user of that name exists.
+    pub is_user: &'a dyn Fn(&[u8]) -> bool,
+}
 
 /// Which clients are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +84,7 @@ impl Filter {
     ///
     /// # Errors
     /// For the first argument that is no filter, or whose value is none.
-    pub fn parse(args: Args<'_>, databases: i64, skip_caller: bool) -> Result<Filter, CommandError> {
+    pub fn parse(args: Args<'_>, scene: Scene<'_>, skip_caller: bool) -> Result<Filter, CommandError> {
         let mut filter = Filter {
             skip_caller,
             ..Filter::default()
@@ -93,7 +101,7 @@ impl Filter {
                 b"ID" => read_ids(args, at + 1, &mut filter.ids)?,
                 b"NOT-ID" => read_ids(args, at + 1, &mut filter.not_ids)?,
                 option => {
-                    filter.read(option, args.at(at + 1), databases)?;
+                    filter.read(option, args.at(at + 1), scene)?;
                     at + 2
                 }
             };
@@ -101,7 +109,8 @@ impl Filter {
         Ok(filter)
     }
 
-    fn read(&mut self, option: &[u8], value: &[u8], databases: i64) -> Result<(), CommandError> {
+    fn read(&mut self, option: &[u8], value: &[u8], scene: Scene<'_>) -> Result<(), CommandError> {
+        let Scene { databases, is_user } = scene;
         let text = Some(value.to_vec());
         match option {
             b"ADDR" => self.address = text,
@@ -118,8 +127,8 @@ impl Filter {
             b"NOT-LIB-VER" => self.not_lib_version = text,
             b"TYPE" => self.kind = Some(read_kind(value)?),
             b"NOT-TYPE" => self.not_kind = Some(read_kind(value)?),
-            b"USER" => self.user = Some(read_user(value)?),
-            b"NOT-USER" => self.not_user = Some(read_user(value)?),
+            b"USER" => self.user = Some(read_user(value, is_user)?),
+            b"NOT-USER" => self.not_user = Some(read_user(value, is_user)?),
             b"FLAGS" => self.flags = Some(read_letters(value, FLAG_LETTERS, "flags", "provided")?),
             b"NOT-FLAGS" => self.not_flags = Some(read_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?),
             b"CAPA" => self.capabilities = Some(read_letters(value, CAPABILITY_LETTERS, "capa", "provided")?),
@@ -165,7 +174,7 @@ impl Filter {
         is_or_not_set(&client.name, &self.name, &self.not_name)
             && is_or_not_set(&client.lib_name, &self.lib_name, &self.not_lib_name)
             && is_or_not_set(&client.lib_version, &self.lib_version, &self.not_lib_version)
-            && is_or_not(DEFAULT_USER, &self.user, &self.not_user)
+            && is_or_not(client.login.name(), &self.user, &self.not_user)
     }
 
     fn passes_letters(&self, client: &Client) -> bool {
@@ -226,8 +235,8 @@ fn read_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
     ClientKind::named(value).ok_or_else(|| CommandError::about("ERR Unknown client type '", value, "'"))
 }
 
-fn read_user(value: &[u8]) -> Result<Vec<u8>, CommandError> {
-    if value != DEFAULT_USER {
+fn read_user(value: &[u8], is_user: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>, CommandError> {
+    if !is_user(value) {
         return Err(CommandError::about("ERR No such user '", value, "'"));
     }
     Ok(value.to_vec())

@@ -117,9 +117,5 @@ const LINES: &[&str] = &[
 ];
 
 pub(super) fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.array(LINES.len());
-    for line in LINES {
-        ctx.reply.simple(line);
-    }
-    Ok(())
+    ctx.reply_with_lines(LINES)
 }

@@ -113,7 +113,10 @@ fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
         Some("list") => list(registry, words, &mut out),
         Some("getkeys") => keys(registry, words, &mut out),
         Some("getkeysandflags") => keys_and_flags(registry, words, &mut out),
-        Some("help") => help(&mut out),
+        Some("help") => {
+            out.array(HELP.len());
+            HELP.iter().for_each(|line| out.simple(line));
+        }
         Some(other) => panic!("no such subcommand: {other}"),
     }
     parsed(&bytes)

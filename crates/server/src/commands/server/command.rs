@@ -52,6 +52,5 @@ fn keys_and_flags(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    command_info::help(&mut ctx.reply);
-    Ok(())
+    ctx.reply_with_lines(command_info::HELP)
 }

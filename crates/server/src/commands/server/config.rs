@@ -82,14 +82,7 @@ fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static s
 }
 
 fn rewrite_file(server: &Server, extent: Extent) -> Result<(), String> {
-    // Users are what the file said at start: nothing can change them yet.
-    let users: Vec<Vec<u8>> = server
-        .config
-        .users()
-        .iter()
-        .map(|directive| directive.arguments.join(&b' '))
-        .collect();
-    let result = server.config.rewrite(&users, extent);
+    let result = server.config.rewrite(&server.acl.describe(), extent);
     match &result {
         Ok(()) => crate::observe::log::notice!("CONFIG REWRITE executed with success."),
         Err(text) => crate::observe::log::warning!("CONFIG REWRITE failed: {text}"),
@@ -105,6 +98,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.metrics.reset_all_but(KEPT);
     server.metrics.reset_commands();
     server.errors.reset();
+    server.scripts.cache.reset_statistics();
     server.lazyfree.reset();
     server.observed.rates.reset();
     ctx.reply.ok();

@@ -14,10 +14,12 @@ use weft_values::Value;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
-use crate::keyspace::access::{Held, is_expired};
+use crate::keyspace::access::Held;
+use crate::keyspace::effects::Effects;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{SLOTS, Seat, Slot};
+use crate::messages::{Post, wake};
 use crate::observe::log;
 use crate::persist::payload;
 use crate::saving::{self, CannotReload, Reload};
@@ -89,13 +91,16 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             b"dict-resizing"
             | b"hashtable-can-abort-shrink"
             | b"client-enforce-reply-list"
-            | b"set-disable-deny-scripts"
             | b"set-skip-checksum-validation"
             | b"pause-after-fork"
             | b"delay-rdb-client-free-second"
             | b"aof-flush-sleep",
             3,
         ) => done(ctx),
+        (b"set-disable-deny-scripts", 3) => {
+            ctx.server.scripts.permit_all(is_on(ctx.arg(2)));
+            done(ctx)
+        }
         (b"panic", 2) => crash("Panic requested by DEBUG PANIC"),
         (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
         (b"oom", 2..) => crash("Out of memory, as DEBUG OOM requested"),
@@ -140,10 +145,17 @@ fn crash(why: &str) -> ! {
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    ctx.in_background(move |_, seat| {
+    if !ctx.may_block {
+        // Whoever this is a part of holds up everybody already.
+        std::thread::sleep(duration);
+        return done(ctx);
+    }
+    ctx.in_background(move |server, seat| {
+        server.scripts.running.keep_out();
         let everything = seat.exclusive();
         std::thread::sleep(duration);
         drop(everything);
+        server.scripts.running.let_in();
         b"+OK\r\n".to_vec()
     });
     Ok(())
@@ -233,10 +245,8 @@ fn show_entry(
     show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let key = ctx.arg(argument);
-    let entry = slot
-        .table(ctx.client.db)
-        .and_then(|table| table.find(hash, key))
-        .filter(|entry| !is_expired(entry.expire_at_ms(), ctx.now_ms));
+    // What has expired and is still there is shown, too: that is what one may want to know.
+    let entry = slot.table(ctx.client.db).and_then(|table| table.find(hash, key));
     match entry {
         Some(entry) => show(ctx, entry),
         None => Err(CommandError::NO_SUCH_KEY),
@@ -390,7 +400,12 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     ctx.in_background(move |server, seat| {
         let reply: &[u8] = match saving::reload(server, seat, how) {
-            Ok(()) => b"+OK\r\n",
+            Ok(()) => {
+                let mut effects = Effects::default();
+                Post::new(server, &mut effects, seat.index()).invalidate_everything();
+                wake(server, &mut effects);
+                b"+OK\r\n"
+            }
             Err(CannotReload::Save) => b"-ERR\r\n",
             Err(CannotReload::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };

@@ -168,7 +168,7 @@ pub fn of_everything(server: &Server, seat: &mut Seat, now_ms: u64) -> Fingerpri
             continue;
         }
         all.chain(&(db as u32).to_be_bytes());
-        walk_patiently(seat, db, Cursor::of_slot(0), usize::MAX, &mut |_, entry| {
+        walk_patiently(seat, &|_| false, db, Cursor::of_slot(0), usize::MAX, &mut |_, entry| {
             if !is_expired(entry.expire_at_ms(), now_ms) {
                 let mut key = Fingerprint::default();
                 key.chain(entry.key());

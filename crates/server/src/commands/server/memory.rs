@@ -58,23 +58,21 @@ fn bytes_of(entry: EntryRef<'_, Value>) -> usize {
 
 fn purge(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |_, _| {
+    ctx.off_worker(move |_| {
         let purged = memory::purge();
         reply_bytes(protocol, |reply| match purged {
             Ok(()) => reply.ok(),
             Err(reason) => reply.error(&format!("ERR Error purging dirty pages: {reason}")),
         })
-    });
-    Ok(())
+    })
 }
 
 fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |_, _| {
+    ctx.off_worker(move |_| {
         let text = memory::report();
         reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
-    });
-    Ok(())
+    })
 }
 
 /// Bytes of the tables of each database that was ever used; walks over all slots, letting others through.
@@ -142,8 +140,8 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("cluster.slot_import", Count(0)),
         ("cluster.slot_export", Count(0)),
         ("aof.buffer", Count(0)),
-        ("lua.caches", Count(0)),
-        ("functions.caches", Count(0)),
+        ("lua.caches", Count(figures.script_bytes)),
+        ("functions.caches", Count(figures.library_bytes)),
     ];
     let after: &[(&str, Figure)] = &[
         (

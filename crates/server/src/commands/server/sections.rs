@@ -11,6 +11,8 @@ use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::pubsub::Space;
+use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
 
@@ -213,16 +215,13 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Stats => stats_lines(server, &mut lines),
         Section::Replication => replication_lines(server, &mut lines),
         Section::Cpu => cpu_lines(server, &mut lines),
-        Section::Modules | Section::ClusterInfo => {}
+        Section::Modules => lines.put("module", SCRIPT_ENGINE),
+        Section::ClusterInfo => {}
         Section::CommandStats => command_lines(server, &mut lines),
         Section::ErrorStats => error_lines(server, &mut lines),
         Section::LatencyStats => latency_lines(server, &mut lines),
         Section::Cluster => lines.put("cluster_enabled", 0),
-        Section::ScriptingEngines => lines.zeroes(&[
-            "engines_count",
-            "engines_total_used_memory",
-            "engines_total_memory_overhead",
-        ]),
+        Section::ScriptingEngines => engine_lines(server, &mut lines),
         Section::Weft => weft_lines(server, &mut lines),
         Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
         Section::Debug => debug_lines(server, &mut lines),
@@ -318,7 +317,8 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
     lines.put("blocked_clients", clients.blocked);
-    lines.zeroes(&["tracking_clients", "pubsub_clients"]);
+    lines.put("tracking_clients", server.tracking.client_count());
+    lines.put("pubsub_clients", server.pubsub.clients.load(Ordering::Relaxed));
     lines.put("watching_clients", clients.watching);
     lines.put("clients_in_timeout_table", server.blocked.timeouts());
     lines.put("total_watched_keys", server.watched.keys());
@@ -351,6 +351,10 @@ pub struct MemoryFigures {
     pub dataset_bytes: u64,
     /// Keys in all databases.
     pub keys: u64,
+    /// Cached scripts, bytes.
+    pub script_bytes: u64,
+    /// Libraries of functions, bytes.
+    pub library_bytes: u64,
 }
 
 /// A bucket of a table, bytes, and how many entries it has on average.
@@ -375,6 +379,8 @@ impl MemoryFigures {
             overhead_bytes,
             dataset_bytes: allocator.allocated.saturating_sub(overhead_bytes),
             keys,
+            script_bytes: server.scripts.cache.bytes(),
+            library_bytes: server.scripts.libraries.bytes(),
         }
     }
 
@@ -416,7 +422,7 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("allocator_resident", allocator.resident);
     lines.put("allocator_muzzy", 0);
     lines.put_size("total_system_memory", process::machine_bytes().unwrap_or(0));
-    script_memory_lines(lines);
+    script_memory_lines(server, lines);
     lines.put_size("maxmemory", server.config.unsigned(id::MAXMEMORY));
     lines.put("maxmemory_policy", server.config.choice(id::MAXMEMORY_POLICY));
     let pair = |lines: &mut Lines, name: &str, number: u64, by: u64| {
@@ -448,19 +454,38 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("lazyfreed_objects", server.lazyfree.freed());
 }
 
-fn script_memory_lines(lines: &mut Lines) {
-    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
-    lines.put("used_memory_lua_human", human(0));
-    lines.zeroes(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    lines.put_size("used_memory_vm_total", 0);
-    lines.put("used_memory_functions", 0);
-    lines.put_size("used_memory_scripts", 0);
+fn script_memory_lines(server: &Server, lines: &mut Lines) {
+    let scripts = &server.scripts;
+    let eval_bytes = scripts.interpreter_bytes(Kind::Eval);
+    let function_bytes = scripts.interpreter_bytes(Kind::Function);
+    let libraries = scripts.libraries.current();
+    lines.put("used_memory_lua", eval_bytes);
+    lines.put("used_memory_vm_eval", eval_bytes);
+    lines.put("used_memory_lua_human", human(eval_bytes));
+    lines.put("used_memory_scripts_eval", scripts.cache.bytes());
+    lines.put("number_of_cached_scripts", scripts.cache.len());
+    lines.put("number_of_functions", libraries.function_count());
+    lines.put("number_of_libraries", libraries.libraries().len());
+    lines.put("used_memory_vm_functions", function_bytes);
+    lines.put_size("used_memory_vm_total", eval_bytes + function_bytes);
+    lines.put("used_memory_functions", scripts.libraries.bytes());
+    lines.put_size("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
+}
+
+/// Valkey's engine for scripts is a module, and shows as one.
+const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[],using=[],\
+                             options=[handle-repl-async-load|handle-atomic-slot-migration]";
+
+fn engine_lines(server: &Server, lines: &mut Lines) {
+    let scripts = &server.scripts;
+    let bytes = scripts.interpreter_bytes(Kind::Eval) + scripts.interpreter_bytes(Kind::Function);
+    lines.put("engines_count", 1);
+    lines.put("engines_total_used_memory", bytes);
+    lines.put("engines_total_memory_overhead", 0);
+    lines.put(
+        "engine_0",
+        format!("name=LUA,module=lua,abi_version=4,used_memory={bytes},memory_overhead=0"),
+    );
 }
 
 fn persistence_lines(server: &Server, lines: &mut Lines) {
@@ -503,10 +528,10 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
 fn stats_lines(server: &Server, lines: &mut Lines) {
     traffic_lines(server, lines);
     key_lines(server, lines);
+    lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
+    lines.put("pubsub_patterns", server.pubsub.patterns());
+    lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
     lines.zeroes(&[
-        "pubsub_channels",
-        "pubsub_patterns",
-        "pubsubshard_channels",
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
@@ -517,20 +542,19 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-        "unexpected_error_replies",
     ]);
+    lines.put("tracking_total_keys", server.tracking.keys());
+    lines.put("tracking_total_items", server.tracking.items());
+    lines.put("tracking_total_prefixes", server.tracking.prefixes());
+    lines.put("unexpected_error_replies", 0);
     loop_lines(server, lines);
-    lines.put("acl_access_denied_auth", server.metrics.sum(Counter::DeniedAuth));
-    lines.zeroes(&[
-        "acl_access_denied_cmd",
-        "acl_access_denied_key",
-        "acl_access_denied_channel",
-        "acl_access_denied_tls_cert",
-        "acl_access_denied_db",
-    ]);
+    let denied = |counter| server.metrics.sum(counter);
+    lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
+    lines.put("acl_access_denied_cmd", denied(Counter::DeniedCommand));
+    lines.put("acl_access_denied_key", denied(Counter::DeniedKey));
+    lines.put("acl_access_denied_channel", denied(Counter::DeniedChannel));
+    lines.zeroes(&["acl_access_denied_tls_cert"]);
+    lines.put("acl_access_denied_db", denied(Counter::DeniedDatabase));
 }
 
 fn traffic_lines(server: &Server, lines: &mut Lines) {
@@ -571,13 +595,9 @@ fn key_lines(server: &Server, lines: &mut Lines) {
         "expire_cycle_cpu_milliseconds",
         metrics.sum(Counter::ExpiryNs) / 1_000_000,
     );
-    lines.zeroes(&[
-        "evicted_keys",
-        "evicted_clients",
-        "evicted_scripts",
-        "total_eviction_exceeded_time",
-        "current_eviction_exceeded_time",
-    ]);
+    lines.zeroes(&["evicted_keys", "evicted_clients"]);
+    lines.put("evicted_scripts", server.scripts.cache.evicted());
+    lines.zeroes(&["total_eviction_exceeded_time", "current_eviction_exceeded_time"]);
     lines.put("keyspace_hits", metrics.sum(Counter::KeyspaceHits));
     lines.put("keyspace_misses", metrics.sum(Counter::KeyspaceMisses));
 }

@@ -2,6 +2,7 @@
 
 use crate::commands::context::{After, Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
+use crate::commands::script::busy_with;
 use crate::keyspace::Seat;
 use crate::saving;
 use crate::shutdown::{Save, Shutdown};
@@ -54,6 +55,17 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         ctx.reply.ok();
         return Ok(());
+    }
+    // A dump would wait for the script.
+    let no_save_alone = options.no_save && ctx.argc() == 2;
+    if let Some(run) = ctx
+        .server
+        .scripts
+        .running
+        .overdue_holder(None)
+        .filter(|_| !no_save_alone)
+    {
+        return Err(busy_with(&run));
     }
     let description = ctx.client.describe(ctx.now_ms, Default::default());
     let how = Shutdown {

@@ -1,6 +1,8 @@
 //! TIME and ROLE.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weft_resp::Reply;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 
@@ -9,10 +11,15 @@ pub const BINDINGS: &[(&str, Binding)] = &[("role", leased(role)), ("time", leas
 
 fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ctx.reply.array(2);
-    ctx.reply.bulk_integer(now.as_secs() as i64);
-    ctx.reply.bulk_integer(i64::from(now.subsec_micros()));
+    write(&mut ctx.reply, now);
     Ok(())
+}
+
+/// What TIME answers at this time since the epoch.
+pub fn write(reply: &mut Reply<'_>, now: Duration) {
+    reply.array(2);
+    reply.bulk_integer(now.as_secs() as i64);
+    reply.bulk_integer(i64::from(now.subsec_micros()));
 }
 
 /// A primary without replicas, whose log of changes is empty.

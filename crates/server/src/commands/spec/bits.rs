@@ -215,7 +215,6 @@ impl Categories {
     }
 
     /// Every category with its name, in the order of printing.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for ACL CAT"))]
     pub fn all() -> impl Iterator<Item = (Categories, &'static str)> {
         Self::NAMED.iter().copied()
     }
@@ -252,5 +251,15 @@ impl KeyFlags {
     /// Whether the key is only read.
     pub const fn is_read_only(self) -> bool {
         self.contains(KeyFlags::RO)
+    }
+
+    /// Whether what the key holds does not matter to what it will hold.
+    pub const fn replaces(self) -> bool {
+        self.contains(KeyFlags::OW)
+    }
+
+    /// Whether the key is removed.
+    pub const fn removes(self) -> bool {
+        self.contains(KeyFlags::RM)
     }
 }

@@ -57,5 +57,5 @@ super::table! {
     ACTIVE_DEFRAG_MAX_SCAN_FIELDS "active-defrag-max-scan-fields" = integer(1000, 1, i64::MAX).unsigned(),
         NotYet, "Elements of one collection that are moved in a single step.";
     TRACKING_TABLE_MAX_KEYS "tracking-table-max-keys" = integer(1_000_000, 0, i64::MAX).unsigned(),
-        NotYet, "Keys remembered for clients that cache on their side; 0 sets no limit.";
+        Live, "Keys remembered for clients that cache on their side; 0 sets no limit.";
 }

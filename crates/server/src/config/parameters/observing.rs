@@ -22,9 +22,9 @@ super::table! {
     LATENCY_TRACKING_INFO_PERCENTILES "latency-tracking-info-percentiles" = special(Special::Percentiles).multi_arg(),
         Live, "Percentiles of those times that INFO shows.";
     NOTIFY_KEYSPACE_EVENTS "notify-keyspace-events" = special(Special::KeyspaceEvents),
-        NotYet, "Classes of keyspace events to publish, as letters; empty publishes none.";
+        Live, "Classes of keyspace events to publish, as letters; empty publishes none.";
     BUSY_REPLY_THRESHOLD "busy-reply-threshold" = integer(5000, 0, i64::MAX).alias("lua-time-limit"),
-        NotYet, "Milliseconds after which a script counts as busy and can be killed.";
+        Live, "Milliseconds after which a script counts as busy and can be killed.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
         NotYet, "Offer scripts functions that can leave their sandbox.";
 }

@@ -10,11 +10,11 @@ super::table! {
     REQUIREPASS "requirepass" = optional_bytes().sensitive(),
         Live, "Password of the default user.";
     ACLFILE "aclfile" = text("").immutable(),
-        NotYet, "File that holds the users.";
+        Live, "File that holds the users.";
     ACL_PUBSUB_DEFAULT "acl-pubsub-default" = choice(PUBSUB_DEFAULT, "resetchannels"),
-        NotYet, "Channels a new user may use before rules say otherwise.";
+        Live, "Channels a new user may use before rules say otherwise.";
     ACLLOG_MAX_LEN "acllog-max-len" = integer(128, 0, i64::MAX).unsigned(),
-        NotYet, "Entries the ACL log keeps.";
+        Live, "Entries the ACL log keeps.";
     ENABLE_PROTECTED_CONFIGS "enable-protected-configs" = choice(WHO_MAY, "no").immutable(),
         Live, "Who may change protected parameters at run time: no, yes or local.";
     ENABLE_DEBUG_COMMAND "enable-debug-command" = choice(WHO_MAY, "no").immutable(),

@@ -88,7 +88,7 @@ impl Keys<'_, '_> {
             &self.access,
             self.effects,
             Touch::Yes,
-            |effects| effects.queue_expired(self.db, &key, name),
+            (self.db, &key, name),
         ))
     }
 
@@ -100,7 +100,8 @@ impl Keys<'_, '_> {
                 .binary_search_by_key(&usize::from(slot), super::Lease::cell)
                 .map_or(u32::MAX, |index| index as u32),
             Held::One(lease) if lease.cell() == usize::from(slot) => 0,
-            Held::One(_) | Held::Nothing | Held::Everything(_) => u32::MAX,
+            Held::Growing(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
+            Held::One(_) | Held::Nothing | Held::Everything(_) | Held::Private(_) => u32::MAX,
         }
     }
 }

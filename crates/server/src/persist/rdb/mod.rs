@@ -26,14 +26,11 @@ mod save;
 mod sink;
 mod source;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use error::{Fault, LoadError};
 pub use load::{Loaded, Loader, load};
 pub use save::{Contents, save};
-
-use crate::observe::lock;
 
 /// Bytes of the magic and the version.
 const MAGIC_BYTES: usize = 9;
@@ -70,8 +67,6 @@ pub struct Status {
     pub keys_expired: AtomicU64,
     /// Whether a load is under way.
     pub loading: AtomicBool,
-    /// Libraries of functions that came with a dump: kept for the next one.
-    functions: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Status {
@@ -86,21 +81,10 @@ impl Status {
         changes.saturating_sub(self.changes_saved.load(Ordering::Relaxed))
     }
 
-    /// The libraries that are kept.
-    pub fn functions(&self) -> Vec<Vec<u8>> {
-        lock(&self.functions).clone()
-    }
-
     /// Notes what a load brought.
-    pub fn loaded(&self, loaded: Loaded) {
+    pub fn loaded(&self, loaded: &Loaded) {
         self.keys_loaded.store(loaded.keys, Ordering::Relaxed);
         self.keys_expired.store(loaded.expired, Ordering::Relaxed);
-        let mut functions = lock(&self.functions);
-        for library in loaded.functions {
-            if !functions.contains(&library) {
-                functions.push(library);
-            }
-        }
     }
 }
 

@@ -20,7 +20,11 @@ fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
     };
     let parsed = Parser::default().parse(&request, &mut ranges, &limits);
     assert!(matches!(parsed, Parsed::Request { .. }), "{parsed:?}");
-    Filter::parse(Args::new(&request, &ranges), 16, skip_caller)
+    let scene = Scene {
+        databases: 16,
+        is_user: &|name| name == b"default",
+    };
+    Filter::parse(Args::new(&request, &ranges), scene, skip_caller)
         .map_err(|error| String::from_utf8_lossy(&error.0).into_owned())
 }
 

@@ -1,0 +1,230 @@
+//! Users in files: the `user` lines of a configuration, and the file that `aclfile` names.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::rules::{RuleError, Unmatched, has_blanks, merge_selectors, text_of};
+use super::user::{Ground, User};
+use super::{Acl, Catalogue, NewUsers};
+use crate::config::{Config, error_text, id, replace_file};
+use crate::observe::log;
+
+/// A `user` line of a configuration that is wrong: which one, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misdeclared {
+    /// Its place among the lines.
+    pub line: usize,
+    /// The text of the error.
+    pub reason: String,
+}
+
+/// Looks at the `user` lines of a configuration, each without its first word. Commands that do not exist are found
+/// only when the users are made.
+///
+/// # Errors
+/// The first line that is wrong.
+pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_channels: bool) -> Result<(), Misdeclared> {
+    let ground = Ground {
+        catalogue,
+        all_channels,
+    };
+    let mut names: HashSet<&[u8]> = HashSet::new();
+    for (line, arguments) in lines.iter().enumerate() {
+        // Valkey shows the word that stands at the place of the wrong rule, counted from the word `user`.
+        let shown = |place: usize| match place.checked_sub(1) {
+            None => "user".into(),
+            Some(place) => arguments
+                .get(place)
+                .map_or("".into(), |word| String::from_utf8_lossy(text_of(word))),
+        };
+        let wrong = |place: usize, reason: &str| Misdeclared {
+            line,
+            reason: format!("Error in user declaration '{}': {reason}", shown(place)),
+        };
+        let [name, rules @ ..] = arguments else {
+            continue;
+        };
+        if !names.insert(name) {
+            let reason = "Duplicate user found. A user can only be defined once in config files";
+            return Err(wrong(1, reason));
+        }
+        let rules = merge_selectors(rules).map_err(|Unmatched(place)| wrong(place, "Wrong format"))?;
+        let mut user = User::new(ground);
+        for (place, rule) in rules.iter().enumerate() {
+            match user.apply(rule, ground) {
+                Ok(()) | Err(RuleError::UnknownCommand) => {}
+                Err(error) => return Err(wrong(place, error.text())),
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Acl {
+    /// Makes the users that the configuration declares, or those of `aclfile`, before there are clients.
+    ///
+    /// # Errors
+    /// What the log shall say before the process ends.
+    pub fn load_at_start(&self, config: &Config) -> Result<(), String> {
+        let password = config.text(id::REQUIREPASS);
+        self.set_default_password(&password, config);
+        let has_file = !config.text(id::ACLFILE).is_empty();
+        if has_file && !config.users().is_empty() {
+            return Err(
+                "Users are declared in the configuration and in the file that aclfile names. Only one of them can be \
+                 right: please declare all users in one place"
+                    .into(),
+            );
+        }
+        for directive in config.users() {
+            if let [name, rules @ ..] = directive.arguments.as_slice() {
+                self.declare(name, rules, config)?;
+            }
+        }
+        if has_file {
+            let users = self.read_file(config).map_err(|errors| {
+                format!(
+                    "Aborting startup because of ACL errors: {}",
+                    String::from_utf8_lossy(&errors)
+                )
+            })?;
+            self.replace_all(users);
+        }
+        Ok(())
+    }
+
+    fn declare(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), String> {
+        let ground = self.ground(config);
+        if has_blanks(name) {
+            return Err("Spaces not allowed in ACL usernames".into());
+        }
+        let shown_name = String::from_utf8_lossy(name);
+        let mut user = User::new(ground);
+        for rule in merge_selectors(rules).unwrap_or_default() {
+            user.apply(&rule, ground).map_err(|error| {
+                let rule = String::from_utf8_lossy(&rule);
+                let reason = error.text();
+                format!("Error loading ACL rule '{rule}' for the user named '{shown_name}': {reason}")
+            })?;
+        }
+        if !user.is_enabled() {
+            log::notice!(
+                "The user '{shown_name}' is disabled (there is no 'on' modifier in the user description). Make sure \
+                 this is not a configuration error."
+            );
+        }
+        self.put(name, user);
+        Ok(())
+    }
+
+    /// Reads the file that `aclfile` names.
+    ///
+    /// # Errors
+    /// All that is wrong with it, in one line.
+    pub fn read_file(&self, config: &Config) -> Result<NewUsers, Vec<u8>> {
+        let path = config.text(id::ACLFILE);
+        let text = std::fs::read(Path::new(OsStr::from_bytes(&path))).map_err(|error| {
+            let reason = format!("': {}", error_text(&error));
+            [b"Error loading ACLs, opening file '", &*path, reason.as_bytes()].concat()
+        })?;
+        parse_file(&text, &path, self.ground(config))
+    }
+
+    /// Writes all users to the file that `aclfile` names.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced; the old one is still there then.
+    pub fn write_file(&self, config: &Config) -> io::Result<()> {
+        let path = config.text(id::ACLFILE);
+        let mut text = Vec::new();
+        for user in self.describe() {
+            text.extend_from_slice(b"user ");
+            text.extend_from_slice(&user);
+            text.push(b'\n');
+        }
+        replace_file(Path::new(OsStr::from_bytes(&path)), &text)
+    }
+}
+
+/// The users of a file, whose name is only for errors.
+pub(super) fn parse_file(text: &[u8], path: &[u8], ground: Ground<'_>) -> Result<NewUsers, Vec<u8>> {
+    let mut users = BTreeMap::new();
+    let mut errors: Vec<u8> = Vec::new();
+    for (number, line) in (1..).zip(text_of(text).split(|byte| *byte == b'\n')) {
+        let line = trim(line, b" \t\r\n");
+        if line.is_empty() {
+            continue;
+        }
+        let mut words = line.split(|byte| *byte == b' ');
+        let (first, name) = (words.next(), words.next());
+        let (Some(b"user"), Some(name)) = (first, name) else {
+            let text = format!(":{number} should start with user keyword followed by the username. ");
+            errors.extend([path, text.as_bytes()].concat());
+            continue;
+        };
+        if has_blanks(name) {
+            let place = format!(":{number}: username '");
+            errors.extend([b"'", path, place.as_bytes(), name, b"' contains invalid characters. "].concat());
+            continue;
+        }
+        if users.contains_key(name) {
+            let place = format!("' found on line {number}. ");
+            errors.extend([b"WARNING: Duplicate user '", name, place.as_bytes()].concat());
+            continue;
+        }
+        let place = [path, format!(":{number}: ").as_bytes()].concat();
+        let user = parse_user(&words.collect::<Vec<_>>(), &place, ground, &mut errors);
+        users.insert(Box::from(name), user);
+    }
+    if errors.is_empty() {
+        return Ok(NewUsers(users));
+    }
+    errors
+        .extend_from_slice(b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed");
+    Err(errors)
+}
+
+/// Makes a user of the rules of a line, and adds what is wrong with them to `errors`, with `place` before it.
+fn parse_user(rules: &[&[u8]], place: &[u8], ground: Ground<'_>, errors: &mut Vec<u8>) -> User {
+    let mut user = User::new(ground);
+    let Ok(rules) = merge_selectors(rules) else {
+        errors.extend([place, b"Unmatched parenthesis in selector definition."].concat());
+        return user;
+    };
+    let mut told = false;
+    for rule in &rules {
+        let rule = trim(rule, b"\t\r\n");
+        match user.apply(rule, ground) {
+            Ok(()) => {}
+            Err(error @ RuleError::UnknownCommand) => {
+                let reason = format!("': {}. ", error.text());
+                errors.extend([place, b"Error in applying operation '", rule, reason.as_bytes()].concat());
+            }
+            // What follows the first of these may be wrong only because of it.
+            Err(error) if !told => {
+                told = true;
+                errors.extend([place, error.text().as_bytes(), b". "].concat());
+            }
+            Err(_) => {}
+        }
+    }
+    user
+}
+
+/// What is left without these bytes at both ends.
+fn trim<'a>(mut text: &'a [u8], set: &[u8]) -> &'a [u8] {
+    while let [first, rest @ ..] = text
+        && set.contains(first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && set.contains(last)
+    {
+        text = rest;
+    }
+    text
+}

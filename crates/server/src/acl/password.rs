@@ -1,0 +1,54 @@
+//! Passwords: only their hashes are kept, and comparing takes the same time whatever is compared.
+
+use std::hint::black_box;
+
+use sha2::{Digest, Sha256};
+
+/// The hash of a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordHash([u8; 32]);
+
+impl PasswordHash {
+    /// The hash of `password`.
+    pub fn of(password: &[u8]) -> PasswordHash {
+        PasswordHash(Sha256::digest(password).into())
+    }
+
+    /// The hash that 64 hexadecimal digits in lower case spell.
+    pub fn parse(digits: &[u8]) -> Option<PasswordHash> {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let mut hash = [0; 32];
+        if !digits.iter().all(is_digit) {
+            return None;
+        }
+        hex::decode_to_slice(digits, &mut hash).ok()?;
+        Some(PasswordHash(hash))
+    }
+
+    /// Its 64 hexadecimal digits.
+    pub fn digits(&self) -> String {
+        hex::encode(self.0)
+    }
+
+    /// Whether two hashes are the same, in a time that does not tell where they differ.
+    pub fn is_same(&self, other: &PasswordHash) -> bool {
+        let difference = self
+            .0
+            .iter()
+            .zip(&other.0)
+            .fold(0, |difference, (left, right)| black_box(difference | (left ^ right)));
+        difference == 0
+    }
+}
+
+/// Random hexadecimal digits from the system's generator.
+///
+/// # Errors
+/// When the system has none.
+pub fn random_digits(count: usize) -> Result<String, getrandom::Error> {
+    let mut bytes = vec![0; count.div_ceil(2)];
+    getrandom::fill(&mut bytes)?;
+    let mut digits = hex::encode(bytes);
+    digits.truncate(count);
+    Ok(digits)
+}

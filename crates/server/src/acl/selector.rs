@@ -1,0 +1,462 @@
+//! One set of permissions: commands, keys, channels, databases. A user has at least one.
+//!
+//! What commands are allowed is kept twice: as one bit a command, which is what checks look at, and as the rules that
+//! led there, which is what is shown. A rule that a later one makes pointless is forgotten: `+get` takes back what was
+//! said of `get`, and `-config` also what was said of `config|get`.
+
+use std::collections::BTreeSet;
+
+use weft_resp::{glob, quote};
+
+use super::catalogue::{Catalogue, CommandId};
+use super::check::{Access, Asks, ChannelUse, Denial, Reason};
+use super::rules::{RuleError, has_blanks, is_word, text_of};
+
+/// A pattern of keys, and what may be done with those that match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeyPattern {
+    access: Access,
+    pattern: Box<[u8]>,
+}
+
+/// The databases that commands may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Databases {
+    All,
+    Only(BTreeSet<u32>),
+}
+
+/// `+` or `-` of a command or category.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CommandRule {
+    allows: bool,
+    /// A full name, perhaps with a first argument behind it, or a category with its `@`; in lower case.
+    name: Box<[u8]>,
+}
+
+/// One set of permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// One bit for each command of the catalogue.
+    commands: Box<[u64]>,
+    /// Whether the rules begin with `+@all`, so that commands yet to come are allowed.
+    begins_with_all: bool,
+    /// Commands that are allowed only with one of these first arguments.
+    first_arguments: Vec<(CommandId, Box<[u8]>)>,
+    rules: Vec<CommandRule>,
+    all_keys: bool,
+    keys: Vec<KeyPattern>,
+    all_channels: bool,
+    channels: Vec<Box<[u8]>>,
+    databases: Databases,
+}
+
+impl Selector {
+    /// No commands and no keys, but all databases; channels as `acl-pubsub-default` says.
+    pub fn new(catalogue: &Catalogue, all_channels: bool) -> Selector {
+        Selector {
+            commands: vec![0; catalogue.len().div_ceil(64)].into(),
+            begins_with_all: false,
+            first_arguments: Vec::new(),
+            rules: Vec::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels,
+            channels: Vec::new(),
+            databases: Databases::All,
+        }
+    }
+
+    /// The selector that `(rule rule …)` makes; quotes are as in a configuration file. What has no end is empty.
+    ///
+    /// # Errors
+    /// For the first rule that is none.
+    pub fn parse(inner: &[u8], catalogue: &Catalogue, all_channels: bool) -> Result<Selector, RuleError> {
+        let mut selector = Selector::new(catalogue, all_channels);
+        let rules = quote::split_arguments(&[inner, b"\n"].concat()).unwrap_or_default();
+        for rule in &rules {
+            selector.apply(rule, catalogue)?;
+        }
+        Ok(selector)
+    }
+
+    /// Changes the permissions as one rule says.
+    ///
+    /// # Errors
+    /// For what is no rule; nothing has changed then.
+    pub fn apply(&mut self, rule: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
+        let is = |word: &str| is_word(rule, word);
+        let text = text_of(rule);
+        if is("allkeys") || is("~*") {
+            self.set_keys(true);
+        } else if is("resetkeys") {
+            self.set_keys(false);
+        } else if is("allchannels") || is("&*") {
+            self.set_channels(true);
+        } else if is("resetchannels") {
+            self.set_channels(false);
+        } else if is("alldbs") {
+            self.databases = Databases::All;
+        } else if is("resetdbs") {
+            self.databases = Databases::Only(BTreeSet::new());
+        } else if is("allcommands") || is("+@all") {
+            self.set_commands(true);
+        } else if is("nocommands") || is("-@all") {
+            self.set_commands(false);
+        } else if let Some(pattern) = rule.strip_prefix(b"~") {
+            self.add_keys(Access::BOTH, pattern)?;
+        } else if let Some(rest) = rule.strip_prefix(b"%") {
+            if self.all_keys {
+                return Err(RuleError::KeysAfterAll);
+            }
+            let (access, pattern) = split_access(rest)?;
+            self.add_keys(access, pattern)?;
+        } else if let Some(pattern) = rule.strip_prefix(b"&") {
+            self.add_channels(pattern)?;
+        } else if text.len() >= 3 && text[..3].eq_ignore_ascii_case(b"db=") {
+            self.databases = Databases::Only(parse_databases(&text[3..])?);
+        } else if let [sign @ (b'+' | b'-'), b'@', category @ ..] = text {
+            self.change_category(category, *sign == b'+', catalogue)?;
+        } else if let Some(name) = text.strip_prefix(b"+") {
+            self.allow(name, catalogue)?;
+        } else if let Some(name) = text.strip_prefix(b"-") {
+            let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
+            self.change_command(id, false, catalogue);
+            self.remember(false, catalogue.entry(id).full_name.as_bytes());
+        } else {
+            return Err(RuleError::Syntax);
+        }
+        Ok(())
+    }
+
+    // ---- keys, channels, databases ----------------------------------------------------------------
+
+    fn set_keys(&mut self, all: bool) {
+        self.all_keys = all;
+        self.keys.clear();
+    }
+
+    fn add_keys(&mut self, access: Access, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::KeysAfterAll);
+        }
+        if has_blanks(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        match self.keys.iter_mut().find(|known| *known.pattern == *pattern) {
+            Some(known) => known.access = known.access.with(access),
+            None => self.keys.push(KeyPattern {
+                access,
+                pattern: pattern.into(),
+            }),
+        }
+        Ok(())
+    }
+
+    fn set_channels(&mut self, all: bool) {
+        self.all_channels = all;
+        self.channels.clear();
+    }
+
+    fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.all_channels {
+            return Err(RuleError::ChannelsAfterAll);
+        }
+        if has_blanks(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        if !self.channels.iter().any(|known| **known == *pattern) {
+            self.channels.push(pattern.into());
+        }
+        Ok(())
+    }
+
+    // ---- commands ---------------------------------------------------------------------------------
+
+    fn set_commands(&mut self, all: bool) {
+        self.commands.fill(if all { u64::MAX } else { 0 });
+        self.begins_with_all = all;
+        self.rules.clear();
+        self.first_arguments.clear();
+    }
+
+    fn set_bit(&mut self, id: CommandId, allows: bool) {
+        let (word, bit) = (usize::from(id) / 64, 1 << (id % 64));
+        if allows {
+            self.commands[word] |= bit;
+        } else {
+            self.commands[word] &= !bit;
+        }
+    }
+
+    fn has_bit(&self, id: CommandId) -> bool {
+        let word = self.commands.get(usize::from(id) / 64);
+        word.is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+
+    /// Allows or forbids a command with its subcommands.
+    fn change_command(&mut self, id: CommandId, allows: bool, catalogue: &Catalogue) {
+        self.set_bit(id, allows);
+        self.first_arguments.retain(|(command, _)| *command != id);
+        for subcommand in &catalogue.entry(id).subcommands {
+            self.set_bit(*subcommand, allows);
+        }
+    }
+
+    fn change_category(&mut self, name: &[u8], allows: bool, catalogue: &Catalogue) -> Result<(), RuleError> {
+        let category = catalogue.category(name).ok_or(RuleError::UnknownCommand)?;
+        self.remember(allows, &[b"@", name].concat());
+        for id in &category.members {
+            self.change_command(*id, allows, catalogue);
+        }
+        Ok(())
+    }
+
+    /// Allows a command, a subcommand, or a command with a certain first argument.
+    fn allow(&mut self, name: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
+        let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
+            let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
+            self.change_command(id, true, catalogue);
+            self.remember(true, catalogue.entry(id).full_name.as_bytes());
+            return Ok(());
+        };
+        let id = catalogue.find(&name[..bar]).ok_or(RuleError::UnknownCommand)?;
+        let argument = &name[bar + 1..];
+        if catalogue.entry(id).is_subcommand() {
+            return Err(RuleError::FirstArgumentOfSubcommand);
+        }
+        if argument.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if catalogue.entry(id).subcommands.is_empty() {
+            crate::observe::log::warning!(
+                "Deprecation warning: a rule that allows a first argument of a command that is forbidden otherwise is no \
+                 protection to rely on (+{})",
+                String::from_utf8_lossy(name)
+            );
+            let known =
+                |(command, word): &(CommandId, Box<[u8]>)| *command == id && word.eq_ignore_ascii_case(argument);
+            if !self.first_arguments.iter().any(known) {
+                self.first_arguments.push((id, argument.into()));
+            }
+        } else {
+            let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
+            self.change_command(id, true, catalogue);
+        }
+        self.remember(true, name);
+        Ok(())
+    }
+
+    /// Adds a rule, and forgets those about the same command, its subcommands or first arguments.
+    fn remember(&mut self, allows: bool, name: &[u8]) {
+        let name = name.to_ascii_lowercase();
+        self.rules.retain(|rule| match rule.name.strip_prefix(name.as_slice()) {
+            Some(rest) => !matches!(rest, [] | [b'|', ..]),
+            None => true,
+        });
+        self.rules.push(CommandRule {
+            allows,
+            name: name.into(),
+        });
+    }
+
+    // ---- checks -----------------------------------------------------------------------------------
+
+    /// Whether nothing at all is forbidden.
+    pub fn allows_everything(&self) -> bool {
+        let all_commands = self.commands.iter().all(|word| *word == u64::MAX);
+        all_commands && self.all_keys && self.all_channels && self.databases == Databases::All
+    }
+
+    /// Whether a command may do what it asks for: its databases, itself, its keys, its channels, in this order.
+    pub fn check(&self, wish: &dyn Asks) -> Result<(), Denial> {
+        self.check_databases(wish)?;
+        if !self.allows_command(wish) {
+            return Err(Denial {
+                reason: Reason::Command,
+                argument: 0,
+            });
+        }
+        if !self.all_keys {
+            let mut denied = None;
+            wish.each_key(&mut |argument, access, key| {
+                if denied.is_none() && !self.allows_key(access, key) {
+                    denied = Some(argument);
+                }
+            });
+            Denial::because(Reason::Key, denied)?;
+        }
+        if !self.all_channels {
+            let mut denied = None;
+            wish.each_channel(&mut |argument, usage, channel| {
+                if denied.is_none() && !self.allows_channel(usage, channel) {
+                    denied = Some(argument);
+                }
+            });
+            Denial::because(Reason::Channel, denied)?;
+        }
+        Ok(())
+    }
+
+    fn check_databases(&self, wish: &dyn Asks) -> Result<(), Denial> {
+        let Databases::Only(allowed) = &self.databases else {
+            return Ok(());
+        };
+        let mut denied = wish.needs_all_databases().then_some(0);
+        wish.each_database(&mut |argument, database| {
+            let is_allowed = u32::try_from(database).is_ok_and(|database| allowed.contains(&database));
+            if denied.is_none() && !is_allowed {
+                denied = Some(argument);
+            }
+        });
+        Denial::because(Reason::Database, denied)
+    }
+
+    fn allows_command(&self, wish: &dyn Asks) -> bool {
+        let id = wish.command();
+        let with_argument = || {
+            let argument = wish.first_argument().map(text_of);
+            let matching = |(command, word): &(CommandId, Box<[u8]>)| {
+                *command == id && argument.is_some_and(|argument| word.eq_ignore_ascii_case(argument))
+            };
+            self.first_arguments.iter().any(matching)
+        };
+        wish.is_for_everybody() || self.has_bit(id) || with_argument()
+    }
+
+    fn allows_key(&self, access: Access, key: &[u8]) -> bool {
+        let matches = |known: &KeyPattern| known.access.contains(access) && glob::matches(&known.pattern, key, false);
+        self.keys.iter().any(matches)
+    }
+
+    /// Whether any key whatsoever may be read.
+    pub fn reads_every_key(&self) -> bool {
+        let matches_all = |known: &KeyPattern| known.access.contains(Access::READ) && *known.pattern == *b"*";
+        self.all_keys || self.keys.iter().any(matches_all)
+    }
+
+    /// Whether a channel may be used; a pattern of channels must be one of the rules themselves.
+    pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
+        let matches = |known: &[u8]| match usage {
+            ChannelUse::Name => glob::matches(known, channel, false),
+            ChannelUse::Pattern => text_of(channel) == known,
+        };
+        self.all_channels || self.channels.iter().any(|known| matches(known))
+    }
+
+    /// Whether every channel may be used.
+    pub fn allows_every_channel(&self) -> bool {
+        self.all_channels
+    }
+
+    /// The patterns of channels that may be used.
+    pub fn channel_patterns(&self) -> impl Iterator<Item = &[u8]> {
+        self.channels.iter().map(|pattern| &**pattern)
+    }
+
+    // ---- descriptions -----------------------------------------------------------------------------
+
+    /// The rules about commands: `-@all +get`.
+    pub fn describe_commands(&self) -> Vec<u8> {
+        let mut text: Vec<u8> = if self.begins_with_all { "+@all" } else { "-@all" }.into();
+        for rule in &self.rules {
+            text.extend_from_slice(if rule.allows { b" +" } else { b" -" });
+            text.extend_from_slice(&rule.name);
+        }
+        text
+    }
+
+    /// The rules about keys: `~a %R~b`.
+    pub fn describe_keys(&self) -> Vec<u8> {
+        if self.all_keys {
+            return b"~*".to_vec();
+        }
+        let texts: Vec<Vec<u8>> = self
+            .keys
+            .iter()
+            .map(|known| [known.access.prefix(), &*known.pattern].concat())
+            .collect();
+        texts.join(&b' ')
+    }
+
+    /// The rules about channels: `&a &b`.
+    pub fn describe_channels(&self) -> Vec<u8> {
+        if self.all_channels {
+            return b"&*".to_vec();
+        }
+        let texts: Vec<Vec<u8>> = self.channels.iter().map(|known| [b"&", &**known].concat()).collect();
+        texts.join(&b' ')
+    }
+
+    /// The rules about databases: `alldbs`, `db=0,1`, or nothing for none.
+    pub fn describe_databases(&self) -> String {
+        match &self.databases {
+            Databases::All => "alldbs".to_owned(),
+            Databases::Only(numbers) if numbers.is_empty() => String::new(),
+            Databases::Only(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                format!("db={}", numbers.join(","))
+            }
+        }
+    }
+
+    /// All rules, so that they make the same selector out of any other.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut parts = vec![self.describe_keys()];
+        if self.all_channels {
+            parts.push(self.describe_channels());
+        } else {
+            parts.push(b"resetchannels".to_vec());
+            parts.push(self.describe_channels());
+        }
+        match &self.databases {
+            Databases::All => {}
+            Databases::Only(numbers) if numbers.is_empty() => parts.push(b"resetdbs".to_vec()),
+            Databases::Only(_) => parts.push(self.describe_databases().into_bytes()),
+        }
+        parts.push(self.describe_commands());
+        parts.retain(|part| !part.is_empty());
+        parts.join(&b' ')
+    }
+}
+
+/// What stands between `%` and `~`, and the pattern behind it, which may be missing with its `~`.
+fn split_access(rest: &[u8]) -> Result<(Access, &[u8]), RuleError> {
+    let mut access = Access::NONE;
+    for (index, byte) in rest.iter().enumerate() {
+        access = match byte.to_ascii_uppercase() {
+            b'R' if !access.contains(Access::READ) => access.with(Access::READ),
+            b'W' if !access.contains(Access::WRITE) => access.with(Access::WRITE),
+            b'~' if access != Access::NONE => return Ok((access, &rest[index + 1..])),
+            _ => return Err(RuleError::Syntax),
+        };
+    }
+    match access {
+        Access::NONE => Err(RuleError::Syntax),
+        access => Ok((access, &[])),
+    }
+}
+
+/// Numbers between commas, each as C's `strtol` reads it.
+fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
+    list.split(|byte| *byte == b',').map(parse_database).collect()
+}
+
+fn parse_database(word: &[u8]) -> Result<u32, RuleError> {
+    let word = word.trim_ascii_start();
+    let (negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(RuleError::Syntax);
+    }
+    let number = digits.iter().fold(0_i64, |number, digit| {
+        number.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
+    });
+    match i32::try_from(number) {
+        Ok(number) if !negative || number == 0 => Ok(number as u32),
+        _ => Err(RuleError::DatabaseOutOfRange),
+    }
+}

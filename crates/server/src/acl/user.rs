@@ -1,0 +1,223 @@
+//! A user: whether and with which passwords one may log in, and the selectors that say what is allowed then.
+
+use super::catalogue::Catalogue;
+use super::check::{Asks, ChannelUse, Denial, Reason};
+use super::password::PasswordHash;
+use super::rules::{RuleError, is_word};
+use super::selector::Selector;
+
+/// What new selectors start from.
+#[derive(Clone, Copy)]
+pub struct Ground<'a> {
+    /// The commands there are.
+    pub catalogue: &'a Catalogue,
+    /// `acl-pubsub-default` is `allchannels`.
+    pub all_channels: bool,
+}
+
+/// What is known of a user but the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    enabled: bool,
+    no_password: bool,
+    passwords: Vec<PasswordHash>,
+    /// The permissions that rules outside of parentheses are about.
+    root: Selector,
+    selectors: Vec<Selector>,
+    /// Whether one selector forbids nothing.
+    everything: bool,
+}
+
+impl User {
+    /// A user who may neither log in nor do anything.
+    pub fn new(ground: Ground<'_>) -> User {
+        User {
+            enabled: false,
+            no_password: false,
+            passwords: Vec::new(),
+            root: Selector::new(ground.catalogue, ground.all_channels),
+            selectors: Vec::new(),
+            everything: false,
+        }
+    }
+
+    /// The user `default` as it is at first: everybody, and everything is allowed.
+    pub fn unrestricted(catalogue: &Catalogue) -> User {
+        let ground = Ground {
+            catalogue,
+            all_channels: true,
+        };
+        let mut user = User::new(ground);
+        for rule in ["on", "nopass", "+@all", "~*", "&*"] {
+            let applied = user.apply(rule.as_bytes(), ground);
+            debug_assert_eq!(applied, Ok(()), "{rule}");
+        }
+        user
+    }
+
+    /// Changes the user as one rule says.
+    ///
+    /// # Errors
+    /// For what is no rule; nothing has changed then.
+    pub fn apply(&mut self, rule: &[u8], ground: Ground<'_>) -> Result<(), RuleError> {
+        let is = |word: &str| is_word(rule, word);
+        match rule {
+            [] => {}
+            _ if is("on") => self.enabled = true,
+            _ if is("off") => self.enabled = false,
+            // Payloads of RESTORE are always checked deeply.
+            _ if is("skip-sanitize-payload") || is("sanitize-payload") => {}
+            _ if is("nopass") || is("resetpass") => {
+                self.no_password = is("nopass");
+                self.passwords.clear();
+            }
+            [b'>', password @ ..] => self.add_password(PasswordHash::of(password)),
+            [b'#', digits @ ..] => self.add_password(PasswordHash::parse(digits).ok_or(RuleError::NotAHash)?),
+            [b'<', password @ ..] => self.remove_password(&PasswordHash::of(password))?,
+            [b'!', digits @ ..] => {
+                self.remove_password(&PasswordHash::parse(digits).ok_or(RuleError::NotAHash)?)?;
+            }
+            [b'(', inner @ .., b')'] => {
+                self.selectors
+                    .push(Selector::parse(inner, ground.catalogue, ground.all_channels)?);
+            }
+            _ if is("clearselectors") => self.selectors.clear(),
+            _ if is("reset") => *self = User::new(ground),
+            rule => self.root.apply(rule, ground.catalogue)?,
+        }
+        let everything = self.all_selectors().any(Selector::allows_everything);
+        self.everything = everything;
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: PasswordHash) {
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+        self.no_password = false;
+    }
+
+    fn remove_password(&mut self, hash: &PasswordHash) -> Result<(), RuleError> {
+        let place = self.passwords.iter().position(|known| known == hash);
+        self.passwords.remove(place.ok_or(RuleError::NoSuchPassword)?);
+        Ok(())
+    }
+
+    fn all_selectors(&self) -> impl Iterator<Item = &Selector> {
+        std::iter::once(&self.root).chain(&self.selectors)
+    }
+
+    /// The permissions outside of parentheses.
+    pub fn root(&self) -> &Selector {
+        &self.root
+    }
+
+    /// The permissions in parentheses.
+    pub fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// Whether one may log in.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Whether any password will do.
+    pub fn needs_no_password(&self) -> bool {
+        self.no_password
+    }
+
+    /// The hashes of the passwords.
+    pub fn passwords(&self) -> &[PasswordHash] {
+        &self.passwords
+    }
+
+    /// Whether one may log in with that password.
+    pub fn accepts(&self, password: &[u8]) -> bool {
+        if !self.enabled {
+            return false;
+        }
+        let given = PasswordHash::of(password);
+        // All of them are looked at, so that the time does not tell which it was.
+        let right = self
+            .passwords
+            .iter()
+            .fold(false, |right, known| right | known.is_same(&given));
+        self.no_password || right
+    }
+
+    /// Whether nothing at all is forbidden.
+    pub fn may_do_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether one selector allows what a command asks for.
+    ///
+    /// # Errors
+    /// The reason of the selector that allows most of it.
+    pub fn check(&self, wish: &dyn Asks) -> Result<(), Denial> {
+        let mut worst = Denial {
+            reason: Reason::Database,
+            argument: 0,
+        };
+        for selector in self.all_selectors() {
+            match selector.check(wish) {
+                Ok(()) => return Ok(()),
+                Err(denial) => {
+                    let further = denial.reason == worst.reason && denial.argument > worst.argument;
+                    if denial.reason > worst.reason || further {
+                        worst = denial;
+                    }
+                }
+            }
+        }
+        Err(worst)
+    }
+
+    /// Whether a selector that allows a command lets it read any key whatsoever.
+    pub fn reads_every_key_in(&self, wish: &dyn Asks) -> bool {
+        let allows = |selector: &Selector| selector.reads_every_key() && selector.check(wish).is_ok();
+        self.everything || self.all_selectors().any(allows)
+    }
+
+    /// Whether some channel that `old` allowed may not be allowed any more, going by the rules alone.
+    pub fn narrows_channels(&self, old: &User) -> bool {
+        let allows_all = |user: &User| user.all_selectors().any(Selector::allows_every_channel);
+        let has = |pattern: &[u8]| {
+            self.all_selectors()
+                .any(|selector| selector.channel_patterns().any(|known| known == pattern))
+        };
+        let lost = |selector: &Selector| selector.channel_patterns().any(|pattern| !has(pattern));
+        !allows_all(self) && (allows_all(old) || old.all_selectors().any(lost))
+    }
+
+    /// Whether a channel, or a pattern of channels, may be used: what a subscriber holds is looked at when users change.
+    pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
+        self.all_selectors()
+            .any(|selector| selector.allows_channel(usage, channel))
+    }
+
+    /// The words that describe how one logs in: `on`, `nopass`.
+    pub fn flag_names(&self) -> Vec<&'static str> {
+        let mut names = vec![if self.enabled { "on" } else { "off" }];
+        names.extend(self.no_password.then_some("nopass"));
+        names
+    }
+
+    /// All rules, so that they make the same user out of a new one.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut parts: Vec<Vec<u8>> = self.flag_names().iter().map(|name| name.as_bytes().to_vec()).collect();
+        parts.extend(
+            self.passwords
+                .iter()
+                .map(|hash| format!("#{}", hash.digits()).into_bytes()),
+        );
+        parts.push(self.root.describe());
+        parts.extend(
+            self.selectors
+                .iter()
+                .map(|selector| [b"(", selector.describe().as_slice(), b")"].concat()),
+        );
+        parts.join(&b' ')
+    }
+}

@@ -1,0 +1,446 @@
+//! What a command asks of access control, and what becomes of it when that is refused.
+//!
+//! [`check`] is asked before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] when a
+//! client that waited for keys is about to be served. See the essay of [`crate::acl`].
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use weft_resp::number::parse_i64;
+
+use super::context::{Binding, Context};
+use super::error::{CommandError, shown};
+use super::keys::{self, Arguments};
+use super::registry::Command;
+use super::spec::{Categories, CommandSpec, Flags, KeyFlags};
+use super::tables::TABLES;
+use crate::acl::{
+    Access, Asks, Catalogue, CatalogueEntry, Category, ChannelUse, CommandId, Denial, Reason, Refusal, Scene, User,
+};
+use crate::blocking::Waiter;
+use crate::config::id;
+use crate::net::client::{Buffers, Client};
+use crate::observe::lock;
+use crate::observe::metrics::Counter;
+use crate::state::Server;
+
+/// The commands that rules may name: all of Valkey's, those that exist here with their own numbers.
+pub fn catalogue() -> &'static Catalogue {
+    static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+    CATALOGUE.get_or_init(|| {
+        let mut specs: Vec<(Box<str>, &CommandSpec, Vec<CommandId>)> = Vec::new();
+        for command in super::registry().commands() {
+            specs.push((command.full_name.into(), command.spec, Vec::new()));
+        }
+        add_missing(&mut specs);
+        attach_subcommands(&mut specs);
+        let categories = Categories::all().map(|(category, name)| Category {
+            name,
+            members: (0..)
+                .zip(&specs)
+                .filter(|(_, (_, spec, _))| spec.acl_categories.contains(category))
+                .map(|(id, _)| id)
+                .collect(),
+        });
+        let categories = categories.collect();
+        let entry = |(full_name, _, subcommands)| CatalogueEntry { full_name, subcommands };
+        Catalogue::new(specs.into_iter().map(entry).collect(), categories)
+    })
+}
+
+/// Adds the commands that do not exist here.
+fn add_missing(specs: &mut Vec<(Box<str>, &'static CommandSpec, Vec<CommandId>)>) {
+    let known: HashSet<Box<str>> = specs.iter().map(|(name, ..)| name.clone()).collect();
+    let mut add = |name: Box<str>, spec| {
+        if !known.contains(&name) {
+            specs.push((name, spec, Vec::new()));
+        }
+    };
+    for spec in TABLES.iter().copied().flatten() {
+        add(spec.name.into(), spec);
+        for subcommand in spec.subcommands {
+            add(format!("{}|{}", spec.name, subcommand.name).into(), subcommand);
+        }
+    }
+}
+
+fn attach_subcommands(specs: &mut [(Box<str>, &'static CommandSpec, Vec<CommandId>)]) {
+    for id in 0..specs.len() {
+        let Some((container, _)) = specs[id].0.split_once('|') else {
+            continue;
+        };
+        let container = specs.iter().position(|(name, ..)| **name == *container);
+        if let Some(container) = container {
+            specs[container].2.push(id as CommandId);
+        }
+    }
+}
+
+// ---- what commands ask for --------------------------------------------------------------------------------
+
+/// A command with its arguments, as it asks for permission.
+pub struct Wish<'a, Args: Arguments + ?Sized> {
+    /// The command.
+    pub command: &'static Command<Binding>,
+    /// Its arguments, the name first.
+    pub args: &'a Args,
+    /// The client's database.
+    pub db: usize,
+    /// How many databases there are.
+    pub databases: usize,
+}
+
+impl<Args: Arguments + ?Sized> Wish<'_, Args> {
+    /// The database that an argument names, if it names one.
+    fn database_at(&self, index: usize) -> Option<(usize, usize)> {
+        let number = parse_i64(self.args.arg(index))?;
+        let number = usize::try_from(number).ok().filter(|number| *number < self.databases)?;
+        Some((index, number))
+    }
+
+    /// The destinations of COPY, of which the last one counts, if all of its options are right.
+    fn copy_destinations(&self) -> Option<Vec<(usize, usize)>> {
+        let is = |index: usize, word: &[u8]| self.args.arg(index).eq_ignore_ascii_case(word);
+        let mut destinations = Vec::new();
+        let mut index = 3;
+        while index < self.args.len() {
+            if is(index, b"db") && index + 1 < self.args.len() {
+                destinations.push(self.database_at(index + 1)?);
+                index += 2;
+            } else if is(index, b"replace") {
+                index += 1;
+            } else {
+                return None;
+            }
+        }
+        Some(destinations)
+    }
+
+    /// The databases that its arguments name; none if one of them is no database.
+    fn named_databases(&self) -> Vec<(usize, usize)> {
+        let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_at(*index)).collect();
+        let named = match self.command.full_name {
+            "select" => at(&[1]),
+            "move" => at(&[2]),
+            "swapdb" => at(&[1, 2]),
+            "copy" => self.copy_destinations(),
+            _ => None,
+        };
+        named.unwrap_or_default()
+    }
+
+    /// Whether it uses the client's own database.
+    fn uses_own_database(&self) -> bool {
+        let spec = self.command.spec;
+        let elsewhere = matches!(self.command.full_name, "select" | "swapdb");
+        let on_data = spec.flags.intersects(Flags::READONLY.with(Flags::WRITE))
+            || spec.acl_categories.contains(Categories::KEYSPACE);
+        !elsewhere && (on_data || spec.may_have_keys())
+    }
+}
+
+impl<Args: Arguments + ?Sized> Asks for Wish<'_, Args> {
+    fn command(&self) -> CommandId {
+        self.command.id
+    }
+
+    fn is_for_everybody(&self) -> bool {
+        self.command.spec.flags.contains(Flags::NO_AUTH)
+    }
+
+    fn first_argument(&self) -> Option<&[u8]> {
+        let index = if self.command.full_name.contains('|') { 2 } else { 1 };
+        (index < self.args.len()).then(|| self.args.arg(index))
+    }
+
+    fn needs_all_databases(&self) -> bool {
+        self.command.spec.flags.contains(Flags::ALL_DBS)
+    }
+
+    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+        for (argument, database) in self.named_databases() {
+            visit(argument, database);
+        }
+        if self.uses_own_database() {
+            visit(0, self.db);
+        }
+    }
+
+    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8])) {
+        keys::walk(self.command.spec, self.args, &mut |position: keys::KeyPosition| {
+            visit(position.index, access_of(position.flags), self.args.arg(position.index));
+        });
+    }
+
+    fn each_channel(&self, visit: &mut dyn FnMut(usize, ChannelUse, &[u8])) {
+        let (range, usage) = match self.command.full_name {
+            "publish" | "spublish" => (1..2, ChannelUse::Name),
+            "subscribe" | "ssubscribe" => (1..self.args.len(), ChannelUse::Name),
+            "psubscribe" => (1..self.args.len(), ChannelUse::Pattern),
+            _ => return,
+        };
+        for index in range {
+            visit(index, usage, self.args.arg(index));
+        }
+    }
+}
+
+fn access_of(flags: KeyFlags) -> Access {
+    let mut access = Access::NONE;
+    if flags.contains(KeyFlags::ACCESS) {
+        access = access.with(Access::READ);
+    }
+    if flags.intersects(KeyFlags::of(&[KeyFlags::INSERT, KeyFlags::DELETE, KeyFlags::UPDATE])) {
+        access = access.with(Access::WRITE);
+    }
+    access
+}
+
+/// Whether a user may run a command.
+///
+/// # Errors
+/// When not.
+pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &Wish<'_, Args>) -> Result<(), Denial> {
+    if user.may_do_everything() {
+        Ok(())
+    } else {
+        user.check(wish)
+    }
+}
+
+/// Whether the client of a running command may, by the same selector, run it and read any key whatsoever.
+pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
+    let login = &ctx.client.login;
+    login.is_free(ctx.server.acl.version()) || {
+        let wish = Wish {
+            command: ctx.command,
+            args: &ctx.args,
+            db: ctx.keys.db,
+            databases: databases(ctx.server),
+        };
+        login.user().reads_every_key_in(&wish)
+    }
+}
+
+/// Whether a client's user, as it is at the moment, allows everything that the client is subscribed to.
+pub fn may_listen(client: &Client) -> bool {
+    let user = client.login.account().user();
+    let Some(subscriptions) = &client.subscriptions else {
+        return true;
+    };
+    let names = subscriptions.channels.iter().chain(&subscriptions.shard_channels);
+    let patterns = &subscriptions.patterns;
+    names
+        .into_iter()
+        .all(|name| user.allows_channel(ChannelUse::Name, name))
+        && patterns
+            .iter()
+            .all(|pattern| user.allows_channel(ChannelUse::Pattern, pattern))
+}
+
+/// How many databases there are.
+pub fn databases(server: &Server) -> usize {
+    usize::try_from(server.config.integer(id::DATABASES)).unwrap_or(0)
+}
+
+// ---- clients that waited ----------------------------------------------------------------------------------
+
+/// A waiting client's command, as it asks for permission again. Its arguments are gone, but for its keys.
+struct WaiterWish<'a> {
+    waiter: &'a Waiter,
+    spec: &'static CommandSpec,
+}
+
+impl WaiterWish<'_> {
+    /// The names of keys, the destination of a move last, with what is done with them.
+    fn keys(&self) -> impl Iterator<Item = (Access, &[u8])> {
+        let access = |place: usize| {
+            let spec = self.spec.key_specs.get(place);
+            spec.map_or(Access::BOTH, |spec| access_of(spec.flags))
+        };
+        let waited = self.waiter.keys.iter().map(move |key| (access(0), &*key.name));
+        let destination = self.waiter.operation.destination();
+        waited.chain(destination.into_iter().map(move |key| (access(1), &*key.name)))
+    }
+}
+
+impl Asks for WaiterWish<'_> {
+    fn command(&self) -> CommandId {
+        self.waiter.permit.command
+    }
+
+    fn is_for_everybody(&self) -> bool {
+        false
+    }
+
+    fn first_argument(&self) -> Option<&[u8]> {
+        Some(&self.waiter.permit.first_argument)
+    }
+
+    fn needs_all_databases(&self) -> bool {
+        false
+    }
+
+    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+        visit(0, self.waiter.db);
+    }
+
+    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8])) {
+        for (index, (access, key)) in self.keys().enumerate() {
+            visit(index, access, key);
+        }
+    }
+
+    fn each_channel(&self, _: &mut dyn FnMut(usize, ChannelUse, &[u8])) {}
+}
+
+/// Why a client that waits may not be served.
+pub enum Unpermitted {
+    /// Its user is gone, and its connection about to be.
+    Gone,
+    /// What it waits for is not allowed any more.
+    Refused(Refusal, CommandError),
+}
+
+/// Whether a waiting client may be served; users may have changed since it began to wait.
+///
+/// # Errors
+/// When not.
+pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted> {
+    if waiter.permit.version == server.acl.version() {
+        return Ok(());
+    }
+    let account = &waiter.permit.account;
+    if account.is_deleted() {
+        return Err(Unpermitted::Gone);
+    }
+    let Some(command) = super::registry().commands().get(usize::from(waiter.permit.command)) else {
+        unreachable!("a waiter's command is one of the registry's");
+    };
+    let wish = WaiterWish {
+        waiter,
+        spec: command.spec,
+    };
+    let user = account.user();
+    if user.may_do_everything() {
+        return Ok(());
+    }
+    user.check(&wish).map_err(|denial| {
+        let object = match denial.reason {
+            Reason::Key => wish.keys().nth(denial.argument).map_or(&b""[..], |(_, name)| name),
+            _ => command.full_name.as_bytes(),
+        };
+        let refusal = Refusal {
+            reason: denial.reason,
+            scene: Scene::TopLevel,
+            object: object.to_vec(),
+            user: account.name().to_vec(),
+        };
+        Unpermitted::Refused(refusal, error(denial.reason, account.name(), command))
+    })
+}
+
+// ---- refusals ---------------------------------------------------------------------------------------------
+
+/// The error of a refused command.
+fn error(reason: Reason, user: &[u8], command: &Command<Binding>) -> CommandError {
+    match reason {
+        Reason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
+        Reason::Key => CommandError::constant("NOPERM No permissions to access a key"),
+        Reason::Channel => CommandError::constant("NOPERM No permissions to access a channel"),
+        Reason::Database | Reason::Auth => CommandError::constant("NOPERM No permissions to access database"),
+    }
+}
+
+/// What a script is told of a command that its caller may not run.
+pub fn refused_in_script(reason: Reason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
+    let text: &[u8] = match reason {
+        Reason::Command => &explain(reason, user, command, b""),
+        Reason::Key => b"No permissions to access a key",
+        Reason::Channel => b"No permissions to access a channel",
+        Reason::Database | Reason::Auth => b"No permissions to access database",
+    };
+    [b"NOPERM ACL failure in script: ", text].concat()
+}
+
+/// What ACL DRYRUN says of a refusal.
+pub fn explain(reason: Reason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
+    let name = command.full_name.as_bytes();
+    let (what, object, after): (&[u8], &[u8], &[u8]) = match reason {
+        Reason::Command => (b" has no permissions to run the '", name, b"' command"),
+        Reason::Key => (b" has no permissions to access the '", object, b"' key"),
+        Reason::Channel => (b" has no permissions to access the '", object, b"' channel"),
+        Reason::Database | Reason::Auth => (b" has no permissions to access database ", shown(object), b""),
+    };
+    [b"User ", user, what, object, after].concat()
+}
+
+/// Notes that a client's command was refused; returns the error.
+pub fn refuse<Args: Arguments + ?Sized>(
+    (server, seat, now_ms): (&Server, usize, u64),
+    (client, buffers): (&Client, Buffers),
+    (command, args): (&Command<Binding>, &Args),
+    denial: Denial,
+) -> CommandError {
+    let refusal = refusal(client, scene_of(client), (command, args), denial);
+    note((server, seat, now_ms), refusal, client.describe(now_ms, buffers));
+    error(denial.reason, client.login.name(), command)
+}
+
+/// A refusal as the log shows it.
+pub fn refusal<Args: Arguments + ?Sized>(
+    client: &Client,
+    scene: Scene,
+    (command, args): (&Command<Binding>, &Args),
+    denial: Denial,
+) -> Refusal {
+    let object = match denial.argument {
+        0 => command.full_name.as_bytes(),
+        argument => args.arg(argument),
+    };
+    Refusal {
+        reason: denial.reason,
+        scene,
+        object: object.to_vec(),
+        user: client.login.name().to_vec(),
+    }
+}
+
+/// What EXEC says of a command that has been forbidden since it was queued.
+pub fn changed_since_queued(reason: Reason) -> CommandError {
+    let reason = match reason {
+        Reason::Command => "no permission to execute the command or subcommand",
+        Reason::Key => "no permission to touch the specified keys",
+        Reason::Channel => "no permission to access one of the channels used as arguments",
+        Reason::Database | Reason::Auth => "no permission",
+    };
+    CommandError::text(format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+         no longer allowed for the following reason: {reason}"
+    ))
+}
+
+/// What a client's next command is a part of.
+pub fn scene_of(client: &Client) -> Scene {
+    match client.transaction {
+        Some(_) => Scene::Transaction,
+        None => Scene::TopLevel,
+    }
+}
+
+/// Counts a refusal and puts it into the log.
+pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: Refusal, client: Vec<u8>) {
+    let counter = match refusal.reason {
+        Reason::Command => Counter::DeniedCommand,
+        Reason::Database => Counter::DeniedDatabase,
+        Reason::Key => Counter::DeniedKey,
+        Reason::Channel => Counter::DeniedChannel,
+        Reason::Auth => Counter::DeniedAuth,
+    };
+    server.metrics.add(seat, counter, 1);
+    let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);
+    lock(&server.acl.log).add(refusal, client, now_ms, max_len);
+}
+
+#[cfg(test)]
+mod tests;

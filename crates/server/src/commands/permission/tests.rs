@@ -1,0 +1,89 @@
+//! What commands ask for.
+
+use super::*;
+use crate::commands::registry;
+
+fn wish<'a>(words: &'a [&'a [u8]]) -> Wish<'a, [&'a [u8]]> {
+    let crate::commands::registry::Lookup::Found(command) = registry().lookup(words) else {
+        panic!("{words:?} is no command");
+    };
+    Wish {
+        command,
+        args: words,
+        db: 7,
+        databases: 16,
+    }
+}
+
+fn words(line: &str) -> Vec<&[u8]> {
+    line.split(' ').map(str::as_bytes).collect()
+}
+
+#[test]
+fn rules_may_name_every_command_of_valkey() {
+    let catalogue = catalogue();
+    for name in [
+        "get",
+        "CONFIG|GET",
+        "psync",
+        "cluster|slots",
+        "eval",
+        "subscribe",
+        "module|load",
+    ] {
+        assert!(catalogue.find(name.as_bytes()).is_some(), "{name}");
+    }
+    assert!(catalogue.find(b"config|nosuch").is_none());
+    for command in registry().commands() {
+        assert_eq!(catalogue.find(command.full_name.as_bytes()), Some(command.id));
+    }
+    let config = catalogue.entry(catalogue.find(b"config").unwrap_or_default());
+    let subcommands: Vec<&str> = config
+        .subcommands
+        .iter()
+        .map(|id| &*catalogue.entry(*id).full_name)
+        .collect();
+    assert!(subcommands.contains(&"config|get") && subcommands.iter().all(|name| name.starts_with("config|")));
+}
+
+#[test]
+fn databases_are_the_clients_own_and_those_that_arguments_name() {
+    let cases: [(&str, &[(usize, usize)]); 14] = [
+        ("get a", &[(0, 7)]),
+        ("ping", &[]),
+        ("dbsize", &[(0, 7)]),
+        ("object help", &[(0, 7)]),
+        ("select 3", &[(1, 3)]),
+        ("select 16", &[]),
+        ("select 03", &[]),
+        ("swapdb 1 2", &[(1, 1), (2, 2)]),
+        ("swapdb 1 16", &[]),
+        ("move a 3", &[(2, 3), (0, 7)]),
+        ("move a x", &[(0, 7)]),
+        ("copy a b", &[(0, 7)]),
+        ("copy a b replace db 3 DB 4", &[(5, 3), (7, 4), (0, 7)]),
+        ("copy a b db 3 nosuch", &[(0, 7)]),
+    ];
+    for (line, expected) in cases {
+        let mut databases = Vec::new();
+        wish(&words(line)).each_database(&mut |argument, database| databases.push((argument, database)));
+        assert_eq!(databases, expected, "{line}");
+    }
+}
+
+#[test]
+fn keys_are_read_or_written_or_merely_named() {
+    let cases: [(&str, &[(usize, Access)]); 6] = [
+        ("get a", &[(1, Access::READ)]),
+        ("set a v", &[(1, Access::WRITE)]),
+        ("set a v get", &[(1, Access::BOTH)]),
+        ("exists a b", &[(1, Access::NONE), (2, Access::NONE)]),
+        ("copy a b", &[(1, Access::READ), (2, Access::WRITE)]),
+        ("sort a store b", &[(1, Access::READ), (3, Access::WRITE)]),
+    ];
+    for (line, expected) in cases {
+        let mut keys = Vec::new();
+        wish(&words(line)).each_key(&mut |argument, access, _| keys.push((argument, access)));
+        assert_eq!(keys, expected, "{line}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in [`crate::pubsub`].
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use crate::messages::{Post, subscriber};
+use crate::net::client::Flags;
+use crate::pubsub::{Kind, Space};
+use weft_resp::Reply;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("psubscribe", leased(psubscribe)),
+    ("publish", leased(publish)),
+    ("pubsub|channels", leased(channels)),
+    ("pubsub|help", leased(help)),
+    ("pubsub|numpat", leased(numpat)),
+    ("pubsub|numsub", leased(numsub)),
+    ("pubsub|shardchannels", leased(shardchannels)),
+    ("pubsub|shardnumsub", leased(shardnumsub)),
+    ("punsubscribe", leased(punsubscribe)),
+    ("spublish", leased(spublish)),
+    ("ssubscribe", leased(ssubscribe)),
+    ("subscribe", leased(subscribe)),
+    ("sunsubscribe", leased(sunsubscribe)),
+    ("unsubscribe", leased(unsubscribe)),
+];
+
+// ---- subscribing ------------------------------------------------------------------------------------------
+
+fn subscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    subscribe_to(ctx, Kind::Channel, b"subscribe")
+}
+
+fn psubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    subscribe_to(ctx, Kind::Pattern, b"psubscribe")
+}
+
+fn ssubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !ctx.may_block {
+        // The other two are allowed in transactions for the sake of old clients.
+        return Err(CommandError::constant(
+            "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
+        ));
+    }
+    subscribe_to(ctx, Kind::ShardChannel, b"ssubscribe")
+}
+
+fn subscribe_to(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> CommandResult {
+    let who = subscriber(ctx.client);
+    for index in 1..ctx.argc() {
+        let name = ctx.arg(index);
+        let subscriptions = ctx.client.subscriptions.get_or_insert_default();
+        ctx.server.pubsub.subscribe(subscriptions, kind, name, who);
+        confirm(ctx, kind, word, Some(name));
+    }
+    ctx.client.flags.put(Flags::PUBSUB, true);
+    Ok(())
+}
+
+fn unsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    unsubscribe_from(ctx, Kind::Channel, b"unsubscribe")
+}
+
+fn punsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    unsubscribe_from(ctx, Kind::Pattern, b"punsubscribe")
+}
+
+fn sunsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
+    unsubscribe_from(ctx, Kind::ShardChannel, b"sunsubscribe")
+}
+
+fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> CommandResult {
+    let who = subscriber(ctx.client);
+    let named: Vec<Vec<u8>> = match ctx.argc() {
+        1 => match &ctx.client.subscriptions {
+            Some(subscriptions) => subscriptions.of(kind).iter().map(|name| name.to_vec()).collect(),
+            None => Vec::new(),
+        },
+        _ => ctx.args.iter().skip(1).map(<[u8]>::to_vec).collect(),
+    };
+    for name in &named {
+        if let Some(subscriptions) = &mut ctx.client.subscriptions {
+            ctx.server.pubsub.unsubscribe(subscriptions, kind, name, who);
+        }
+        confirm(ctx, kind, word, Some(name));
+    }
+    if named.is_empty() {
+        confirm(ctx, kind, word, None);
+    }
+    if ctx.client.subscriptions.as_ref().is_none_or(|left| left.is_empty()) {
+        ctx.client.subscriptions = None;
+        ctx.client.flags.put(Flags::PUBSUB, false);
+    }
+    Ok(())
+}
+
+/// Confirms a subscription or its end. A confirmation is a message, so it comes even if the client wants no replies.
+fn confirm(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8], name: Option<&[u8]>) {
+    let count = match kind {
+        Kind::ShardChannel => ctx.client.subscribed(kind),
+        Kind::Channel | Kind::Pattern => ctx.client.subscribed(Kind::Channel) + ctx.client.subscribed(Kind::Pattern),
+    };
+    let write = |reply: &mut Reply<'_>| {
+        reply.push(3);
+        reply.bulk(word);
+        match name {
+            Some(name) => reply.bulk(name),
+            None => reply.null(),
+        }
+        reply.integer(count as i64);
+    };
+    if !ctx.client.flags.has_any(Flags::REPLY_OFF.with(Flags::REPLY_SKIP)) {
+        return write(&mut ctx.reply);
+    }
+    let bytes = super::context::reply_bytes(ctx.client.protocol, write);
+    let seat = ctx.keys.access.seat;
+    Post::new(ctx.server, ctx.keys.effects, seat).push(ctx.client.id, bytes);
+}
+
+// ---- publishing -------------------------------------------------------------------------------------------
+
+fn publish(ctx: &mut Context<'_, '_>) -> CommandResult {
+    publish_to(ctx, Space::Channels)
+}
+
+fn spublish(ctx: &mut Context<'_, '_>) -> CommandResult {
+    publish_to(ctx, Space::ShardChannels)
+}
+
+fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+    let (channel, payload) = (ctx.arg(1), ctx.arg(2));
+    let seat = ctx.keys.access.seat;
+    let receivers = Post::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
+    ctx.reply.integer(receivers as i64);
+    Ok(())
+}
+
+// ---- looking ----------------------------------------------------------------------------------------------
+
+fn channels(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_active(ctx, Space::Channels)
+}
+
+fn shardchannels(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_active(ctx, Space::ShardChannels)
+}
+
+fn reply_with_active(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+    let pattern = match ctx.argc() {
+        2 => None,
+        3 => Some(ctx.arg(2)),
+        _ => return Err(wrong_words(ctx)),
+    };
+    let active = ctx.server.pubsub.active(space, pattern);
+    ctx.reply.array(active.len());
+    for channel in active {
+        ctx.reply.bulk(&channel);
+    }
+    Ok(())
+}
+
+/// The error of a subcommand with words that it does not take.
+fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
+    CommandError::about(
+        "ERR unknown subcommand or wrong number of arguments for '",
+        ctx.arg(1),
+        "'. Try PUBSUB HELP.",
+    )
+}
+
+fn numsub(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_subscribers(ctx, Space::Channels)
+}
+
+fn shardnumsub(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_subscribers(ctx, Space::ShardChannels)
+}
+
+fn reply_with_subscribers(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+    ctx.reply.array((ctx.argc() - 2) * 2);
+    for index in 2..ctx.argc() {
+        let channel = ctx.arg(index);
+        ctx.reply.bulk(channel);
+        ctx.reply.integer(ctx.server.pubsub.subscribers(space, channel) as i64);
+    }
+    Ok(())
+}
+
+fn numpat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.integer(ctx.server.pubsub.patterns() as i64);
+    Ok(())
+}
+
+/// What clients and their authors compare and parse, line by line.
+const HELP: &[&str] = &[
+    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
+    "HELP",
+    "    Print this help.",
+];
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_lines(HELP)
+}

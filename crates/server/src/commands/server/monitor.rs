@@ -1,0 +1,26 @@
+//! MONITOR: the client sees every command that others run, until RESET.
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::keyspace::effects::Hooks;
+use crate::net::client::Flags;
+
+/// MONITOR.
+pub const BINDINGS: &[(&str, Binding)] = &[("monitor", leased(monitor))];
+
+fn monitor(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.client.flags.has(Flags::MONITOR) {
+        // Valkey does not answer a second time.
+        return Ok(());
+    }
+    if !ctx.may_block {
+        return Err(crate::commands::error::CommandError::constant(
+            "ERR MONITOR isn't allowed for DENY BLOCKING client",
+        ));
+    }
+    let hooks = &ctx.server.keyspace.hooks;
+    let first = || hooks.put(Hooks::MONITOR, true);
+    ctx.server.monitors.add(ctx.client.id, ctx.client.worker, first);
+    ctx.client.flags.put(Flags::MONITOR, true);
+    ctx.reply.ok();
+    Ok(())
+}

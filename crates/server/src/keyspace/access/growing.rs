@@ -1,0 +1,149 @@
+//! The leases of a script: those of its declared keys, and one more for each slot that it turns out to need.
+//!
+//! ```text
+//!   leases    [ slot 7 ][ slot 90 ]│[ slot 12 ][ slot 3 ]      in the order in which they were taken
+//!   order     3→3  7→0  12→2  90→1                             by slot
+//! ```
+//!
+//! A lease keeps its place, so that an index which somebody remembers stays right while others are added. With the
+//! leases of all slots their holder is as good as alone with the keyspace ([`Whole`]), but nobody stands at the gate.
+
+use super::Lease;
+use crate::keyspace::{Exclusive, SLOTS, Slot, SlotHeader};
+
+/// Leases that are held to the end of a script, with more to come.
+#[derive(Default)]
+pub struct GrowingLeases<'p> {
+    leases: Vec<Lease<'p>>,
+    /// Slot and index of each lease, by slot.
+    order: Vec<(u16, u32)>,
+}
+
+impl<'p> GrowingLeases<'p> {
+    /// Goes on from leases in the order of their slots; their indices stay.
+    pub fn new(leases: Vec<Lease<'p>>) -> Self {
+        let order: Vec<(u16, u32)> = (0u32..)
+            .zip(&leases)
+            .map(|(index, lease)| (lease.cell() as u16, index))
+            .collect();
+        debug_assert!(
+            order.is_sorted(),
+            "planned leases are taken in the order of their slots"
+        );
+        GrowingLeases { leases, order }
+    }
+
+    /// Where the lease of a slot is, if it is held.
+    #[inline]
+    pub fn index_of(&self, slot: u16) -> Option<u32> {
+        let at = self.order.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
+        Some(self.order[at].1)
+    }
+
+    /// Adds the lease of a slot that is not held yet; returns its index.
+    pub fn add(&mut self, lease: Lease<'p>) -> u32 {
+        let (slot, index) = (lease.cell() as u16, self.leases.len() as u32);
+        let at = self.order.partition_point(|(other, _)| *other < slot);
+        debug_assert!(
+            self.order.get(at).is_none_or(|(other, _)| *other != slot),
+            "the slot is held already"
+        );
+        self.order.insert(at, (slot, index));
+        self.leases.push(lease);
+        index
+    }
+
+    /// Whether every slot is held.
+    pub fn is_everything(&self) -> bool {
+        self.leases.len() == SLOTS
+    }
+
+    /// The slots that are held.
+    pub fn slots(&self) -> impl Iterator<Item = u16> {
+        self.order.iter().map(|(slot, _)| *slot)
+    }
+
+    #[inline]
+    pub(super) fn at(&self, index: u32) -> Option<&Lease<'p>> {
+        self.leases.get(index as usize)
+    }
+
+    #[inline]
+    pub(super) fn written_at(&mut self, index: u32) -> Option<(&SlotHeader, &mut Slot)> {
+        match self.leases.get_mut(index as usize) {
+            Some(Lease::Write(lease)) => Some(lease.parts_mut()),
+            Some(Lease::Read(_)) | None => None,
+        }
+    }
+
+    pub(super) fn written(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+        let index = self.index_of(slot)?;
+        self.written_at(index)
+    }
+
+    /// The header of a slot that is held.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn header(&self, slot: usize) -> &SlotHeader {
+        match self.index_of(slot as u16).and_then(|index| self.at(index)) {
+            Some(Lease::Read(lease)) => lease.header(),
+            Some(Lease::Write(lease)) => lease.header(),
+            None => panic!("slot {slot} is not held"),
+        }
+    }
+
+    /// The data of a slot; `None` if it is not held.
+    pub fn cell(&self, slot: usize) -> Option<&Slot> {
+        self.index_of(slot as u16)
+            .and_then(|index| self.at(index))
+            .map(Lease::slot)
+    }
+}
+
+/// The whole keyspace, for commands that change it as a whole.
+pub enum Whole<'h, 'p> {
+    /// In exclusive mode.
+    Alone(&'h mut Exclusive<'p>),
+    /// Under leases of all slots.
+    Leased(&'h mut GrowingLeases<'p>),
+}
+
+impl Whole<'_, '_> {
+    /// The header of a slot.
+    pub fn header(&self, slot: usize) -> &SlotHeader {
+        match self {
+            Whole::Alone(all) => all.header(slot),
+            Whole::Leased(leases) => leases.header(slot),
+        }
+    }
+
+    /// The data of a slot.
+    pub fn cell(&self, slot: usize) -> &Slot {
+        match self {
+            Whole::Alone(all) => all.cell(slot),
+            Whole::Leased(leases) => {
+                let Some(slot) = leases.cell(slot) else {
+                    unreachable!("all slots are held");
+                };
+                slot
+            }
+        }
+    }
+
+    /// Header and data of a slot, to change.
+    pub fn parts_mut(&mut self, slot: usize) -> (&SlotHeader, &mut Slot) {
+        match self {
+            Whole::Alone(all) => all.parts_mut(slot),
+            Whole::Leased(leases) => {
+                let Some(parts) = leases.written(slot as u16) else {
+                    unreachable!("all slots are held for writing");
+                };
+                parts
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

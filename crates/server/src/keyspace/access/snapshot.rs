@@ -1,0 +1,294 @@
+//! Keys as they were at one moment, in a table of their own: what a long command works on without leases.
+//!
+//! ```text
+//!   under the command's leases                              without any
+//!   ──────────────────────────                              ───────────
+//!   slot 7     key a ──▶ large set ◀── handle ──┐
+//!   slot 90    key b ──▶ number 5   ── copied ──┤           a private table, in which the handler finds its keys,
+//!   slot 300   key c ──▶ anything   ── "exists" ┴──▶        and into which it writes
+//! ```
+//!
+//! 1. Large values are lent ([`crate::keyspace::lent`]), small ones are copied: a snapshot takes microseconds.
+//! 2. Of a key that the command only replaces it is known whether it exists, and nothing else: a command that asks for
+//!    more reads the key, and says so in its key specifications.
+//! 3. What the handler writes stays in the private table. [`Snapshot::still_holds`] tells, under the command's leases,
+//!    whether all that it has seen is still so, and [`Snapshot::store`] then does the same to the real keys.
+//! 4. To see the same value again is to see the same object: while its handle is out it neither changes nor goes away,
+//!    so no other object can be in its place.
+
+use weft_resp::Args;
+use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
+use weft_values::Value;
+
+use super::{Held, KeyCounts, Keys, PlannedKey, Slot, SlotHeader};
+use crate::keyspace::Keyspace;
+use crate::keyspace::effects::{Change, Effects, Hooks, What};
+use crate::keyspace::event::Event;
+use crate::keyspace::lent::Loan;
+
+/// A snapshot of more keys would take too long.
+const MOST_KEYS: usize = 64;
+/// Copying more would take too long, bytes.
+const MOST_COPIED_BYTES: usize = 256 << 10;
+
+/// What a command does with one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It reads the value.
+    Read,
+    /// It replaces the value, whatever it was.
+    Replace,
+    /// It changes the value where it is.
+    Change,
+}
+
+/// A slot that belongs to one command.
+pub struct Private {
+    header: SlotHeader,
+    slot: Slot,
+}
+
+impl Private {
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    pub(super) fn parts_mut(&mut self) -> (&SlotHeader, &mut Slot) {
+        (&self.header, &mut self.slot)
+    }
+}
+
+/// What was seen of a key.
+#[derive(Debug)]
+enum Seen {
+    Missing,
+    /// It was there; nobody looked further.
+    Something,
+    Int(i64),
+    Bytes(Vec<u8>),
+    Packed(Vec<u8>),
+    Blob(Blob),
+    Object(Shared<Value>),
+}
+
+impl Seen {
+    fn of(entry: EntryRef<'_, Value>) -> Self {
+        match (entry.value(), entry.share()) {
+            (_, Some(object)) => Seen::Object(object),
+            (ValueRef::Int(number), _) => Seen::Int(number),
+            (ValueRef::Bytes(bytes), _) => Seen::Bytes(bytes.to_vec()),
+            (ValueRef::Packed(bytes), _) => Seen::Packed(bytes.to_vec()),
+            (ValueRef::Blob(blob), _) => Seen::Blob(blob.clone()),
+            (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
+        }
+    }
+
+    /// The bytes that copying the value takes; `None` if it is lent instead.
+    fn copied_bytes(value: ValueRef<'_, Value>) -> Option<usize> {
+        match value {
+            ValueRef::Int(_) => Some(0),
+            ValueRef::Bytes(bytes) | ValueRef::Packed(bytes) => Some(bytes.len()),
+            ValueRef::Blob(_) | ValueRef::Object(_) => None,
+        }
+    }
+
+    /// The value, for the private table.
+    fn value(&self) -> Option<NewValue<'_, Value>> {
+        Some(match self {
+            Seen::Missing => return None,
+            // Any value will do.
+            Seen::Something => NewValue::Int(0),
+            Seen::Int(number) => NewValue::Int(*number),
+            Seen::Bytes(bytes) => NewValue::Bytes(bytes),
+            Seen::Packed(bytes) => NewValue::Packed(bytes),
+            Seen::Blob(blob) => NewValue::Blob(blob.clone()),
+            Seen::Object(object) => NewValue::Shared(object.clone()),
+        })
+    }
+
+    fn is(&self, now: Option<ValueRef<'_, Value>>) -> bool {
+        match (self, now) {
+            (Seen::Missing, now) => now.is_none(),
+            (Seen::Something, now) => now.is_some(),
+            (Seen::Int(seen), Some(ValueRef::Int(now))) => *seen == now,
+            (Seen::Bytes(seen), Some(ValueRef::Bytes(now))) => seen == now,
+            (Seen::Packed(seen), Some(ValueRef::Packed(now))) => seen == now,
+            (Seen::Blob(seen), Some(ValueRef::Blob(now))) => seen.is_same(now),
+            (Seen::Object(seen), Some(ValueRef::Object(now))) => seen.is_of(now),
+            _ => false,
+        }
+    }
+}
+
+/// The keys of one command at one moment.
+pub struct Snapshot {
+    private: Private,
+    /// What was seen of each key of the plan, and when it expires if it was read.
+    seen: Vec<(Seen, Option<u64>)>,
+    /// Counts what the command does in its private table, which is of no interest.
+    counts: KeyCounts,
+    /// The moment, ms since the epoch.
+    now_ms: u64,
+    // Behind all handles: they are dropped first.
+    _loan: Loan,
+}
+
+/// The key and the event of a change that was made, and not only missed.
+fn written(change: &Change) -> Option<(&[u8], Event)> {
+    match change.what {
+        What::Event(event) if event != Event::MISSED => Some((&change.name, event)),
+        What::Event(_) | What::Value => None,
+    }
+}
+
+/// Whether changes include one of a key.
+pub fn has_written(changes: &[Change]) -> bool {
+    changes.iter().any(|change| written(change).is_some())
+}
+
+/// Tells of the keys that a command on a snapshot did not find.
+pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
+    if effects.hooks.has(Hooks::EVENTS) {
+        let misses = changes.iter().filter(|change| written(change).is_none());
+        effects.changes.extend(misses.cloned());
+    }
+}
+
+/// What came of an attempt to take a snapshot.
+pub enum Attempt {
+    /// Here it is.
+    Taken(Box<Snapshot>),
+    /// These keys, or what the command does with them, do not permit one.
+    Unfit,
+    /// Somebody waits for the end of earlier ones: the command comes later.
+    Wanted,
+}
+
+impl Keys<'_, '_> {
+    /// A snapshot of the command's keys under the leases that it has. `uses` says what it does with each.
+    pub fn snapshot(&self, uses: &[Use], keyspace: &Keyspace) -> Attempt {
+        debug_assert_eq!(uses.len(), self.planned.len());
+        if uses.is_empty() || uses.len() > MOST_KEYS || uses.contains(&Use::Change) {
+            return Attempt::Unfit;
+        }
+        let entries: Vec<Option<EntryRef<'_, Value>>> = (0..uses.len()).map(|index| self.peek(index)).collect();
+        let read = || {
+            entries
+                .iter()
+                .zip(uses)
+                .zip(self.planned)
+                .filter(|((_, used), _)| **used == Use::Read)
+        };
+        let copied_bytes = |entry: &EntryRef<'_, Value>| Seen::copied_bytes(entry.value());
+        let copied: usize = read().filter_map(|((entry, _), _)| copied_bytes(entry.as_ref()?)).sum();
+        if copied > MOST_COPIED_BYTES {
+            return Attempt::Unfit;
+        }
+        let is_lent = |entry: &Option<EntryRef<'_, Value>>| entry.is_some_and(|entry| copied_bytes(&entry).is_none());
+        let lending = read().filter(|((entry, _), _)| is_lent(entry)).map(|(_, key)| key.slot);
+        let Some(loan) = keyspace.lent.lend(&keyspace.slots, lending.collect()) else {
+            return Attempt::Wanted;
+        };
+        let mut snapshot = Box::new(Snapshot {
+            private: Private {
+                header: SlotHeader::new(),
+                slot: Slot::new(),
+            },
+            seen: Vec::with_capacity(uses.len()),
+            counts: KeyCounts::new(1, self.access.counts.databases()),
+            now_ms: self.access.now_ms,
+            _loan: loan,
+        });
+        for (index, (entry, used)) in entries.into_iter().zip(uses).enumerate() {
+            snapshot.add(self, index, entry, *used);
+        }
+        Attempt::Taken(snapshot)
+    }
+}
+
+impl Snapshot {
+    fn add(&mut self, keys: &Keys<'_, '_>, index: usize, entry: Option<EntryRef<'_, Value>>, used: Use) {
+        let (key, name) = (&keys.planned[index], keys.name(index));
+        let seen = match (entry, used) {
+            (None, _) => Seen::Missing,
+            (Some(_), Use::Replace) => Seen::Something,
+            (Some(entry), _) => Seen::of(entry),
+        };
+        let table = self.private.slot.table_mut(keys.db);
+        // A key may be named twice: to be read and to be replaced. What is read is there for both.
+        let is_better = used != Use::Replace || table.find(key.hash, name).is_none();
+        if is_better && let (Some(value), Some(entry)) = (seen.value(), entry) {
+            drop(table.insert(key.hash, name, value, entry.expire_at_ms(), entry.clock()));
+        }
+        let expire_at_ms = entry
+            .filter(|_| used == Use::Read)
+            .and_then(|entry| entry.expire_at_ms());
+        self.seen.push((seen, expire_at_ms));
+    }
+
+    /// The moment of which it is, ms since the epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// What a command that works on it holds.
+    pub fn held<'s, 'p>(&'s mut self) -> Held<'s, 'p> {
+        Held::Private(&mut self.private)
+    }
+
+    /// What a command that also writes into it holds, and where it counts keys, in the first row.
+    pub fn writable<'s, 'p>(&'s mut self) -> (Held<'s, 'p>, &'s KeyCounts) {
+        (Held::Private(&mut self.private), &self.counts)
+    }
+
+    /// Whether all that was seen of the command's keys is so now.
+    pub fn still_holds(&self, keys: &Keys<'_, '_>) -> bool {
+        let is_so = |(index, (seen, expire_at_ms)): (usize, &(Seen, Option<u64>))| {
+            let entry = keys.peek(index);
+            let is_read = !matches!(seen, Seen::Missing | Seen::Something);
+            let expires_then = || entry.and_then(|entry| entry.expire_at_ms()) == *expire_at_ms;
+            seen.is(entry.map(|entry| entry.value())) && (!is_read || expires_then())
+        };
+        self.seen.iter().enumerate().all(is_so)
+    }
+
+    /// Does to the real keys what the command has done to those of the snapshot: these changes, in all so many. The keys
+    /// are held, those that are replaced for writing.
+    pub fn store(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
+        note_misses(keys.effects, changes);
+        let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written).collect();
+        let mut stored = 0;
+        for (number, (name, event)) in events.iter().enumerate() {
+            if events[number + 1..].iter().any(|(other, _)| other == name) {
+                continue;
+            }
+            let is_it = |index: &usize| keys.planned[*index].write && keys.name(*index) == *name;
+            let Some(index) = (0..keys.len()).find(is_it) else {
+                unreachable!("a command on a snapshot changes keys of its plan");
+            };
+            let hash = keys.planned[index].hash;
+            let result = self.private.slot.table_mut(keys.db).remove(hash, name);
+            let mut write = keys.write(index);
+            match result {
+                Some(removed) => write.replace(removed),
+                None => drop(write.delete()),
+            }
+            let earlier = events[..number].iter().filter(|(other, _)| other == name);
+            earlier.for_each(|(_, event)| write.note(*event));
+            write.changed(*event);
+            stored += 1;
+        }
+        keys.effects.dirty += dirty.saturating_sub(stored);
+    }
+}
+
+impl Held<'_, '_> {
+    /// The entry of a key, expired or not, for who decides how to go on before a command runs.
+    pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
+        let name = args.at(key.argument as usize);
+        self.slot(key)?.table(db)?.find(key.hash, name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Which slots have values that are lent: to commands that look at them for long, without a lease.
+//!
+//! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would mean
+//! copying it first, which takes the longer the larger it is, and would keep a worker from everybody else. So who wants to
+//! change one waits until it is given back, as if its slot were leased, while everything else goes on:
+//!
+//! ```text
+//!   slot's header:   marks  | . . . databases . . . | lent |     set from the first loan to the end of the last
+//!   write lease taken ─▶ not lent (always, nearly): go on
+//!                     └▶ lent: is one of the values that this command changes where it is large, and shared?
+//!                            no ─▶ go on          yes ─▶ the connection is put off, and the slot is wanted
+//! ```
+//!
+//! 1. The mark is set under a lease of the slot, before the first handle is made, and taken out after the last is gone.
+//!    So who has the slot's write lease and sees no mark shares nothing.
+//! 2. A wanted slot lends nothing more for [`RESERVED`] after the last attempt: who waits gets in between two loans,
+//!    however many there are. Commands that would have had a snapshot are put off meanwhile.
+//! 3. Values that are replaced or deleted wait for nobody: the table gives up its reference, and the last handle frees
+//!    the old value.
+//! 4. What is changed without a look at the mark (transactions in exclusive mode, clients that were served) is copied.
+//!    That is slow, and right.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Slots;
+use crate::observe::lock;
+
+/// How long a slot lends nothing after somebody wanted to change what is lent. Who was put off comes back sooner.
+const RESERVED: Duration = Duration::from_millis(5);
+
+/// What is known of a slot that lends, or is wanted.
+struct Record {
+    /// Loans that have not ended.
+    loans: u32,
+    reserved_until: Option<Instant>,
+}
+
+impl Record {
+    fn is_reserved(&self, now: Instant) -> bool {
+        self.reserved_until.is_some_and(|until| now < until)
+    }
+}
+
+/// The slots that lend.
+#[derive(Default)]
+pub struct Lent {
+    records: Mutex<HashMap<u16, Record>>,
+}
+
+/// Values of some slots are out. Whoever holds handles drops them before this.
+pub struct Loan {
+    lent: Arc<Lent>,
+    slots: Arc<Slots>,
+    numbers: Vec<u16>,
+}
+
+impl Lent {
+    /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is wanted.
+    pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Loan> {
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut records = lock(&self.records);
+        let now = Instant::now();
+        let is_reserved = |number| {
+            records
+                .get(number)
+                .is_some_and(|record: &Record| record.is_reserved(now))
+        };
+        if numbers.iter().any(is_reserved) {
+            return None;
+        }
+        for number in &numbers {
+            let record = records.entry(*number).or_insert(Record {
+                loans: 0,
+                reserved_until: None,
+            });
+            record.loans += 1;
+            slots.header(usize::from(*number)).set_lent(true);
+        }
+        Some(Loan {
+            lent: self.clone(),
+            slots: slots.clone(),
+            numbers,
+        })
+    }
+
+    /// Somebody was put off who wants to change a value that this slot has lent.
+    pub fn want(&self, slot: u16) {
+        if let Some(record) = lock(&self.records).get_mut(&slot) {
+            record.reserved_until = Some(Instant::now() + RESERVED);
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.numbers.is_empty() {
+            return;
+        }
+        let mut records = lock(&self.lent.records);
+        let now = Instant::now();
+        for number in &self.numbers {
+            if let Some(record) = records.get_mut(number) {
+                record.loans -= 1;
+                if record.loans == 0 {
+                    self.slots.header(usize::from(*number)).set_lent(false);
+                }
+            }
+        }
+        records.retain(|_, record| record.loans > 0 || record.is_reserved(now));
+    }
+}
+
+#[cfg(test)]
+mod tests;

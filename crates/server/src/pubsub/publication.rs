@@ -1,0 +1,96 @@
+//! A published message and its bytes on the wire.
+
+use std::sync::Arc;
+
+use weft_reactor::Output;
+use weft_resp::{Protocol, Reply};
+
+/// Payloads above this size are sent by reference, the same memory to all subscribers, bytes.
+const SPLICE_BYTES: usize = 16 * 1024;
+
+/// Channels and shard channels have names of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Channels, to which patterns apply.
+    Channels,
+    /// Shard channels.
+    ShardChannels,
+}
+
+/// A message, the same for all who receive it.
+#[derive(Debug)]
+pub struct Publication {
+    /// Where its channel is.
+    pub space: Space,
+    /// Its channel.
+    pub channel: Box<[u8]>,
+    /// Its payload.
+    payload: Arc<[u8]>,
+    /// The patterns that match the channel.
+    pub patterns: Vec<Arc<[u8]>>,
+    /// The registry's clock when the channel's subscribers were counted.
+    pub channel_stamp: u64,
+    /// The same for those of patterns.
+    pub pattern_stamp: u64,
+}
+
+/// A client that receives a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipient {
+    /// Its id.
+    pub client: u64,
+    /// For which pattern: an index into the message's patterns; `None` for the channel itself.
+    pub pattern: Option<usize>,
+}
+
+impl Publication {
+    /// A message without content.
+    pub fn new(space: Space) -> Self {
+        Publication {
+            space,
+            channel: Box::default(),
+            payload: Arc::default(),
+            patterns: Vec::new(),
+            channel_stamp: 0,
+            pattern_stamp: 0,
+        }
+    }
+
+    /// Gives it its content.
+    pub fn fill(&mut self, channel: &[u8], payload: &[u8]) {
+        self.channel = channel.into();
+        self.payload = payload.into();
+    }
+
+    /// Memory behind it, bytes.
+    pub fn bytes(&self) -> usize {
+        self.channel.len() + self.payload.len()
+    }
+
+    /// Appends the message as a client of `protocol` gets it, for the channel or for one of its patterns.
+    pub fn append(&self, pattern: Option<usize>, protocol: Protocol, output: &mut Output) {
+        let mut reply = Reply::new(&mut output.bytes, protocol);
+        match pattern.and_then(|index| self.patterns.get(index)) {
+            Some(pattern) => {
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+            }
+            None => {
+                reply.push(3);
+                reply.bulk(match self.space {
+                    Space::Channels => b"message",
+                    Space::ShardChannels => b"smessage",
+                });
+            }
+        }
+        reply.bulk(&self.channel);
+        if self.payload.len() <= SPLICE_BYTES {
+            reply.bulk(&self.payload);
+        } else {
+            reply.bulk_header(self.payload.len());
+            output.push_shared(Box::new(self.payload.clone()));
+            output.bytes.extend_from_slice(b"\r\n");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The library `bit`: operations on 32-bit words, by the rules of LuaJIT's.
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::arguments::{Arguments, answer};
+
+/// What is added to a number so that its low bits become an integer's: 2^52 + 2^51.
+const SHIFT_TO_INTEGER: f64 = 6_755_399_441_055_744.0;
+
+/// The natives of the library.
+///
+/// # Errors
+/// When memory is short.
+pub fn library(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    let one = |name: &'static str, operation: fn(u32) -> u32| {
+        let native = lua.create_function(move |lua, values: MultiValue| {
+            answer(
+                lua,
+                word(&Arguments::new(name, &values), 0).map(|bits| number(operation(bits))),
+            )
+        })?;
+        table.raw_set(name, native)
+    };
+    one("tobit", |bits| bits)?;
+    one("bnot", |bits| !bits)?;
+    one("bswap", u32::swap_bytes)?;
+    let many = |name: &'static str, operation: fn(u32, u32) -> u32| {
+        let native = lua.create_function(move |lua, values: MultiValue| {
+            let arguments = Arguments::new(name, &values);
+            let fold = || {
+                let mut bits = word(&arguments, 0)?;
+                // From the last on, as errors are about the last of several wrong ones.
+                for position in (1..arguments.len()).rev() {
+                    bits = operation(bits, word(&arguments, position)?);
+                }
+                Ok(number(bits))
+            };
+            answer(lua, fold())
+        })?;
+        table.raw_set(name, native)
+    };
+    many("band", |bits, other| bits & other)?;
+    many("bor", |bits, other| bits | other)?;
+    many("bxor", |bits, other| bits ^ other)?;
+    let shift = |name: &'static str, operation: fn(u32, u32) -> u32| {
+        let native = lua.create_function(move |lua, values: MultiValue| {
+            let arguments = Arguments::new(name, &values);
+            let shifted = || Ok(number(operation(word(&arguments, 0)?, word(&arguments, 1)? & 31)));
+            answer(lua, shifted())
+        })?;
+        table.raw_set(name, native)
+    };
+    shift("lshift", |bits, by| bits << by)?;
+    shift("rshift", |bits, by| bits >> by)?;
+    shift("arshift", |bits, by| (bits as i32 >> by) as u32)?;
+    shift("rol", u32::rotate_left)?;
+    shift("ror", u32::rotate_right)?;
+    let to_hex = lua.create_function(|lua, values: MultiValue| {
+        let arguments = Arguments::new("tohex", &values);
+        let text = || {
+            let digits = match arguments.len() {
+                0 | 1 => 8,
+                _ => word(&arguments, 1)? as i32,
+            };
+            Ok(hexadecimal(word(&arguments, 0)?, digits))
+        };
+        answer(
+            lua,
+            text().and_then(|text| super::arguments::string(lua, text.as_bytes())),
+        )
+    })?;
+    table.raw_set("tohex", to_hex)?;
+    Ok(table)
+}
+
+/// An argument's low 32 bits.
+fn word(arguments: &Arguments<'_>, position: usize) -> Result<u32, Vec<u8>> {
+    let number = arguments.number(position)?;
+    Ok((number + SHIFT_TO_INTEGER).to_bits() as u32)
+}
+
+/// A word as scripts see it: with a sign.
+fn number(bits: u32) -> Value {
+    Value::Integer(i64::from(bits as i32))
+}
+
+/// So many of the low digits; in capitals if the number is negative.
+fn hexadecimal(bits: u32, digits: i32) -> String {
+    let shown = digits.unsigned_abs().min(8) as usize;
+    let text = match digits < 0 {
+        true => format!("{bits:08X}"),
+        false => format!("{bits:08x}"),
+    };
+    text[8 - shown..].to_owned()
+}

@@ -1,0 +1,662 @@
+//! Lua states: what they compile, how a script is run in one, and how it reaches its host.
+
+mod gate;
+mod natives;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::{Function as LuaFunction, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use weft_resp::{ArgRange, Protocol, Reply};
+
+use super::cache::{Digest, Script, digest_of};
+use super::habits::Habits;
+use super::libraries::{Library, LoadedFunction};
+use super::random::Random;
+use super::running::{Run, Stop};
+use super::shebang::{self, Flags};
+use super::{Scripts, convert, thrown};
+use crate::observe::log;
+use gate::Gate;
+
+/// Instructions between two looks at a run: some 50 µs.
+const INSTRUCTIONS_A_LOOK: u32 = 10_000;
+/// How long the code of a library may run while it is loaded.
+const LOAD_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
+/// Compiled scripts beyond those that are cached, before dead ones are looked for.
+const DEAD_SCRIPTS: usize = 64;
+/// Runs between two looks at an interpreter's memory.
+const RUNS_A_LOOK: u32 = 16;
+
+/// What a Lua state is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Scripts of EVAL.
+    Eval,
+    /// Functions.
+    Function,
+}
+
+/// What runs commands for a script.
+pub trait Host {
+    /// Runs a command: its reply, or the text of an error, or neither if the script is to stop.
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_>;
+    /// Chooses the protocol of replies to commands.
+    fn set_protocol(&mut self, protocol: Protocol);
+    /// Whether the client may call a command; `None` if there is no such command.
+    fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
+}
+
+/// A host's answer.
+pub enum Answer<'h> {
+    /// The reply.
+    Reply(&'h [u8]),
+    /// The command was refused; the text has a code.
+    Refused(Vec<u8>),
+    /// The script is to stop.
+    Stop,
+}
+
+/// How a run ended.
+pub enum Outcome {
+    /// The reply is written; these are the codes of errors in it that are still to be counted. `failed` tells whether it
+    /// is an error.
+    Done {
+        /// Codes to count.
+        errors: Vec<Vec<u8>>,
+        /// Whether the script has made them up, and not an error of its code.
+        invented: bool,
+        /// Whether it is an error as a whole.
+        failed: bool,
+    },
+    /// The script was stopped.
+    Stopped(Stop),
+}
+
+/// Something that can be run: a compiled script, or a function.
+#[derive(Clone)]
+pub struct Program {
+    /// What it is for.
+    pub kind: Kind,
+    callback: LuaFunction,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Script(Arc<Script>),
+    Function(Arc<Library>, usize),
+}
+
+impl Program {
+    /// The function's name, or the script's digest.
+    pub fn name(&self) -> &[u8] {
+        match &self.source {
+            Source::Script(script) => &script.digest,
+            Source::Function(library, index) => &library.functions[*index].name,
+        }
+    }
+
+    /// Its flags; `None` for a script without a first line that has some.
+    pub fn flags(&self) -> Option<Flags> {
+        match &self.source {
+            Source::Script(script) => script.flags,
+            Source::Function(library, index) => Some(library.functions[*index].flags),
+        }
+    }
+
+    /// What earlier runs tell.
+    pub fn habits(&self) -> &Habits {
+        match &self.source {
+            Source::Script(script) => &script.habits,
+            Source::Function(library, index) => &library.functions[*index].habits,
+        }
+    }
+
+    /// The cached script, if it is one.
+    pub fn script(&self) -> Option<&Script> {
+        match &self.source {
+            Source::Script(script) => Some(script),
+            Source::Function(..) => None,
+        }
+    }
+}
+
+/// A function as it was registered.
+pub struct Function {
+    /// Its name.
+    pub name: Vec<u8>,
+    description: Option<Vec<u8>>,
+    flags: Flags,
+    callback: LuaFunction,
+}
+
+/// What callbacks of the state share with its owner.
+struct Shared {
+    random: Random,
+    /// The run under way, and whether it is listed.
+    run: RefCell<Option<(Arc<Run>, bool)>>,
+    /// Lines for the log, in case the run begins anew.
+    lines: RefCell<Vec<(i64, Vec<u8>)>>,
+    /// When loading a library takes too long.
+    load_until: Cell<Option<std::time::Instant>>,
+    /// The protocol of replies to commands.
+    protocol: Cell<Protocol>,
+    /// What runs commands for the run under way.
+    host: RefCell<Option<LuaFunction>>,
+}
+
+impl Shared {
+    fn new(random: Random) -> Self {
+        Shared {
+            random,
+            run: RefCell::default(),
+            lines: RefCell::default(),
+            load_until: Cell::default(),
+            protocol: Cell::default(),
+            host: RefCell::default(),
+        }
+    }
+
+    fn host(&self) -> mlua::Result<LuaFunction> {
+        let host = self.host.borrow().clone();
+        host.ok_or_else(|| thrown::reply(b"ERR no script is running", false))
+    }
+}
+
+struct Interpreter {
+    shared: Rc<Shared>,
+    eval: LuaFunction,
+    call: LuaFunction,
+    load: LuaFunction,
+    by_source: HashMap<Vec<u8>, Program, ahash::RandomState>,
+    by_digest: HashMap<Digest, Program, ahash::RandomState>,
+    /// The callbacks of a library, by its address: as long as one is kept, so is the library.
+    libraries: HashMap<usize, (Arc<Library>, Vec<LuaFunction>), ahash::RandomState>,
+    /// How often everything had been dropped when this state was made.
+    flushes: u64,
+    counted_bytes: u64,
+    runs: u32,
+    /// The last one to be dropped: all others are handles to what is in it.
+    lua: Lua,
+}
+
+thread_local! {
+    static INTERPRETERS: RefCell<[Option<Interpreter>; 2]> = const { RefCell::new([None, None]) };
+}
+
+/// Works with this thread's interpreter of a kind; a new one if everything was dropped since it was made.
+fn with_interpreter<R>(
+    scripts: &Scripts,
+    kind: Kind,
+    work: impl FnOnce(&mut Interpreter) -> Result<R, Vec<u8>>,
+) -> Result<R, Vec<u8>> {
+    let flushes = match kind {
+        Kind::Eval => scripts.cache.flushes(),
+        Kind::Function => scripts.libraries.flushes(),
+    };
+    INTERPRETERS.with_borrow_mut(|interpreters| {
+        let place = &mut interpreters[kind as usize];
+        if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
+            scripts.count_interpreter(kind, old.counted_bytes, 0);
+        }
+        if place.is_none() {
+            let made = Interpreter::new(kind, flushes, scripts);
+            *place = Some(made.map_err(super::arguments::message)?);
+        }
+        match place {
+            Some(interpreter) => work(interpreter),
+            None => unreachable!("it was made if there was none"),
+        }
+    })
+}
+
+/// Drops this thread's interpreter of a kind: everything was flushed, and its memory shall be free at once.
+pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
+    INTERPRETERS.with_borrow_mut(|interpreters| {
+        if let Some(old) = interpreters[kind as usize].take() {
+            scripts.count_interpreter(kind, old.counted_bytes, 0);
+        }
+    });
+}
+
+/// Compiles a script unless that was done; with `source` it is cached, too. Without a source its digest must be cached.
+///
+/// # Errors
+/// The text of the error reply: the code does not compile, or (empty) no script has that digest.
+pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+    with_interpreter(scripts, Kind::Eval, |interpreter| {
+        let program = match source {
+            Some(source) => interpreter.of_source(scripts, source, keep)?,
+            None => interpreter.of_digest(scripts, digest)?,
+        };
+        if let (true, Some(script)) = (keep, program.script()) {
+            scripts.cache.keep(script);
+        }
+        Ok(program)
+    })
+}
+
+/// The function of that name; `None` if none is loaded.
+///
+/// # Errors
+/// The text of the error reply: its library cannot be loaded here, though it could be elsewhere.
+pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program>, Vec<u8>> {
+    let Some((library, index)) = scripts.libraries.current().function(name) else {
+        return Ok(None);
+    };
+    with_interpreter(scripts, Kind::Function, |interpreter| {
+        let callback = interpreter.callback(scripts, &library, index)?;
+        Ok(Some(Program {
+            kind: Kind::Function,
+            callback,
+            source: Source::Function(library.clone(), index),
+        }))
+    })
+}
+
+/// Loads the code of a library, to see what is in it. `limited` is whether that may not take long.
+///
+/// # Errors
+/// The text of the error reply.
+pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc<Library>, Vec<u8>> {
+    let (name, code_at) = shebang::of_library(code)?;
+    with_interpreter(scripts, Kind::Function, |interpreter| {
+        let functions = interpreter.load(&code[code_at..], limited)?;
+        let (functions, callbacks): (Vec<LoadedFunction>, Vec<LuaFunction>) = functions
+            .into_iter()
+            .map(|function| {
+                let loaded = LoadedFunction {
+                    name: function.name,
+                    description: function.description,
+                    flags: function.flags,
+                    habits: Habits::of_new(code),
+                };
+                (loaded, function.callback)
+            })
+            .unzip();
+        let library = Arc::new(Library {
+            name,
+            code: code.to_vec(),
+            functions,
+        });
+        interpreter
+            .libraries
+            .insert(Arc::as_ptr(&library) as usize, (library.clone(), callbacks));
+        Ok(library)
+    })
+}
+
+/// Runs a program. `listed` is whether others know of the run already; `keys` and `arguments` are the script's, and the
+/// reply is appended to `reply`.
+///
+/// # Errors
+/// The text of the error reply when the interpreter cannot work at all.
+pub fn run(
+    scripts: &Scripts,
+    program: &Program,
+    run: (&Arc<Run>, bool),
+    (keys, arguments): (&[&[u8]], &[&[u8]]),
+    host: &mut dyn Host,
+    reply: &mut Reply<'_>,
+) -> Result<Outcome, Vec<u8>> {
+    INTERPRETERS.with_borrow_mut(|interpreters| {
+        // Not a new one, even if everything was dropped since: the program is this one's.
+        let Some(interpreter) = &mut interpreters[program.kind as usize] else {
+            unreachable!("a program is prepared on the thread that runs it");
+        };
+        let outcome = interpreter.run(program, run, (keys, arguments), host, reply);
+        interpreter.count_bytes(scripts, program.kind);
+        outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
+    })
+}
+
+impl Interpreter {
+    fn new(kind: Kind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let shared = Rc::new(Shared::new(Random::new(scripts.random.clone())));
+        let natives = natives::natives(&lua, &shared)?;
+        let kind_name = match kind {
+            Kind::Eval => "eval",
+            Kind::Function => "function",
+        };
+        let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
+        let program: Table = prelude.call((kind_name, natives))?;
+        lua.set_globals(program.raw_get("globals")?)?;
+        natives::watch(&lua, &shared, scripts.running.clone())?;
+        Ok(Interpreter {
+            eval: program.raw_get("eval")?,
+            call: program.raw_get("call")?,
+            load: program.raw_get("load")?,
+            by_source: HashMap::default(),
+            by_digest: HashMap::default(),
+            libraries: HashMap::default(),
+            flushes,
+            counted_bytes: 0,
+            runs: 0,
+            lua,
+            shared,
+        })
+    }
+
+    /// Tells how much memory the state takes, now and then.
+    fn count_bytes(&mut self, scripts: &Scripts, kind: Kind) {
+        self.runs = self.runs.wrapping_add(1);
+        if self.runs % RUNS_A_LOOK == 1 {
+            let bytes = self.lua.used_memory() as u64;
+            scripts.count_interpreter(kind, self.counted_bytes, bytes);
+            self.counted_bytes = bytes;
+        }
+    }
+
+    fn compile(&self, code: &[u8], name: &str, what: &str) -> Result<LuaFunction, Vec<u8>> {
+        let failed = |text: &[u8]| [what.as_bytes(), text].concat();
+        if code.first() == Some(&0x1b) {
+            return Err(failed(b"compiled code is not accepted"));
+        }
+        let chunk = self
+            .lua
+            .load(code)
+            .set_name(name)
+            .set_mode(mlua::chunk::ChunkMode::Text);
+        chunk.into_function().map_err(|error| match error {
+            mlua::Error::SyntaxError { message, .. } => failed(message.as_bytes()),
+            other => failed(&super::arguments::message(other)),
+        })
+    }
+
+    fn of_source(&mut self, scripts: &Scripts, source: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+        if let Some(program) = self.by_source.get(source).filter(|program| is_alive(program)) {
+            return Ok(program.clone());
+        }
+        let digest = digest_of(source);
+        let header = shebang::of_script(source)?;
+        let what = "Error compiling script (new function): ";
+        let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
+        let script = scripts.cache.add(digest, source, header.flags, !keep);
+        Ok(self.keep(scripts, script, callback))
+    }
+
+    fn of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
+        let Ok(mut lower) = Digest::try_from(digest) else {
+            return Err(Vec::new());
+        };
+        lower.make_ascii_lowercase();
+        if let Some(program) = self.by_digest.get(&lower).filter(|program| is_alive(program)) {
+            return Ok(program.clone());
+        }
+        let script = scripts.cache.find(&lower).ok_or(Vec::new())?;
+        let header = shebang::of_script(&script.source)?;
+        let callback = self.compile(&script.source[header.code_at..], "@user_script", "")?;
+        Ok(self.keep(scripts, script, callback))
+    }
+
+    fn keep(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
+        if self.by_digest.len() > scripts.cache.len() + DEAD_SCRIPTS {
+            self.by_digest.retain(|_, program| is_alive(program));
+            self.by_source.retain(|_, program| is_alive(program));
+        }
+        let program = Program {
+            kind: Kind::Eval,
+            callback,
+            source: Source::Script(script.clone()),
+        };
+        self.by_digest.insert(script.digest, program.clone());
+        self.by_source.insert(script.source.clone(), program.clone());
+        program
+    }
+
+    fn callback(&mut self, scripts: &Scripts, library: &Arc<Library>, index: usize) -> Result<LuaFunction, Vec<u8>> {
+        let address = Arc::as_ptr(library) as usize;
+        if !self.libraries.contains_key(&address) {
+            let current = scripts.libraries.current();
+            let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
+            self.libraries.retain(|_, (library, _)| is_loaded(library));
+            let code_at = shebang::of_library(&library.code)?.1;
+            let functions = self.load(&library.code[code_at..], false)?;
+            // In the order of the library, whatever order they were registered in this time.
+            let callbacks: Vec<LuaFunction> = library
+                .functions
+                .iter()
+                .filter_map(|known| functions.iter().find(|function| function.name == known.name))
+                .map(|function| function.callback.clone())
+                .collect();
+            if callbacks.len() != library.functions.len() {
+                return Err(b"The library does not register the same functions every time".to_vec());
+            }
+            self.libraries.insert(address, (library.clone(), callbacks));
+        }
+        match self
+            .libraries
+            .get(&address)
+            .and_then(|(_, callbacks)| callbacks.get(index))
+        {
+            Some(callback) => Ok(callback.clone()),
+            None => Err(b"Function not found".to_vec()),
+        }
+    }
+
+    /// Runs the code of a library; the functions that it registers, by name.
+    fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<Function>, Vec<u8>> {
+        let library = self.compile(code, "@user_function", "Error compiling function: ")?;
+        let functions: RefCell<Vec<Function>> = RefCell::default();
+        let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
+        let until = limited.then(|| std::time::Instant::now() + LOAD_LIMIT);
+        self.shared.load_until.set(until);
+        let loaded = self.lua.scope(|scope| {
+            let register = scope.create_function(|lua, registered: Registered| {
+                let (name, callback, description, flags) = registered;
+                let mut functions = functions.borrow_mut();
+                match function_of(&functions, name, callback, description, &flags) {
+                    Ok(function) => functions.push(function),
+                    Err(Refusal::ByEngine(text)) => return lua.create_string(text).map(Some),
+                    Err(Refusal::ByServer(text)) => {
+                        refused.borrow_mut().get_or_insert(text);
+                    }
+                }
+                Ok(None)
+            })?;
+            self.load.call::<(bool, Value)>((library, register))
+        });
+        self.shared.load_until.set(None);
+        self.tell_log(false);
+        let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
+        match loaded {
+            Ok((true, _)) => {}
+            Ok((false, Value::String(text))) => return Err(failed(&text.as_bytes())),
+            Ok((false, Value::Error(_))) | Err(mlua::Error::CallbackError { .. }) => {
+                return Err(failed(b"ERR FUNCTION LOAD timeout"));
+            }
+            Ok((false, _)) => return Err(failed(b"ERR unknown error")),
+            Err(error) => return Err(failed(&super::arguments::message(error))),
+        }
+        if let Some(text) = refused.into_inner() {
+            return Err(text);
+        }
+        let mut functions = functions.into_inner();
+        if functions.is_empty() {
+            return Err(b"No functions registered".to_vec());
+        }
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(functions)
+    }
+
+    fn run(
+        &mut self,
+        program: &Program,
+        (run, listed): (&Arc<Run>, bool),
+        (keys, arguments): (&[&[u8]], &[&[u8]]),
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+    ) -> mlua::Result<Outcome> {
+        *self.shared.run.borrow_mut() = Some((run.clone(), listed));
+        let keys = texts(&self.lua, keys)?;
+        let arguments = texts(&self.lua, arguments)?;
+        self.shared.protocol.set(Protocol::Resp2);
+        let gate = RefCell::new(Gate::new(host));
+        let trampoline = match program.kind {
+            Kind::Eval => &self.eval,
+            Kind::Function => &self.call,
+        };
+        let ended = self.lua.scope(|scope| {
+            let call = scope.create_function(|lua, values: MultiValue| {
+                gate.borrow_mut().ask(lua, &values, self.shared.protocol.get())
+            })?;
+            *self.shared.host.borrow_mut() = Some(call.clone());
+            trampoline.call::<(bool, Value)>((&program.callback, call, keys, arguments))
+        });
+        *self.shared.run.borrow_mut() = None;
+        *self.shared.host.borrow_mut() = None;
+        let stopped = run.stopped();
+        let begins_anew = matches!(stopped, Some(Stop::Contended | Stop::Leave));
+        self.tell_log(begins_anew);
+        self.shared.random.end(begins_anew);
+        if let Some(stop) = stopped.filter(|_| begins_anew) {
+            return Ok(Outcome::Stopped(stop));
+        }
+        let failed_by = match (ended, stopped) {
+            (Ok((true, value)), _) => {
+                let begins = reply.len();
+                let errors = convert::write_reply(&value, self.shared.protocol.get(), reply)?;
+                let failed = reply.out.get(begins) == Some(&b'-');
+                return Ok(Outcome::Done {
+                    errors,
+                    invented: true,
+                    failed,
+                });
+            }
+            (Ok((false, Value::Table(error))), _) => error_of(&error)?,
+            (_, Some(Stop::Killed)) => killed(program.kind, run),
+            (_, Some(stop)) => return Ok(Outcome::Stopped(stop)),
+            (Ok((false, other)), None) => {
+                let text = match other {
+                    Value::Error(error) => super::arguments::message(*error),
+                    other => other.to_string().unwrap_or_default().into_bytes(),
+                };
+                (error_text(&text), false)
+            }
+            (Err(error), None) => (error_text(&super::arguments::message(error)), false),
+        };
+        let (text, is_counted) = failed_by;
+        reply.error_bytes(&text);
+        Ok(Outcome::Done {
+            errors: if is_counted {
+                Vec::new()
+            } else {
+                vec![convert::code_of(&text)]
+            },
+            invented: false,
+            failed: true,
+        })
+    }
+
+    /// Writes what the script told the log, unless it begins anew.
+    fn tell_log(&self, forget: bool) {
+        for (level, text) in self.shared.lines.borrow_mut().drain(..) {
+            if forget {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&text);
+            match level {
+                0 => log::debug!("{text}"),
+                1 => log::verbose!("{text}"),
+                2 => log::notice!("{text}"),
+                _ => log::warning!("{text}"),
+            }
+        }
+    }
+}
+
+fn is_alive(program: &Program) -> bool {
+    program.script().is_some_and(Script::is_alive)
+}
+
+fn error_text(text: &[u8]) -> Vec<u8> {
+    [b"ERR ", text].concat()
+}
+
+/// The error that a script was ended with, and whether it has been counted.
+fn error_of(error: &Table) -> mlua::Result<(Vec<u8>, bool)> {
+    let text_of = |value: Value| match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(number) => Some(number.to_string().into_bytes()),
+        _ => None,
+    };
+    let mut text = text_of(error.get("err")?).unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let (source, line) = (text_of(error.get("source")?), text_of(error.get("line")?));
+    if let (Some(source), Some(line)) = (source, line) {
+        text = [&text[..], b" script: on ", &source, b":", &line, b"."].concat();
+    }
+    let is_counted = matches!(error.get("ignore_error_stats_update")?, Value::Boolean(true));
+    Ok((text, is_counted))
+}
+
+fn killed(kind: Kind, run: &Run) -> (Vec<u8>, bool) {
+    let command = match kind {
+        Kind::Eval => "SCRIPT KILL",
+        Kind::Function => "FUNCTION KILL",
+    };
+    let mut text = format!("ERR Script killed by user with {command}.");
+    if let Some((source, line)) = run.place() {
+        text.push_str(&format!(" script: on {source}:{line}."));
+    }
+    (text.into_bytes(), false)
+}
+
+fn texts(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(words.len(), 0)?;
+    for (index, word) in (1i64..).zip(words) {
+        table.raw_set(index, lua.create_string(word)?)?;
+    }
+    Ok(table)
+}
+
+// ---- registering functions ----------------------------------------------------------------------------------------
+
+type Registered = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
+
+/// Why a function is not registered.
+enum Refusal {
+    /// An error that the library's code gets.
+    ByEngine(&'static str),
+    /// An error that is found when the code has run.
+    ByServer(Vec<u8>),
+}
+
+fn function_of(
+    known: &[Function],
+    name: mlua::LuaString,
+    callback: LuaFunction,
+    description: Option<mlua::LuaString>,
+    flags: &Table,
+) -> Result<Function, Refusal> {
+    let name = name.as_bytes().to_vec();
+    let mut all = Flags::default();
+    for flag in flags.sequence_values::<mlua::LuaString>() {
+        let flag = flag
+            .ok()
+            .and_then(|flag| Flags::named_in_any_case(&flag.as_bytes()))
+            .ok_or(Refusal::ByEngine("unknown flag given"))?;
+        all = all.with(flag);
+    }
+    if !shebang::is_name(&name) {
+        let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
+                     character long";
+        return Err(Refusal::ByServer(text.to_vec()));
+    }
+    if known.iter().any(|function| function.name == name) {
+        return Err(Refusal::ByServer(b"Function already exists in the library".to_vec()));
+    }
+    Ok(Function {
+        name,
+        description: description.map(|text| text.as_bytes().to_vec()),
+        flags: all,
+        callback,
+    })
+}
+
+#[cfg(test)]
+mod tests;

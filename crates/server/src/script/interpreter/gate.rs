@@ -1,0 +1,85 @@
+//! The way from a script to its host.
+
+use mlua::{Lua, MultiValue, Value};
+use weft_resp::{ArgRange, Protocol, number};
+
+use super::{Answer, Host};
+use crate::script::{convert, thrown};
+
+/// What a script's calls go through.
+pub(super) struct Gate<'h> {
+    host: &'h mut dyn Host,
+    request: Vec<u8>,
+    ranges: Vec<ArgRange>,
+}
+
+/// What ends a script: no script can catch it.
+pub(super) fn stop() -> mlua::Error {
+    mlua::Error::RuntimeError("stopped".to_owned())
+}
+
+impl<'h> Gate<'h> {
+    /// The way to a host.
+    pub(super) fn new(host: &'h mut dyn Host) -> Self {
+        Gate {
+            host,
+            request: Vec::new(),
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Runs a command. With `true` in front of its words it is asked only whether it may be run.
+    pub(super) fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol) -> mlua::Result<Value> {
+        let mut words = values.iter();
+        let only_asks = matches!(values.front(), Some(Value::Boolean(true)));
+        if only_asks {
+            words.next();
+        }
+        self.read_request(words)
+            .map_err(|text| thrown::reply(text.as_bytes(), false))?;
+        if only_asks {
+            let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
+            let may = self.host.may_call(&self.request, &self.ranges);
+            return may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false));
+        }
+        self.host.set_protocol(protocol);
+        match self.host.call(&self.request, &self.ranges) {
+            Answer::Reply(reply) => match reply.strip_prefix(b"-") {
+                Some(error) => Err(thrown::reply(&convert::with_code(error.trim_ascii_end()), true)),
+                None => convert::value_of(lua, reply),
+            },
+            Answer::Refused(text) => Err(thrown::reply(&text, true)),
+            Answer::Stop => Err(stop()),
+        }
+    }
+
+    /// Makes a request of the arguments of a call.
+    fn read_request<'v>(&mut self, values: impl Iterator<Item = &'v Value>) -> Result<(), &'static str> {
+        self.request.clear();
+        self.ranges.clear();
+        for value in values {
+            let start = self.request.len();
+            match value {
+                Value::String(text) => self.request.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) if number.unsigned_abs() <= i64::MAX as u64 / 2 => {
+                    number::append_i64(*number, &mut self.request);
+                }
+                Value::Integer(number) => number::format_f64(*number as f64, &mut self.request),
+                Value::Number(number) if *number == 0.0 => self.request.push(b'0'),
+                Value::Number(number) if number.is_nan() && number.is_sign_negative() => {
+                    self.request.extend_from_slice(b"-nan");
+                }
+                Value::Number(number) => number::format_f64(*number, &mut self.request),
+                _ => return Err("ERR Command arguments must be strings or integers"),
+            }
+            let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.request.len() - start)) else {
+                return Err("ERR The arguments of this call are longer than 4 GiB");
+            };
+            self.ranges.push(ArgRange { start, len });
+        }
+        match self.ranges.is_empty() {
+            true => Err("ERR Please specify at least one argument for this call"),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The library `cjson`: JSON with the options, limits and error texts of lua-cjson 2.1.
+
+mod decode;
+mod encode;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::arguments::{Arguments, answer, answer_with, string};
+
+type Failure = Vec<u8>;
+
+/// How deep tables may be nested, however much a script asks for: encoding and decoding take stack.
+const DEPTH_MAX: i64 = 2000;
+
+/// What becomes of numbers that JSON does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InvalidNumbers {
+    Refused,
+    Written,
+    Null,
+}
+
+/// The options of one instance of the library.
+struct Options {
+    sparse_convert: Cell<bool>,
+    sparse_ratio: Cell<i64>,
+    sparse_safe: Cell<i64>,
+    encode_depth: Cell<i64>,
+    decode_depth: Cell<i64>,
+    encode_invalid: Cell<InvalidNumbers>,
+    decode_invalid: Cell<bool>,
+    precision: Cell<i64>,
+    keep_buffer: Cell<bool>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            sparse_convert: Cell::new(false),
+            sparse_ratio: Cell::new(2),
+            sparse_safe: Cell::new(10),
+            encode_depth: Cell::new(1000),
+            decode_depth: Cell::new(1000),
+            encode_invalid: Cell::new(InvalidNumbers::Refused),
+            decode_invalid: Cell::new(true),
+            precision: Cell::new(14),
+            keep_buffer: Cell::new(true),
+        }
+    }
+}
+
+/// The natives of the library.
+///
+/// # Errors
+/// When memory is short.
+pub fn library(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    let options = Rc::new(Options::default());
+    let add = |name: &'static str, native: fn(&Lua, &Options, &Arguments<'_>) -> Result<Vec<Value>, Failure>| {
+        let options = options.clone();
+        let function = lua.create_function(move |lua, values: MultiValue| {
+            answer_with(lua, native(lua, &options, &Arguments::new(name, &values)))
+        })?;
+        table.raw_set(name, function)
+    };
+    add("encode_sparse_array", sparse_array)?;
+    add("encode_max_depth", |_, options, arguments| {
+        one_integer(arguments, &options.encode_depth, (1, i64::from(i32::MAX)))
+    })?;
+    add("decode_max_depth", |_, options, arguments| {
+        one_integer(arguments, &options.decode_depth, (1, i64::from(i32::MAX)))
+    })?;
+    add("encode_number_precision", |_, options, arguments| {
+        one_integer(arguments, &options.precision, (1, 14))
+    })?;
+    add("encode_keep_buffer", |_, options, arguments| {
+        few(arguments, 1)?;
+        // There is nothing to keep: it only answers.
+        switch(arguments, 0, &options.keep_buffer).map(|value| vec![value])
+    })?;
+    add("encode_invalid_numbers", encode_invalid)?;
+    add("decode_invalid_numbers", |_, options, arguments| {
+        few(arguments, 1)?;
+        switch(arguments, 0, &options.decode_invalid).map(|value| vec![value])
+    })?;
+    let encoding = options.clone();
+    let encode = lua.create_function(move |lua, values: MultiValue| {
+        let arguments = Arguments::new("encode", &values);
+        let text = encode::encode(&encoding, &arguments).and_then(|text| string(lua, &text));
+        answer(lua, text)
+    })?;
+    table.raw_set("encode", encode)?;
+    let decoding = options.clone();
+    let decode = lua.create_function(move |lua, values: MultiValue| {
+        answer(lua, decode::decode(lua, &decoding, &Arguments::new("decode", &values)))
+    })?;
+    table.raw_set("decode", decode)?;
+    table.raw_set("new", lua.create_function(|lua, ()| library(lua))?)?;
+    table.raw_set("null", Value::NULL)?;
+    table.raw_set("_NAME", "cjson")?;
+    table.raw_set("_VERSION", "2.1.0")?;
+    Ok(table)
+}
+
+fn few(arguments: &Arguments<'_>, most: usize) -> Result<(), Failure> {
+    match arguments.len() <= most {
+        true => Ok(()),
+        false => Err(arguments.bad(most, "found too many arguments")),
+    }
+}
+
+/// Sets an option to an argument, if there is one; returns what it is then.
+fn integer(
+    arguments: &Arguments<'_>,
+    position: usize,
+    option: &Cell<i64>,
+    (low, high): (i64, i64),
+) -> Result<Value, Failure> {
+    if !matches!(arguments.value(position), Value::Nil) {
+        let value = arguments.integer(position)?;
+        if !(low..=high).contains(&value) {
+            return Err(arguments.bad(0, &format!("expected integer between {low} and {high}")));
+        }
+        option.set(value);
+    }
+    Ok(Value::Integer(option.get()))
+}
+
+fn one_integer(arguments: &Arguments<'_>, option: &Cell<i64>, range: (i64, i64)) -> Result<Vec<Value>, Failure> {
+    few(arguments, 1)?;
+    integer(arguments, 0, option, range).map(|value| vec![value])
+}
+
+/// The same for an option that is on or off.
+fn switch(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Failure> {
+    match arguments.value(position) {
+        Value::Nil => {}
+        Value::Boolean(on) => option.set(*on),
+        _ => option.set(choice(arguments, position, &["off", "on"])? == 1),
+    }
+    Ok(Value::Boolean(option.get()))
+}
+
+fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<usize, Failure> {
+    let given = match arguments.value(position) {
+        Value::String(text) => text.as_bytes().to_vec(),
+        Value::Integer(number) => number.to_string().into_bytes(),
+        _ => {
+            let got = super::arguments::type_name(arguments.value(position));
+            return Err(arguments.bad(position, &format!("string expected, got {got}")));
+        }
+    };
+    names.iter().position(|name| name.as_bytes() == given).ok_or_else(|| {
+        let given = String::from_utf8_lossy(&given);
+        arguments.bad(position, &format!("invalid option '{given}'"))
+    })
+}
+
+fn sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+    few(arguments, 3)?;
+    let range = (0, i64::from(i32::MAX));
+    Ok(vec![
+        switch(arguments, 0, &options.sparse_convert)?,
+        integer(arguments, 1, &options.sparse_ratio, range)?,
+        integer(arguments, 2, &options.sparse_safe, range)?,
+    ])
+}
+
+fn encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+    few(arguments, 1)?;
+    let kinds = [InvalidNumbers::Refused, InvalidNumbers::Written, InvalidNumbers::Null];
+    match arguments.value(0) {
+        Value::Nil => {}
+        Value::Boolean(on) => options.encode_invalid.set(kinds[usize::from(*on)]),
+        _ => options
+            .encode_invalid
+            .set(kinds[choice(arguments, 0, &["off", "on", "null"])?]),
+    }
+    let value = match options.encode_invalid.get() {
+        InvalidNumbers::Refused => Value::Boolean(false),
+        InvalidNumbers::Written => Value::Boolean(true),
+        InvalidNumbers::Null => string(lua, b"null")?,
+    };
+    Ok(vec![value])
+}

@@ -1,0 +1,72 @@
+//! Which names collide.
+
+use std::sync::Arc;
+
+use super::{Flags, Habits, Libraries, Library, LoadedFunction, Policy};
+
+fn library(name: &str, functions: &[&str]) -> Arc<Library> {
+    Arc::new(Library {
+        name: name.into(),
+        code: format!("#!lua name={name}\n").into_bytes(),
+        functions: functions
+            .iter()
+            .map(|name| LoadedFunction {
+                name: (*name).into(),
+                description: None,
+                flags: Flags::default(),
+                habits: Habits::of_new(b""),
+            })
+            .collect(),
+    })
+}
+
+fn error(result: Result<(), Vec<u8>>) -> String {
+    String::from_utf8(result.unwrap_err()).unwrap()
+}
+
+#[test]
+fn names_are_taken_until_their_library_goes() {
+    let libraries = Libraries::default();
+    libraries.add(&library("one", &["f"]), false).unwrap();
+    assert_eq!(
+        error(libraries.add(&library("one", &["g"]), false)),
+        "Library 'one' already exists"
+    );
+    assert_eq!(
+        error(libraries.add(&library("two", &["F"]), false)),
+        "Function F already exists"
+    );
+    libraries.add(&library("one", &["g"]), true).unwrap();
+    assert!(libraries.current().function(b"f").is_none());
+    assert!(
+        libraries.current().function(b"G").is_some(),
+        "functions are found in any case"
+    );
+    libraries.add(&library("two", &["F"]), false).unwrap();
+    assert!(libraries.delete(b"one"));
+    assert!(!libraries.delete(b"ONE"), "libraries are not");
+    libraries.flush();
+    assert_eq!(libraries.current().function_count(), 0);
+}
+
+#[test]
+fn what_is_restored_comes_as_a_whole_or_not_at_all() {
+    let libraries = Libraries::default();
+    libraries.add(&library("one", &["f"]), false).unwrap();
+    let restored = [library("zero", &["z"]), library("one", &["g"])];
+    assert_eq!(
+        error(libraries.restore(&restored, Policy::Append)),
+        "Library one already exists"
+    );
+    assert_eq!(libraries.codes().len(), 1);
+    libraries.restore(&restored, Policy::Replace).unwrap();
+    assert!(libraries.current().function(b"f").is_none());
+    assert_eq!(libraries.current().function_count(), 2);
+    let colliding = [library("three", &["z"])];
+    assert_eq!(
+        error(libraries.restore(&colliding, Policy::Replace)),
+        "Function z already exists"
+    );
+    libraries.restore(&colliding, Policy::Flush).unwrap();
+    assert_eq!(libraries.codes().len(), 1);
+}

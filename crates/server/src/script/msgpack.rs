@@ -1,0 +1,325 @@
+//! The library `cmsgpack`: MessagePack, with the choices of lua-cmsgpack about which form a value takes.
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::arguments::{Arguments, answer, answer_with, message, string};
+
+/// Tables deeper than this become nil, which makes tables that contain themselves finite.
+const NESTING_MAX: usize = 16;
+
+type Failure = Vec<u8>;
+
+/// The natives of the library.
+///
+/// # Errors
+/// When memory is short.
+pub fn library(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    table.raw_set(
+        "pack",
+        lua.create_function(|lua, values: MultiValue| {
+            let packed = pack(&Arguments::new("pack", &values)).and_then(|bytes| string(lua, &bytes));
+            answer(lua, packed)
+        })?,
+    )?;
+    table.raw_set(
+        "unpack",
+        lua.create_function(|lua, values: MultiValue| {
+            let arguments = Arguments::new("unpack", &values);
+            answer_with(lua, unpack(lua, &arguments, 0, 0))
+        })?,
+    )?;
+    table.raw_set(
+        "unpack_one",
+        lua.create_function(|lua, values: MultiValue| {
+            let arguments = Arguments::new("unpack_one", &values);
+            let results = arguments
+                .integer_or(1, 0)
+                .and_then(|offset| unpack(lua, &arguments, 1, offset));
+            answer_with(lua, results)
+        })?,
+    )?;
+    table.raw_set(
+        "unpack_limit",
+        lua.create_function(|lua, values: MultiValue| {
+            let arguments = Arguments::new("unpack_limit", &values);
+            let results = arguments
+                .integer(1)
+                .and_then(|limit| unpack(lua, &arguments, limit, arguments.integer_or(2, 0)?));
+            answer_with(lua, results)
+        })?,
+    )?;
+    table.raw_set("_NAME", "cmsgpack")?;
+    table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
+    table.raw_set("_COPYRIGHT", "Copyright (C) 2012, Redis Ltd.")?;
+    table.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
+    Ok(table)
+}
+
+fn pack(arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
+    if arguments.len() == 0 {
+        return Err(b"bad argument #0 to 'pack' (MessagePack pack needs input.)".to_vec());
+    }
+    let mut out = Vec::new();
+    for position in 0..arguments.len() {
+        encode(arguments.value(position), 0, &mut out).map_err(message)?;
+    }
+    Ok(out)
+}
+
+fn encode(value: &Value, level: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
+    match value {
+        Value::Boolean(value) => out.push(if *value { 0xc3 } else { 0xc2 }),
+        Value::Integer(number) => encode_integer(*number, out),
+        Value::Number(number) => encode_number(*number, out),
+        Value::String(text) => encode_bytes(&text.as_bytes(), out),
+        Value::Table(table) if level < NESTING_MAX => encode_table(table, level, out)?,
+        _ => out.push(0xc0),
+    }
+    Ok(())
+}
+
+fn encode_number(number: f64, out: &mut Vec<u8>) {
+    let whole = number as i64;
+    if whole as f64 == number && number.is_finite() {
+        return encode_integer(whole, out);
+    }
+    let single = number as f32;
+    if f64::from(single) == number {
+        out.push(0xca);
+        out.extend(single.to_be_bytes());
+    } else {
+        out.push(0xcb);
+        out.extend(number.to_be_bytes());
+    }
+}
+
+fn encode_integer(number: i64, out: &mut Vec<u8>) {
+    match number {
+        0..=0x7f => out.push(number as u8),
+        0x80..=0xff => out.extend([0xcc, number as u8]),
+        0x100..=0xffff => {
+            out.push(0xcd);
+            out.extend((number as u16).to_be_bytes());
+        }
+        0x1_0000..=0xffff_ffff => {
+            out.push(0xce);
+            out.extend((number as u32).to_be_bytes());
+        }
+        0x1_0000_0000.. => {
+            out.push(0xcf);
+            out.extend(number.to_be_bytes());
+        }
+        -32..=-1 => out.push(number as u8),
+        -128..=-33 => out.extend([0xd0, number as u8]),
+        -32768..=-129 => {
+            out.push(0xd1);
+            out.extend((number as i16).to_be_bytes());
+        }
+        -0x8000_0000..=-32769 => {
+            out.push(0xd2);
+            out.extend((number as i32).to_be_bytes());
+        }
+        _ => {
+            out.push(0xd3);
+            out.extend(number.to_be_bytes());
+        }
+    }
+}
+
+fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    match bytes.len() {
+        len @ 0..32 => out.push(0xa0 | len as u8),
+        len @ 32..=0xff => out.extend([0xd9, len as u8]),
+        len @ 0x100..=0xffff => {
+            out.push(0xda);
+            out.extend((len as u16).to_be_bytes());
+        }
+        len => {
+            out.push(0xdb);
+            out.extend((len as u32).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(bytes);
+}
+
+/// A table whose keys are 1 to n is an array, any other a map. Values are looked at one at a time: the interpreter has
+/// no room for handles to all of them.
+fn encode_table(table: &Table, level: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
+    let (mut len, mut largest, mut is_array) = (0, 0, true);
+    for pair in table.pairs::<Value, Value>() {
+        len += 1;
+        match pair?.0 {
+            Value::Integer(index) if (1..=i64::from(i32::MAX)).contains(&index) => largest = largest.max(index),
+            _ => is_array = false,
+        }
+    }
+    if is_array && largest == len as i64 {
+        encode_header(0x90, 0xdc, len, out);
+        for index in 1..=len {
+            encode(&table.get(index)?, level + 1, out)?;
+        }
+        return Ok(());
+    }
+    encode_header(0x80, 0xde, len, out);
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        encode(&key, level + 1, out)?;
+        encode(&value, level + 1, out)?;
+    }
+    Ok(())
+}
+
+/// `short` marks a collection of up to 15, `long` one of 16 bits of length, the mark behind it one of 32.
+fn encode_header(short: u8, long: u8, len: usize, out: &mut Vec<u8>) {
+    match len {
+        0..=15 => out.push(short | len as u8),
+        16..=0xffff => {
+            out.push(long);
+            out.extend((len as u16).to_be_bytes());
+        }
+        _ => {
+            out.push(long + 1);
+            out.extend((len as u32).to_be_bytes());
+        }
+    }
+}
+
+fn unpack(lua: &Lua, arguments: &Arguments<'_>, limit: i64, offset: i64) -> Result<Vec<Value>, Failure> {
+    let all = limit == 0 && offset == 0;
+    let data = arguments.text(lua, 0)?;
+    let data = data.as_bytes();
+    if offset < 0 || limit < 0 {
+        let text = format!(
+            "Invalid request to unpack with offset of {offset} and limit of {}.",
+            data.len()
+        );
+        return Err(text.into_bytes());
+    }
+    let Some(rest) = usize::try_from(offset).ok().and_then(|offset| data.get(offset..)) else {
+        let text = format!("Start offset {offset} greater than input length {}.", data.len());
+        return Err(text.into_bytes());
+    };
+    let mut cursor = Cursor { lua, rest };
+    let mut values = Vec::new();
+    while !cursor.rest.is_empty() && (all || (values.len() as i64) < limit) {
+        let value = cursor.value(0)?;
+        values.push(value);
+        if values.len() > RESULTS_MAX {
+            return Err(TOO_MANY.to_vec());
+        }
+    }
+    if !all {
+        let next = match cursor.rest.len() {
+            0 => -1,
+            left => (data.len() - left) as i64,
+        };
+        values.insert(0, Value::Integer(next));
+    }
+    Ok(values)
+}
+
+/// Values that one call can return: Lua's stack has room for no more.
+const RESULTS_MAX: usize = 7900;
+
+const TOO_MANY: &[u8] = b"stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
+
+/// How deep the decoder goes; deeper input is no sensible value.
+const DECODED_NESTING_MAX: usize = 1000;
+
+struct Cursor<'d> {
+    lua: &'d Lua,
+    rest: &'d [u8],
+}
+
+impl<'d> Cursor<'d> {
+    fn take(&mut self, count: usize) -> Result<&'d [u8], Failure> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(b"Missing bytes in input.".to_vec())?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn unsigned(&mut self, bytes: usize) -> Result<u64, Failure> {
+        let taken = self.take(bytes)?;
+        Ok(taken.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    fn text(&mut self, len: usize) -> Result<Value, Failure> {
+        let taken = self.take(len)?;
+        string(self.lua, taken)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, Failure> {
+        let mark = self.take(1)?[0];
+        let number = |number: f64| Ok(Value::Number(number));
+        match mark {
+            0x00..=0x7f => Ok(Value::Integer(i64::from(mark))),
+            0xe0..=0xff => Ok(Value::Integer(i64::from(mark as i8))),
+            0x80..=0x8f => self.map(usize::from(mark & 0xf), depth),
+            0x90..=0x9f => self.array(usize::from(mark & 0xf), depth),
+            0xa0..=0xbf => self.text(usize::from(mark & 0x1f)),
+            0xc0 => Ok(Value::Nil),
+            0xc2 => Ok(Value::Boolean(false)),
+            0xc3 => Ok(Value::Boolean(true)),
+            0xca => number(f64::from(f32::from_bits(self.unsigned(4)? as u32))),
+            0xcb => number(f64::from_bits(self.unsigned(8)?)),
+            0xcc => number(self.unsigned(1)? as f64),
+            0xcd => number(self.unsigned(2)? as f64),
+            0xce => number(self.unsigned(4)? as f64),
+            // Numbers above 2^63 come out negative, as they do from the original.
+            0xcf => number(self.unsigned(8)? as i64 as f64),
+            0xd0 => number(f64::from(self.unsigned(1)? as u8 as i8)),
+            0xd1 => number(f64::from(self.unsigned(2)? as u16 as i16)),
+            0xd2 => number(f64::from(self.unsigned(4)? as u32 as i32)),
+            0xd3 => number(self.unsigned(8)? as i64 as f64),
+            0xd9..=0xdb => {
+                let len = self.unsigned(1 << (mark - 0xd9))?;
+                self.text(len as usize)
+            }
+            0xdc | 0xdd => {
+                let len = self.unsigned(2 << (mark - 0xdc))?;
+                self.array(len as usize, depth)
+            }
+            0xde | 0xdf => {
+                let len = self.unsigned(2 << (mark - 0xde))?;
+                self.map(len as usize, depth)
+            }
+            _ => Err(b"Bad data format in input.".to_vec()),
+        }
+    }
+
+    fn descend(depth: usize) -> Result<usize, Failure> {
+        match depth < DECODED_NESTING_MAX {
+            true => Ok(depth + 1),
+            false => Err(b"Bad data format in input.".to_vec()),
+        }
+    }
+
+    fn array(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+        let depth = Self::descend(depth)?;
+        let table = self.lua.create_table().map_err(message)?;
+        for index in 1..=len {
+            let value = self.value(depth)?;
+            table.raw_set(index, value).map_err(message)?;
+        }
+        Ok(Value::Table(table))
+    }
+
+    fn map(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+        let depth = Self::descend(depth)?;
+        let table = self.lua.create_table().map_err(message)?;
+        for _ in 0..len {
+            let key = self.value(depth)?;
+            let value = self.value(depth)?;
+            match key {
+                Value::Nil => return Err(b"table index is nil".to_vec()),
+                Value::Number(number) if number.is_nan() => return Err(b"table index is NaN".to_vec()),
+                key => table.raw_set(key, value).map_err(message)?,
+            }
+        }
+        Ok(Value::Table(table))
+    }
+}

@@ -1,0 +1,321 @@
+//! The library `struct`: values packed into bytes by a format, as in Roberto Ierusalimschy's library of that name.
+//!
+//! ```text
+//!   >  <          big-endian, little-endian      !n            alignment of at most n bytes
+//!   b B h H l L T signed and unsigned integers   i n  I n      of n bytes
+//!   f d           floats                         x             a padding byte
+//!   s             text up to a zero byte         c n           n bytes; c0: as many as the number before says
+//! ```
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::arguments::{Arguments, answer, answer_with, number_of, string};
+
+/// Bytes of the largest integer.
+const INTEGER_BYTES_MAX: usize = 32;
+/// Alignment that `!` stands for without a number.
+const LARGEST_ALIGNMENT: usize = 8;
+
+type Failure = Vec<u8>;
+
+/// The natives of the library.
+///
+/// # Errors
+/// When memory is short.
+pub fn library(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    table.raw_set(
+        "pack",
+        lua.create_function(|lua, values: MultiValue| {
+            let arguments = Arguments::new("pack", &values).padded();
+            answer(lua, pack(lua, &arguments).and_then(|bytes| string(lua, &bytes)))
+        })?,
+    )?;
+    table.raw_set(
+        "unpack",
+        lua.create_function(|lua, values: MultiValue| {
+            answer_with(lua, unpack(lua, &Arguments::new("unpack", &values)))
+        })?,
+    )?;
+    table.raw_set(
+        "size",
+        lua.create_function(|lua, values: MultiValue| {
+            let arguments = Arguments::new("size", &values);
+            answer(lua, size(lua, &arguments).map(|bytes| Value::Integer(bytes as i64)))
+        })?,
+    )?;
+    Ok(table)
+}
+
+/// A format that is being read.
+struct Format<'f> {
+    rest: &'f [u8],
+    big_endian: bool,
+    alignment: usize,
+}
+
+/// One element of a format.
+struct Element {
+    option: u8,
+    size: usize,
+}
+
+impl<'f> Format<'f> {
+    fn new(text: &'f [u8]) -> Self {
+        // A format is a C string.
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        Format {
+            rest: &text[..end],
+            big_endian: cfg!(target_endian = "big"),
+            alignment: 1,
+        }
+    }
+
+    fn take_number(&mut self, default: usize) -> Result<usize, Failure> {
+        let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 {
+            return Ok(default);
+        }
+        let (number, rest) = self.rest.split_at(digits);
+        self.rest = rest;
+        let parsed = std::str::from_utf8(number)
+            .ok()
+            .and_then(|text| text.parse::<i32>().ok());
+        parsed
+            .map(|number| number as usize)
+            .ok_or(b"integral size overflow".to_vec())
+    }
+
+    fn next(&mut self) -> Result<Option<Element>, Failure> {
+        let Some((option, rest)) = self.rest.split_first() else {
+            return Ok(None);
+        };
+        self.rest = rest;
+        let size = match option {
+            b'B' | b'b' | b'x' => 1,
+            b'H' | b'h' => 2,
+            b'L' | b'l' | b'T' | b'd' => 8,
+            b'f' => 4,
+            b'c' => self.take_number(1)?,
+            b'i' | b'I' => {
+                let size = self.take_number(4)?;
+                if size > INTEGER_BYTES_MAX {
+                    let text = format!("integral size {size} is larger than limit of {INTEGER_BYTES_MAX}");
+                    return Err(text.into_bytes());
+                }
+                size
+            }
+            _ => 0,
+        };
+        Ok(Some(Element { option: *option, size }))
+    }
+
+    /// Bytes in front of an element at `position`.
+    fn padding(&self, position: usize, element: &Element) -> usize {
+        if element.size == 0 || element.option == b'c' {
+            return 0;
+        }
+        let size = element.size.min(self.alignment);
+        size.wrapping_sub(position & size.wrapping_sub(1)) & size.wrapping_sub(1)
+    }
+
+    /// Takes an option that is about the format itself.
+    fn control(&mut self, option: u8, arguments: &Arguments<'_>) -> Result<(), Failure> {
+        match option {
+            b' ' => {}
+            b'>' => self.big_endian = true,
+            b'<' => self.big_endian = false,
+            b'!' => {
+                let alignment = self.take_number(LARGEST_ALIGNMENT)?;
+                if !alignment.is_power_of_two() {
+                    return Err(format!("alignment {alignment} is not a power of 2").into_bytes());
+                }
+                self.alignment = alignment;
+            }
+            _ => {
+                let mut text = b"invalid format option '".to_vec();
+                text.push(option);
+                text.push(b'\'');
+                let error = arguments.bad(0, "\u{1}");
+                return Err(replace_mark(&error, &text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a text that may not be UTF-8 where the mark is.
+fn replace_mark(text: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut parts = text.splitn(2, |byte| *byte == 1);
+    let (before, after) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    [before, by, after].concat()
+}
+
+fn in_order(mut bytes: Vec<u8>, big_endian: bool) -> Vec<u8> {
+    if big_endian {
+        bytes.reverse();
+    }
+    bytes
+}
+
+fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
+    let format = arguments.text(lua, 0)?;
+    let format = format.as_bytes();
+    let mut format = Format::new(&format);
+    let mut out = Vec::new();
+    // Counted apart from the output, as the original does: the size of `c0` counts as it was given.
+    let mut position = 0;
+    let mut next = 1;
+    while let Some(mut element) = format.next()? {
+        let padding = format.padding(position, &element);
+        position += padding;
+        out.resize(out.len() + padding, 0);
+        match element.option {
+            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
+                let number = arguments.number(next)?;
+                next += 1;
+                out.extend(in_order(integer_bytes(number, element.size), format.big_endian));
+            }
+            b'x' => out.push(0),
+            b'f' => {
+                let number = arguments.number(next)? as f32;
+                next += 1;
+                out.extend(in_order(number.to_le_bytes().to_vec(), format.big_endian));
+            }
+            b'd' => {
+                let number = arguments.number(next)?;
+                next += 1;
+                out.extend(in_order(number.to_le_bytes().to_vec(), format.big_endian));
+            }
+            b'c' | b's' => {
+                let text = arguments.text(lua, next)?;
+                let text = text.as_bytes();
+                next += 1;
+                if element.size == 0 {
+                    element.size = text.len();
+                }
+                let Some(taken) = text.get(..element.size) else {
+                    return Err(arguments.bad(next, "string too short"));
+                };
+                out.extend_from_slice(taken);
+                if element.option == b's' {
+                    out.push(0);
+                    element.size += 1;
+                }
+            }
+            option => format.control(option, arguments)?,
+        }
+        position += element.size;
+    }
+    Ok(out)
+}
+
+/// The low bytes of a number, little-endian.
+fn integer_bytes(number: f64, size: usize) -> Vec<u8> {
+    let bits = if number < 0.0 {
+        number as i64 as u64
+    } else {
+        number as u64
+    };
+    let mut bytes = bits.to_le_bytes().to_vec();
+    bytes.resize(size, 0);
+    bytes
+}
+
+fn integer_of(bytes: &[u8], big_endian: bool, signed: bool) -> f64 {
+    let mut ordered = bytes.to_vec();
+    if big_endian {
+        ordered.reverse();
+    }
+    let mut low = [0; 8];
+    for (to, from) in low.iter_mut().zip(&ordered) {
+        *to = *from;
+    }
+    let bits = u64::from_le_bytes(low);
+    if !signed {
+        return bits as f64;
+    }
+    let shift = 64usize.saturating_sub(ordered.len() * 8) as u32;
+    if shift >= 64 {
+        return 0.0;
+    }
+    ((bits << shift) as i64 >> shift) as f64
+}
+
+fn unpack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+    let format = arguments.text(lua, 0)?;
+    let format = format.as_bytes();
+    let mut format = Format::new(&format);
+    let data = arguments.text(lua, 1)?;
+    let data = data.as_bytes();
+    let too_short = || arguments.bad(1, "data string too short");
+    let start = arguments.integer_or(2, 1)?;
+    if start == 0 {
+        return Err(arguments.bad(2, "offset must be 1 or greater"));
+    }
+    // Negative offsets are beyond every text.
+    let mut position = usize::try_from(start).map_or(usize::MAX / 2, |start| start - 1);
+    let mut values: Vec<Value> = Vec::new();
+    while let Some(mut element) = format.next()? {
+        position += format.padding(position, &element);
+        let piece = |size: usize| data.get(position..position.saturating_add(size)).ok_or_else(too_short);
+        let bytes = piece(element.size)?;
+        match element.option {
+            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
+                let signed = element.option.is_ascii_lowercase();
+                values.push(Value::Number(integer_of(bytes, format.big_endian, signed)));
+            }
+            b'x' => {}
+            b'f' | b'd' => {
+                let ordered = in_order(bytes.to_vec(), format.big_endian);
+                values.push(Value::Number(float_of(&ordered)));
+            }
+            b'c' => {
+                if element.size == 0 {
+                    let size = values.last().and_then(number_of);
+                    let size = size.ok_or(b"format 'c0' needs a previous size".to_vec())?;
+                    values.pop();
+                    element.size = if size < 0.0 { usize::MAX / 2 } else { size as usize };
+                }
+                values.push(string(lua, piece(element.size)?)?);
+            }
+            b's' => {
+                let rest = data.get(position..).ok_or_else(too_short)?;
+                let end = rest.iter().position(|byte| *byte == 0);
+                let end = end.ok_or(b"unfinished string in data".to_vec())?;
+                values.push(string(lua, &rest[..end])?);
+                element.size = end + 1;
+            }
+            option => format.control(option, arguments)?,
+        }
+        position += element.size;
+    }
+    values.push(Value::Integer(position as i64 + 1));
+    Ok(values)
+}
+
+fn float_of(bytes: &[u8]) -> f64 {
+    match (<[u8; 4]>::try_from(bytes), <[u8; 8]>::try_from(bytes)) {
+        (Ok(bytes), _) => f64::from(f32::from_le_bytes(bytes)),
+        (_, Ok(bytes)) => f64::from_le_bytes(bytes),
+        _ => 0.0,
+    }
+}
+
+fn size(lua: &Lua, arguments: &Arguments<'_>) -> Result<usize, Failure> {
+    let format = arguments.text(lua, 0)?;
+    let format = format.as_bytes();
+    let mut format = Format::new(&format);
+    let mut position = 0usize;
+    while let Some(element) = format.next()? {
+        position += format.padding(position, &element);
+        match element.option {
+            b's' => return Err(arguments.bad(0, "option 's' has no fixed size")),
+            b'c' if element.size == 0 => return Err(arguments.bad(0, "option 'c0' has no fixed size")),
+            option if !option.is_ascii_alphanumeric() => format.control(option, arguments)?,
+            _ => {}
+        }
+        position += element.size;
+    }
+    Ok(position)
+}

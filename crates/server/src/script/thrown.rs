@@ -1,0 +1,80 @@
+//! Errors that natives throw at scripts.
+//!
+//! A native cannot throw a value of Lua's, only an error of Rust's, which the script would see as a strange object. So
+//! everything in the prelude that shows errors to scripts (pcall, xpcall, coroutine.resume) asks here what value it
+//! stands for.
+
+use std::fmt::{self, Display, Formatter};
+
+use mlua::{Error, Lua, Value};
+
+/// What is thrown.
+#[derive(Debug)]
+enum Thrown {
+    /// A text, with the place in front.
+    Message(Vec<u8>),
+    /// A table with the text of an error reply, and whether that has been counted.
+    Reply { text: Vec<u8>, counted: bool },
+}
+
+impl Display for Thrown {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let (Thrown::Message(text) | Thrown::Reply { text, .. }) = self;
+        out.write_str(&String::from_utf8_lossy(text))
+    }
+}
+
+impl std::error::Error for Thrown {}
+
+/// An error with this message, at the place from which the native under way was called.
+pub fn message(lua: &Lua, text: &[u8]) -> Error {
+    let place = lua.inspect_stack(1, |frame| {
+        let source = frame.source();
+        let line = frame.current_line()?;
+        Some(format!("{}:{line}: ", source.short_src?))
+    });
+    let place = place.flatten().unwrap_or_default();
+    Error::external(Thrown::Message([place.as_bytes(), text].concat()))
+}
+
+/// An error reply; `counted` is whether statistics know of it.
+pub fn reply(text: &[u8], counted: bool) -> Error {
+    Error::external(Thrown::Reply {
+        text: text.to_vec(),
+        counted,
+    })
+}
+
+/// The value that an error stands for; `None` for one that stops the script.
+///
+/// # Errors
+/// When memory is short.
+pub fn value_of(lua: &Lua, mut error: &Error) -> mlua::Result<Option<Value>> {
+    while let Error::CallbackError { cause, .. } = error {
+        error = cause;
+    }
+    let text = match error {
+        Error::ExternalError(external) => match external.downcast_ref::<Thrown>() {
+            Some(Thrown::Message(text)) => text.clone(),
+            Some(Thrown::Reply { text, counted }) => return reply_value(lua, text, *counted).map(Some),
+            None => return Ok(None),
+        },
+        Error::MemoryError(_) => b"not enough memory".to_vec(),
+        Error::StackError => b"stack overflow (too many arguments)".to_vec(),
+        _ => return Ok(None),
+    };
+    lua.create_string(text).map(|text| Some(Value::String(text)))
+}
+
+/// An error reply as scripts see it.
+///
+/// # Errors
+/// When memory is short.
+pub fn reply_value(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 2)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    if counted {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
+    Ok(Value::Table(table))
+}

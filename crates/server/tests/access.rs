@@ -1,0 +1,271 @@
+//! Access control, seen from outside: changes of users while their clients are at work, and users in files.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+#[path = "harness/client.rs"]
+mod client;
+#[path = "harness/server.rs"]
+mod server;
+
+use client::Client;
+use server::Server;
+
+/// A directory of its own for a test, removed at its end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weft-access-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("creates a directory");
+        Place(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("writes");
+        path.display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+
+    fn directory(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    /// What a server that does not start says.
+    fn refused(&self, options: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+            .args(options)
+            .args(["--port", "0", "--unixsocket", "socket", "--dir", &self.directory()])
+            .stdin(Stdio::null())
+            .output()
+            .expect("runs");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn logged_in(server: &Server, user: &str) -> Client {
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["AUTH", user, "x"]), "OK");
+    client
+}
+
+const OPEN: &[&str] = &["ACL", "SETUSER", "joe", "reset", "on", "nopass", "~*", "&*", "+@all"];
+
+/// Requests in one go, so that a change comes while a worker is in the middle of them.
+const PIPELINE: usize = 100;
+
+/// Clients of joe that count `n` up as fast as they can, alone or in transactions, until they are told to stop.
+fn counting(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+    (0..clients)
+        .map(|index| {
+            let mut client = logged_in(server, "joe");
+            let stop = stop.clone();
+            let requests: &[&[&str]] = if index % 3 == 0 {
+                &[&["MULTI"], &["INCR", "n"], &["EXEC"]]
+            } else {
+                &[&["INCR", "n"]]
+            };
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let all: Vec<&[&str]> = std::iter::repeat_n(requests, PIPELINE).flatten().copied().collect();
+                    client.send_all(&all);
+                    for _ in all {
+                        client.answer();
+                    }
+                }
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
+    let server = Server::start(&["--io-threads", "8"]);
+    let mut admin = Client::connect(server.port);
+    admin.call(OPEN);
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = counting(&server, 12, &stop);
+    let mut counted = 0;
+    for round in 0..150 {
+        let rule = ["-incr", "resetkeys", "db=5"][round % 3];
+        // Together: the second is executed as soon as the first is answered.
+        admin.send_all(&[&["ACL", "SETUSER", "joe", rule], &["GET", "n"]]);
+        assert_eq!(admin.answer(), "OK");
+        let before = admin.answer();
+        thread::sleep(Duration::from_millis(3));
+        assert_eq!(admin.call(&["GET", "n"]), before, "after {rule}");
+        counted = counted.max(before.parse().unwrap_or(0));
+        admin.call(OPEN);
+        thread::sleep(Duration::from_millis(3));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client that went well");
+    }
+    assert!(counted > 1000, "{counted}");
+}
+
+#[test]
+fn clients_of_a_deleted_user_do_nothing_more_and_are_disconnected() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut admin = Client::connect(server.port);
+    for round in 0..20 {
+        admin.call(OPEN);
+        let mut idle: Vec<Client> = (0..6).map(|_| logged_in(&server, "joe")).collect();
+        let mut waiting = logged_in(&server, "joe");
+        waiting.send(&["BLPOP", "list", "0"]);
+        if round % 2 == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(admin.call(&["ACL", "DELUSER", "joe"]), "1");
+        assert_eq!(admin.call(&["RPUSH", "list", "a"]), "1");
+        assert_eq!(admin.call(&["LRANGE", "list", "0", "-1"]), "(a)");
+        admin.call(&["DEL", "list"]);
+        waiting.expect_end();
+        idle.iter_mut().for_each(Client::expect_end);
+    }
+}
+
+impl Client {
+    /// Sends requests in one piece.
+    fn send_all(&mut self, requests: &[&[&str]]) {
+        let mut bytes = String::new();
+        for words in requests {
+            bytes += &format!("*{}\r\n", words.len());
+            words
+                .iter()
+                .for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(bytes.as_bytes()).expect("sends");
+    }
+
+    fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut self.0, &mut rest);
+        assert!(rest.is_empty(), "{}", rest.escape_ascii());
+    }
+}
+
+#[test]
+fn users_are_loaded_from_their_file_and_saved_to_it() {
+    let place = Place::new();
+    let file = place.write("users.acl", "user joe on nopass ~* +@all\nuser ann on nopass +ping\n");
+    let server = Server::start(&["--aclfile", &file, "--dir", &place.directory()]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann default joe)");
+    let mut joe = logged_in(&server, "joe");
+    let mut ann = logged_in(&server, "ann");
+    assert!(ann.call(&["GET", "k"]).starts_with("NOPERM"));
+
+    assert_eq!(admin.call(&["ACL", "SETUSER", "bob", "on", ">b", "(+get ~b)"]), "OK");
+    assert_eq!(admin.call(&["ACL", "SAVE"]), "OK");
+    let saved = place.read("users.acl");
+    let hash = "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d";
+    let expected = format!(
+        "user ann on nopass resetchannels -@all +ping\n\
+         user bob on #{hash} resetchannels -@all (~b resetchannels -@all +get)\n\
+         user default on nopass ~* &* +@all\n\
+         user joe on nopass ~* resetchannels +@all\n"
+    );
+    assert_eq!(saved, expected);
+
+    place.write("users.acl", "user ann on nopass +get ~*\nuser bob oops\n");
+    let errors = admin.call(&["ACL", "LOAD"]);
+    assert!(
+        errors.contains(":2: Syntax error. WARNING: ACL errors detected"),
+        "{errors}"
+    );
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann bob default joe)");
+
+    place.write("users.acl", "user ann on nopass +get ~*\n");
+    for (words, expected) in [
+        (&["MULTI"][..], "OK"),
+        (&["ACL", "LOAD"], "QUEUED"),
+        (&["ACL", "USERS"], "QUEUED"),
+        (&["EXEC"], "(OK (ann default))"),
+    ] {
+        assert_eq!(admin.call(words), expected, "{words:?}");
+    }
+    joe.expect_end();
+    assert_eq!(ann.call(&["GET", "k"]), "-");
+    assert!(ann.call(&["PING"]).starts_with("NOPERM"));
+    assert_eq!(admin.call(&["ACL", "LOAD"]), "OK");
+}
+
+#[test]
+fn users_of_the_configuration_are_made_and_written_back() {
+    let place = Place::new();
+    let config = place.write("weft.conf", "user joe on nopass (+get ~a +set)\nuser ann on >x +ping\n");
+    let server = Server::start_from(Some(&config), &[]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann default joe)");
+    assert_eq!(admin.call(&["ACL", "DELUSER", "ann"]), "1");
+    assert_eq!(admin.call(&["ACL", "SETUSER", "bob", "~k", "db=1"]), "OK");
+    assert_eq!(admin.call(&["CONFIG", "SET", "requirepass", "secret"]), "OK");
+    assert_eq!(admin.call(&["CONFIG", "REWRITE"]), "OK");
+    let written = place.read("weft.conf");
+    let users: Vec<&str> = written.lines().filter(|line| line.starts_with("user ")).collect();
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let default = format!("user default on #{hash} ~* &* +@all");
+    let expected = [
+        "user joe on nopass resetchannels -@all (~a resetchannels -@all +get +set)",
+        "user bob off ~k resetchannels db=1 -@all",
+        default.as_str(),
+    ];
+    let mut sorted = users.clone();
+    sorted.sort_unstable();
+    let mut wanted = expected;
+    wanted.sort_unstable();
+    assert_eq!(sorted, wanted, "{written}");
+}
+
+#[test]
+fn wrong_users_stop_the_start() {
+    let place = Place::new();
+    let file = place.write("users.acl", "user joe on\nuser joe off\nwhat\n");
+    let missing = place.directory() + "/missing";
+    let cases: [(&[&str], &str); 7] = [
+        (
+            &["--user", "joe", "oops"],
+            "Error in user declaration 'user': Syntax error",
+        ),
+        (
+            &["--user", "joe", "on", "(+get"],
+            "Error in user declaration 'joe': Wrong format",
+        ),
+        (
+            &["--user", "joe", "on", "--user", "joe", "off"],
+            "Error in user declaration 'joe': Duplicate user found.",
+        ),
+        (
+            &["--user", "joe", "+nosuch"],
+            "Error loading ACL rule '+nosuch' for the user named 'joe': Unknown command or category name in ACL",
+        ),
+        (&["--aclfile", &file], "WARNING: Duplicate user 'joe' found on line 2. "),
+        (&["--aclfile", &missing], "missing': No such file or directory"),
+        (&["--aclfile", &file, "--user", "joe", "on"], "in one place"),
+    ];
+    for (options, expected) in cases {
+        let said = place.refused(options);
+        assert!(said.contains(expected), "{options:?}: {said}");
+    }
+}

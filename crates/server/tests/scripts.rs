@@ -1,0 +1,205 @@
+//! Scripts seen from outside: atomic beside everything else, killed when they are endless, kept in dumps.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[path = "harness/server.rs"]
+mod server;
+
+use server::{PATIENCE, Server, open};
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(server: &Server) -> Self {
+        Client(open(server.port))
+    }
+
+    fn send(&mut self, words: &[&str]) {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
+    }
+
+    /// The next reply as text, the elements of an array with spaces between them.
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("receives");
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at(1);
+        match kind {
+            "*" => {
+                let elements: Vec<String> = (0..rest.parse::<i64>().expect("a length"))
+                    .map(|_| self.answer())
+                    .collect();
+                elements.join(" ")
+            }
+            "$" if rest == "-1" => "(nil)".to_owned(),
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("receives");
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => line.to_owned(),
+        }
+    }
+
+    fn ask(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.answer()
+    }
+
+    /// Asks until the answer begins with `wanted`.
+    fn ask_until(&mut self, words: &[&str], wanted: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(words);
+            if answer.starts_with(wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{words:?} answered {answer}, not {wanted}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+const ACCOUNTS: usize = 20;
+/// Moves one from an account to another, neither of which is declared.
+const TRANSFER: &str = "if tonumber(redis.call('get', 'acc:' .. ARGV[1])) > 0 then \
+                        redis.call('decr', 'acc:' .. ARGV[1]) redis.call('incr', 'acc:' .. ARGV[2]) end return 1";
+/// The same between declared accounts.
+const DECLARED: &str = "redis.call('decr', KEYS[1]) return redis.call('incr', KEYS[2])";
+/// The sum of all accounts, which it finds by itself.
+const SUM: &str = "local sum = 0 for _, key in ipairs(redis.call('keys', 'acc:*')) do \
+                   sum = sum + tonumber(redis.call('get', key)) end return sum";
+/// The sum of all accounts, read one after the other.
+const READ: &str = "local sum = 0 for i = 0, 19 do sum = sum + tonumber(redis.call('get', 'acc:' .. i)) end return sum";
+
+/// One client's share of the work; seeded, so that a failure can be had again.
+fn work(server: &Server, seed: u64, stop: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut client = Client::connect(server);
+    let total = format!(":{}", ACCOUNTS * 100);
+    while !stop.load(Ordering::Relaxed) {
+        let (one, other) = (
+            random.usize(..ACCOUNTS).to_string(),
+            random.usize(..ACCOUNTS).to_string(),
+        );
+        let (key, other_key) = (format!("acc:{one}"), format!("acc:{other}"));
+        match random.u8(..7) {
+            0 | 1 => assert_eq!(client.ask(&["EVAL", TRANSFER, "0", &one, &other]), ":1"),
+            2 => assert!(client.ask(&["EVAL", DECLARED, "2", &key, &other_key]).starts_with(':')),
+            3 => assert_eq!(client.ask(&["EVAL_RO", READ, "0"]), total, "seed {seed}"),
+            4 => assert_eq!(client.ask(&["EVAL", SUM, "0"]), total, "seed {seed}"),
+            5 => {
+                client.ask(&["MULTI"]);
+                client.ask(&["DECR", &key]);
+                client.ask(&["EVAL", TRANSFER, "0", &other, &one]);
+                client.ask(&["INCR", &key]);
+                assert!(!client.ask(&["EXEC"]).contains("ERR"));
+            }
+            _ => {
+                let mut words = vec!["MGET".to_owned()];
+                words.extend((0..ACCOUNTS).map(|account| format!("acc:{account}")));
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                let sum: i64 = client
+                    .ask(&words)
+                    .split(' ')
+                    .map(|word| word.parse::<i64>().unwrap())
+                    .sum();
+                assert_eq!(format!(":{sum}"), total, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_sees_a_part_of_a_script() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut client = Client::connect(&server);
+    for account in 0..ACCOUNTS {
+        client.ask(&["SET", &format!("acc:{account}"), "100"]);
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (server, stop) = (&server, &stop);
+        let workers: Vec<_> = (1..=8)
+            .map(|seed| scope.spawn(move || work(server, seed, stop)))
+            .collect();
+        thread::sleep(Duration::from_secs(2));
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().expect("no client saw anything wrong");
+        }
+    });
+}
+
+#[test]
+fn an_endless_script_bothers_only_those_who_need_its_keys_and_can_be_killed() {
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    client.ask(&["MSET", "mine", "1", "yours", "1"]);
+    runner.send(&["EVAL", "while true do end", "1", "mine"]);
+    client.ask_until(&["GET", "mine"], "-BUSY");
+    assert_eq!(client.ask(&["SET", "yours", "2"]), "+OK");
+    assert!(client.ask(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
+    assert!(client.ask(&["KEYS", "*"]).starts_with("-BUSY"));
+    assert!(client.ask(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
+    assert_eq!(client.ask(&["SCRIPT", "KILL"]), "+OK");
+    assert!(
+        runner
+            .answer()
+            .starts_with("-ERR Script killed by user with SCRIPT KILL.")
+    );
+    assert_eq!(client.ask(&["GET", "mine"]), "1");
+    assert!(client.ask(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+}
+
+#[test]
+fn a_script_that_has_written_is_not_killed() {
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    let script = "redis.call('set', KEYS[1], 'x') local s = os.clock() while os.clock() - s < 1 do end return 1";
+    runner.send(&["EVAL", script, "1", "k"]);
+    client.ask_until(&["SCRIPT", "KILL"], "-UNKILLABLE");
+    assert_eq!(client.ask(&["PING"]), "+PONG");
+    assert_eq!(runner.answer(), ":1");
+    assert_eq!(client.ask(&["GET", "k"]), "x");
+}
+
+#[test]
+fn scripts_of_eval_are_evicted_and_those_of_script_load_stay() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    let kept = client.ask(&["SCRIPT", "LOAD", "return 'kept'"]);
+    for number in 0..520 {
+        client.ask(&["EVAL", &format!("return {number}"), "0"]);
+    }
+    assert_eq!(client.ask(&["EVALSHA", &kept, "0"]), "kept");
+    let statistics = client.ask(&["INFO"]);
+    assert!(statistics.contains("evicted_scripts:20\r\n"));
+    assert!(statistics.contains("number_of_cached_scripts:501\r\n"));
+}
+
+#[test]
+fn libraries_are_in_dumps() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = Client::connect(&server);
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 'there' end)";
+    assert_eq!(client.ask(&["FUNCTION", "LOAD", code]), "lib");
+    assert_eq!(client.ask(&["DEBUG", "RELOAD"]), "+OK");
+    assert_eq!(client.ask(&["FCALL", "f", "0"]), "there");
+    assert!(
+        client.ask(&["DEBUG", "RELOAD", "NOFLUSH"]).starts_with("-ERR"),
+        "the name is taken"
+    );
+    assert_eq!(client.ask(&["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]), "+OK");
+    assert_eq!(client.ask(&["FUNCTION", "DELETE", "lib"]), "+OK");
+    assert_eq!(client.ask(&["FCALL", "f", "0"]), "-ERR Function not found");
+}

@@ -1,0 +1,205 @@
+//! Scenarios about clients that listen: no message is lost, doubled or out of order, and no copy stays when its key has
+//! changed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::{Client, Failure, Reply};
+
+/// Threads that talk to each other; each is a publisher and a subscriber.
+pub const TALKERS: usize = 24;
+const CHANNELS: usize = 4;
+/// Messages that a subscriber waits for before it unsubscribes, at most.
+const ROUNDS: usize = 60;
+
+/// The last message that each publisher has begun to publish, and the last one that was published for certain.
+static BEGUN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
+static CERTAIN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
+
+/// What a subscriber knows of one publisher.
+#[derive(Clone, Copy)]
+struct Heard {
+    /// Everything above was published after the subscription was confirmed.
+    begun: u64,
+    /// The last message that arrived.
+    last: u64,
+}
+
+/// Publishes and listens. A message is `publisher:number:certain`, where `certain` is the last of the publisher's earlier
+/// messages that was certainly published: whoever gets this one must have got that one, if it was subscribed then.
+pub fn talkers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut speaker = run.connect()?;
+    while run.goes_on() {
+        match one_subscription(run, thread, &mut speaker, &mut rng) {
+            Ok(()) => {}
+            // Somebody cut one of the connections.
+            Err(Failure::Closed) => speaker = run.connect()?,
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Ok(())
+}
+
+fn one_subscription(run: &Run, thread: usize, speaker: &mut Client, rng: &mut Rng) -> Result<(), Failure> {
+    let mut ear = run.connect().map_err(Failure::Broken)?;
+    let before: Vec<u64> = CERTAIN.iter().map(|certain| certain.load(Ordering::SeqCst)).collect();
+    let by_pattern = rng.bool();
+    let names: Vec<String> = (0..CHANNELS).map(|channel| format!("talk:{channel}")).collect();
+    if by_pattern {
+        ear.call("PSUBSCRIBE talk:*")?;
+    } else {
+        ear.call(&format!("SUBSCRIBE {}", names.join(" ")))?;
+        for _ in 1..CHANNELS {
+            confirmation(&mut ear, thread)?;
+        }
+    }
+    let mut heard: Vec<Heard> = BEGUN
+        .iter()
+        .zip(&before)
+        .map(|(begun, before)| Heard {
+            begun: begun.load(Ordering::SeqCst),
+            last: *before,
+        })
+        .collect();
+    for _ in 0..rng.usize(1..ROUNDS) {
+        let number = publish(thread, speaker)?;
+        run.count(1);
+        while heard[thread].last < number {
+            let message = ear.next()?;
+            check(&message, &mut heard)?;
+        }
+    }
+    let word = if by_pattern { "PUNSUBSCRIBE" } else { "UNSUBSCRIBE" };
+    ear.send_raw(format!("{word}\r\nPING\r\n").as_bytes())?;
+    let mut ended = 0;
+    loop {
+        let message = ear.next()?;
+        let first = message.items().first().map(Reply::text).unwrap_or_default();
+        match (message.text().as_str(), first.as_str()) {
+            ("PONG", _) => return Ok(()),
+            (_, "unsubscribe" | "punsubscribe") => ended += 1,
+            _ if ended == 0 || (!by_pattern && ended < CHANNELS) => check(&message, &mut heard)?,
+            _ => {
+                return Err(Failure::Broken(format!(
+                    "{message:?} came behind the last subscription"
+                )));
+            }
+        }
+    }
+}
+
+/// Skips messages that come between the confirmations of several channels.
+fn confirmation(ear: &mut Client, _thread: usize) -> Result<(), Failure> {
+    loop {
+        let reply = ear.next()?;
+        if reply.items().first().map(Reply::text).as_deref() == Some("subscribe") {
+            return Ok(());
+        }
+    }
+}
+
+/// Publishes the thread's next message; returns its number.
+fn publish(thread: usize, speaker: &mut Client) -> Result<u64, Failure> {
+    let number = BEGUN[thread].fetch_add(1, Ordering::SeqCst) + 1;
+    let certain = CERTAIN[thread].load(Ordering::SeqCst);
+    let channel = thread % CHANNELS;
+    match speaker.call(&format!("PUBLISH talk:{channel} {thread}:{number}:{certain}"))? {
+        Reply::Integer(count) if count >= 1 => {
+            CERTAIN[thread].store(number, Ordering::SeqCst);
+            Ok(number)
+        }
+        other => Err(Failure::Broken(format!("a subscriber was not counted: {other:?}"))),
+    }
+}
+
+fn check(message: &Reply, heard: &mut [Heard]) -> Result<(), Failure> {
+    let broken = |story: String| Err(Failure::Broken(story));
+    let text = message.items().last().map(Reply::text).unwrap_or_default();
+    let numbers: Vec<u64> = text.split(':').filter_map(|word| word.parse().ok()).collect();
+    let &[publisher, number, certain] = numbers.as_slice() else {
+        return broken(format!("{message:?} is no message of ours"));
+    };
+    let heard = &mut heard[publisher as usize];
+    if number <= heard.last {
+        return broken(format!(
+            "message {number} of {publisher} came after {} of it, or was published before the subscription",
+            heard.last
+        ));
+    }
+    if certain > heard.last.max(heard.begun) {
+        return broken(format!("message {certain} of {publisher} is missing before {number}"));
+    }
+    heard.last = number;
+    Ok(())
+}
+
+/// Nothing is left of those who listened.
+pub fn check_talkers(run: &Run) -> Result<(), String> {
+    for counter in BEGUN.iter().chain(&CERTAIN) {
+        counter.store(0, Ordering::SeqCst);
+    }
+    let mut client = run.connect()?;
+    let mut left = String::new();
+    for _ in 0..100 {
+        left = client.call("INFO")?.text();
+        let fields: HashMap<&str, &str> = left.lines().filter_map(|line| line.split_once(':')).collect();
+        let names = [
+            "pubsub_clients",
+            "pubsub_channels",
+            "pubsub_patterns",
+            "tracking_clients",
+        ];
+        if names.iter().all(|name| fields.get(name) == Some(&"0")) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err(format!("subscriptions are left of clients that are gone:\n{left}"))
+}
+
+/// Keeps copies of keys that everybody changes: after a change the copy is called invalid.
+pub fn copies(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    while run.goes_on() {
+        match keep_copies(run, thread, &mut rng) {
+            Ok(()) | Err(Failure::Closed) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Ok(())
+}
+
+fn keep_copies(run: &Run, thread: usize, rng: &mut Rng) -> Result<(), Failure> {
+    let mut reader = run.connect().map_err(Failure::Broken)?;
+    let mut writer = run.connect().map_err(Failure::Broken)?;
+    reader.call("HELLO 3")?;
+    let mode = if rng.bool() { "BCAST PREFIX copied:" } else { "" };
+    reader.call(format!("CLIENT TRACKING ON {mode}").trim_end())?;
+    for round in 0..rng.usize(1..200) {
+        // Few keys, so that many readers stand in the table for one.
+        let key = format!("copied:{}", rng.usize(..6));
+        let mut invalid = false;
+        reader.send_raw(format!("GET {key}\r\n").as_bytes())?;
+        while is_push(&reader.next()?, &key).is_some() {}
+        writer.call(&format!("SET {key} {thread}:{round}"))?;
+        run.count(2);
+        while !invalid {
+            invalid = is_push(&reader.next()?, &key) == Some(true);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a reply is a message about invalid keys, and if so, whether `key` is among them.
+fn is_push(reply: &Reply, key: &str) -> Option<bool> {
+    let [first, keys] = reply.items() else {
+        return None;
+    };
+    (first.text() == "invalidate").then(|| match keys {
+        Reply::Array(keys) => keys.iter().any(|name| name.text() == key),
+        // All keys there are.
+        _ => true,
+    })
+}

@@ -1,0 +1,106 @@
+//! A scenario about long commands that store: what they store is of one moment, however others change its sources.
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::Reply;
+use super::scenarios::Lasting;
+
+/// Members of the two sets of each group together. The smaller ones are copied when they change while somebody looks at
+/// them, for the larger ones writers wait; uniting any of them is long enough to leave a worker.
+const GROUPS: [usize; 3] = [2000, 6000, 12_000];
+
+fn side(group: usize, number: usize) -> String {
+    format!("union:{group}:{number}")
+}
+
+fn member(number: usize) -> String {
+    format!("member-of-a-pair:{number:08}")
+}
+
+/// All members are in the first set of their group.
+pub fn prepare(run: &Run) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    for (group, members) in GROUPS.into_iter().enumerate() {
+        let names: Vec<String> = (0..members).map(member).collect();
+        for part in names.chunks(500) {
+            client.call(&format!("SADD {} {}", side(group, 0), part.join(" ")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Half of the threads move pairs of members from set to set, the others unite the sets, and look at one of them.
+pub fn unions(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    while run.goes_on() {
+        let group = rng.usize(..GROUPS.len());
+        if thread.is_multiple_of(2) {
+            move_pair(&mut client, group, &mut rng)?;
+        } else {
+            unite(&mut client, group, thread, &mut rng)?;
+        }
+    }
+    Ok(())
+}
+
+fn move_pair(client: &mut Lasting<'_>, group: usize, rng: &mut Rng) -> Result<(), String> {
+    let pair = rng.usize(..GROUPS[group] / 2) * 2;
+    let from = rng.usize(..2);
+    let (from, to) = (side(group, from), side(group, 1 - from));
+    let moved = [pair, pair + 1].map(|number| format!("SMOVE {from} {to} {}", member(number)));
+    for command in ["MULTI", &moved[0], &moved[1], "EXEC"] {
+        let Some(reply) = client.call(command)? else {
+            return Ok(());
+        };
+        if let [Reply::Integer(one), Reply::Integer(other)] = reply.items()
+            && one != other
+        {
+            return Err(format!("a pair was parted: {moved:?} moved {one} and {other}"));
+        }
+    }
+    Ok(())
+}
+
+fn unite(client: &mut Lasting<'_>, group: usize, thread: usize, rng: &mut Rng) -> Result<(), String> {
+    let (one, two) = (side(group, 0), side(group, 1));
+    let (all, members) = (format!("united:{thread}"), GROUPS[group] as i64);
+    let cases = [
+        (format!("SUNIONSTORE {all} {one} {two}"), members),
+        (format!("SINTERSTORE {all} {one} {two}"), 0),
+        (format!("ZUNIONSTORE {all} 2 {two} {one}"), members),
+        (format!("SINTERCARD 2 {one} {two}"), 0),
+    ];
+    let (command, wanted) = &cases[rng.usize(..cases.len())];
+    match client.call(command)? {
+        Some(Reply::Integer(found)) if found != *wanted => {
+            return Err(format!("{command} gave {found} instead of {wanted}"));
+        }
+        Some(Reply::Integer(_)) if command.starts_with('Z') => {
+            // A member that is in both sets would have the sum of two scores.
+            let once = client.call(&format!("ZCOUNT {all} 1 1"))?;
+            if once.is_some_and(|once| once != Reply::Integer(members)) {
+                return Err(format!("{command}: a member was in both sets at once"));
+            }
+        }
+        Some(Reply::Integer(_)) | None => {}
+        Some(other) => return Err(format!("{command} was answered by {other:?}")),
+    }
+    match client.call(&format!("SUNIONSTORE {all} {one}"))? {
+        Some(Reply::Integer(found)) if found % 2 != 0 => Err(format!("half a pair was seen among {found} members")),
+        _ => Ok(()),
+    }
+}
+
+/// Nobody is lost.
+pub fn check(run: &Run) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    for (group, members) in GROUPS.into_iter().enumerate() {
+        let both = format!("SUNION {} {}", side(group, 0), side(group, 1));
+        let found = client.call(&both)?.map_or(0, |reply| reply.items().len());
+        if found != members {
+            return Err(format!("{found} of {members} members are left"));
+        }
+    }
+    Ok(())
+}
