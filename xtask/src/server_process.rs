@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -103,10 +104,20 @@ fn answers(address: SocketAddr) -> bool {
         && matches!(reply[0], b'+' | b'-')
 }
 
+/// An address that nobody listens on and that was not given before: the kernel gives a port that was
+/// just let go of to the next who asks, and two servers started side by side would share it.
 fn free_address() -> Result<SocketAddr, String> {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(|error| format!("no free loopback port: {error}"))
+    static GIVEN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
+    loop {
+        let address = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(|error| format!("no free loopback port: {error}"))?;
+        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !given.contains(&address) {
+            given.push(address);
+            return Ok(address);
+        }
+    }
 }
 
 fn own_directory() -> Result<PathBuf, String> {

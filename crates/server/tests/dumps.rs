@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+#[path = "harness/port.rs"]
+mod port;
+
+use port::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -36,9 +41,7 @@ impl Place {
 
     /// Starts a server here; it may end at once.
     fn spawn(&self, options: &[&str]) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let port = listener.local_addr().expect("is bound").port();
-        drop(listener);
+        let port = free_port();
         let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--io-threads", "2"])
             .args(["--dir", &self.0.display().to_string(), "--logfile", "log"])

@@ -16,6 +16,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+#[path = "harness/port.rs"]
+mod port;
+
+use port::free_port;
+
 const SERVER: &str = env!("CARGO_BIN_EXE_weft-server");
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -119,11 +124,6 @@ impl Drop for Server {
 fn patient(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
     stream
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-    listener.local_addr().expect("is bound").port()
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {

@@ -7,6 +7,8 @@
 mod hash;
 mod list;
 mod model;
+#[path = "../harness/port.rs"]
+mod port;
 mod server;
 mod set;
 mod sorted_set;

@@ -1,12 +1,13 @@
 //! A server process on a free loopback port, and a client that speaks RESP2.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::model::{Operation, Reply};
+use crate::port::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -19,9 +20,7 @@ pub struct Server {
 impl Server {
     /// Starts the server and waits until it listens.
     pub fn start() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let port = listener.local_addr().expect("is bound").port();
-        drop(listener);
+        let port = free_port();
         let binary = std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into());
         let child = Command::new(binary)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])

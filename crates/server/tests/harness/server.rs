@@ -1,7 +1,10 @@
 //! A server for a test, on a free port of the loopback interface.
 
+#[path = "port.rs"]
+mod port;
+
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,9 +36,7 @@ impl Server {
         std::fs::create_dir_all(&directory).expect("makes a directory");
         let start = Instant::now();
         loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-            let port = listener.local_addr().expect("is bound").port();
-            drop(listener);
+            let port = port::free_port();
             let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
                 .args(file)
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
