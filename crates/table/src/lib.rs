@@ -65,6 +65,7 @@ mod entry_mut;
 mod expiry;
 mod garbage;
 mod probe;
+mod same_bytes;
 mod scan;
 mod segment;
 mod shape;
