@@ -59,6 +59,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a word of a bucket holds a 44-bit address and 20 bits of hash");
 
+pub mod arrays;
 mod bucket;
 mod entry;
 mod entry_mut;
