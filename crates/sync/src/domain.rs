@@ -35,8 +35,8 @@ const _: () = {
     type Sample = Cell<[u64; 2], [u8; 40]>;
     assert!(align_of::<Sample>() == 64 && size_of::<Sample>() == 64);
     assert!(std::mem::offset_of!(Sample, word) == 0 && std::mem::offset_of!(Sample, header) == 8);
-    assert!(size_of::<ReadLease<'_, (), u8>>() == 2 * size_of::<usize>());
-    assert!(size_of::<WriteLease<'_, (), u8>>() == size_of::<usize>());
+    assert!(size_of::<ReadLease<'_, (), u8>>() <= 3 * size_of::<usize>());
+    assert!(size_of::<WriteLease<'_, (), u8>>() <= 2 * size_of::<usize>());
 };
 
 /// Makes the type that holds it neither `Send` nor `Sync`.
@@ -182,9 +182,24 @@ impl<H: Sync, T: Send + Sync> Seat<H, T> {
     #[must_use]
     pub fn enter(&mut self) -> Pass<'_, H, T> {
         self.domain.gate.enter(self.index);
+        self.pass(false)
+    }
+
+    /// The same for a seat that hardly ever has company: while no other seat is inside, its leases cost no locked
+    /// instructions. A seat that enters meanwhile waits for the end of this pass.
+    #[inline]
+    #[must_use]
+    pub fn enter_alone(&mut self) -> Pass<'_, H, T> {
+        let alone = self.domain.gate.enter_alone(self.index);
+        self.pass(alone)
+    }
+
+    #[inline]
+    fn pass(&self, alone: bool) -> Pass<'_, H, T> {
         Pass {
             domain: &self.domain,
             seat: self.index,
+            alone,
             stays: PhantomData,
         }
     }
@@ -213,6 +228,8 @@ impl<H, T> Drop for Seat<H, T> {
 pub struct Pass<'seat, H, T> {
     domain: &'seat Domain<H, T>,
     seat: usize,
+    /// No other seat is inside (rule 9).
+    alone: bool,
     stays: StaysOnThread,
 }
 
@@ -237,9 +254,15 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     pub fn try_read(&self, cell: usize) -> Option<ReadLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
         let seen = cell.word.peek();
+        if self.alone {
+            return cell
+                .word
+                .try_read_alone(seen)
+                .then(|| ReadLease::of_taken(cell, None, true));
+        }
         if !admits_published(seen) && cell.word.try_read_at_once(seen) {
             // Not `then_some`: a lease that was not taken must not be built, for its drop releases.
-            return Some(ReadLease::of_taken(cell, None));
+            return Some(ReadLease::of_taken(cell, None, false));
         }
         self.try_read_slowly(cell)
     }
@@ -250,14 +273,14 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
             let publications = &self.domain.publications;
             let published = publications.publish(self.seat, cell.index, || cell.word.admits_published());
             if published.is_some() {
-                return Some(ReadLease::of_taken(cell, published));
+                return Some(ReadLease::of_taken(cell, published, false));
             }
         }
         let (admitted, collided) = cell.word.try_read_slowly();
         if admitted && collided && self.domain.publications.collided(self.seat) {
             cell.word.share();
         }
-        admitted.then(|| ReadLease::of_taken(cell, None))
+        admitted.then(|| ReadLease::of_taken(cell, None, false))
     }
 
     /// Leases a cell for writing, unless anybody is in.
@@ -265,12 +288,15 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     #[must_use]
     pub fn try_write(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
+        if self.alone {
+            return cell.word.try_write_alone().then(|| WriteLease::of_taken(cell, true));
+        }
         let shared = cell.word.try_write_unpublished()?;
         if shared && !self.domain.publications.are_gone(cell.index) {
             cell.word.give_up_write();
             return None;
         }
-        Some(WriteLease::of_taken(cell))
+        Some(WriteLease::of_taken(cell, false))
     }
 
     /// [`try_read`](Self::try_read), spinning for at most about 1 µs; a refused spin counts as one refusal.
@@ -315,6 +341,8 @@ pub struct ReadLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
     /// Where it is published, if it is not counted in the word.
     published: Option<Publication<'pass>>,
+    /// Whether the pass is alone.
+    alone: bool,
     access: ReadAccess<T>,
     stays: StaysOnThread,
 }
@@ -322,10 +350,11 @@ pub struct ReadLease<'pass, H, T> {
 impl<'pass, H, T> ReadLease<'pass, H, T> {
     /// The caller has taken the word for reading, or published itself, and gives that to the lease.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>, published: Option<Publication<'pass>>) -> Self {
+    fn of_taken(cell: &'pass Cell<H, T>, published: Option<Publication<'pass>>, alone: bool) -> Self {
         Self {
             cell,
             published,
+            alone,
             access: cell.data.begin_read(),
             stays: PhantomData,
         }
@@ -362,6 +391,7 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
     fn drop(&mut self) {
         self.access.end();
         match self.published {
+            None if self.alone => self.cell.word.release_read_alone(),
             None => self.cell.word.release_read(),
             Some(publication) => publication.end(),
         }
@@ -373,6 +403,8 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
 /// A panic while it is held releases it like any other end; the data is then what the panic left.
 pub struct WriteLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
+    /// Whether the pass is alone.
+    alone: bool,
     access: WriteAccess<T>,
     stays: StaysOnThread,
 }
@@ -380,9 +412,10 @@ pub struct WriteLease<'pass, H, T> {
 impl<'pass, H, T> WriteLease<'pass, H, T> {
     /// The caller has taken the word for writing and gives the taking to the lease.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>) -> Self {
+    fn of_taken(cell: &'pass Cell<H, T>, alone: bool) -> Self {
         Self {
             cell,
+            alone,
             access: cell.data.begin_write(),
             stays: PhantomData,
         }
@@ -439,7 +472,11 @@ impl<H, T> Drop for WriteLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.access.end();
-        self.cell.word.release_write();
+        if self.alone {
+            self.cell.word.release_write_alone();
+        } else {
+            self.cell.word.release_write();
+        }
     }
 }
 

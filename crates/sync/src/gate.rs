@@ -17,6 +17,7 @@
 //! |---|---|---|
 //! | `IN` | the seat, by compare-and-swap from 0 | the seat |
 //! | `CLOSED` | the closer | the closer |
+//! | `ALONE` | the seat, together with `IN` | the seat |
 //! | `TAKEN` (a variable of its own) | who takes the seat | who gives it back |
 //!
 //! Because both bits live in *one* word, "set mine, then look at yours" is a single read-modify-write: whichever of
@@ -38,10 +39,29 @@
 //!    alternates with everybody else instead of shutting them out.
 //!
 //! A thread that holds a pass of one seat and closes with another waits for itself, for ever: one seat per thread.
+//!
+//! # The sole seat
+//!
+//! Where one seat does all the work, nobody is there to exclude, and still every lease costs two locked instructions. So a
+//! seat may *claim* to be the sole one, and then enters alone: `ALONE` beside `IN`. Others may come at any time:
+//!
+//! ```text
+//!   sole:   nobody ──claim──► seat ──another seat enters──► ending, seat ──it is not alone any more──► nobody
+//! ```
+//!
+//! 1. A seat claims while it is inside as usual, and keeps the claim only if it then finds every other seat out.
+//! 2. It enters alone by setting `IN | ALONE`, and is alone only if it then still finds its claim. Else it takes `ALONE`
+//!    back and is inside as usual.
+//! 3. A seat that enters as usual looks for a claim after it has set `IN`. If it finds one, it ends it and waits until
+//!    that seat's `ALONE` is clear; also if another is ending it already. Only then is it inside.
+//!
+//! All of these are sequentially consistent, so of two seats at the same time at least one sees the other: of a claim and
+//! an entry by 1 and 3, of an entry alone and the end of its claim by 2 and 3. What was done alone is released with
+//! the seat's word and acquired by who waits for it, who passes it on through `sole`.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::loom::{AtomicBool, AtomicU32, Condvar, Mutex, lock, spin_loop, wait};
+use crate::loom::{AtomicBool, AtomicU32, Condvar, Mutex, lock, model_fence, spin_loop, wait, wait_for_company};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -53,6 +73,16 @@ const IN: u32 = 1;
 /// The gate is closed for the seat.
 const CLOSED: u32 = 1 << 1;
 
+/// The seat is inside, and no other seat is.
+const ALONE: u32 = 1 << 2;
+
+/// Nobody claims to be the sole seat. A claim is the seat's number and one.
+const NOBODY: u32 = 0;
+/// The claim is being ended.
+const ENDING: u32 = 1 << 31;
+/// A seat claims once in so many passes.
+const PASSES_A_CLAIM: u32 = if cfg!(loom) { 1 } else { 64 };
+
 /// How long a closer hopes that the others are out at once before it sleeps: about 1 µs.
 const CLOSER_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
 
@@ -61,7 +91,13 @@ const CLOSER_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
 struct SeatLine {
     word: AtomicU32,
     taken: AtomicBool,
+    /// Passes since the seat last claimed to be the sole one; its owner's.
+    passes: AtomicU32,
 }
+
+/// Which seat claims to be the sole one; on a line of its own, which everybody reads and hardly anybody changes.
+#[repr(align(128))]
+struct Sole(AtomicU32);
 
 /// What sleepers need to know, under the gate's mutex.
 struct WaitingRoom {
@@ -82,6 +118,7 @@ struct WaitingRoom {
 /// twice, leaving while out) is asserted.
 pub struct Gate {
     seats: Box<[SeatLine]>,
+    sole: Sole,
     room: Mutex<WaitingRoom>,
     /// The gate was opened.
     opened: Condvar,
@@ -91,6 +128,11 @@ pub struct Gate {
     emptied: Condvar,
 }
 
+#[inline]
+fn claim_of(seat: usize) -> u32 {
+    seat as u32 + 1
+}
+
 impl Gate {
     /// Open, with `seats` free seats.
     #[must_use]
@@ -98,9 +140,11 @@ impl Gate {
         let seat = |_| SeatLine {
             word: AtomicU32::new(0),
             taken: AtomicBool::new(false),
+            passes: AtomicU32::new(0),
         };
         Self {
             seats: (0..seats).map(seat).collect(),
+            sole: Sole(AtomicU32::new(NOBODY)),
             room: Mutex::new(WaitingRoom {
                 closed: false,
                 closer_sleeps: false,
@@ -141,9 +185,77 @@ impl Gate {
     #[inline]
     pub fn enter(&self, seat: usize) {
         let word = &self.seats[seat].word;
-        if let Err(seen) = word.compare_exchange(0, IN, Acquire, Relaxed) {
+        if let Err(seen) = word.compare_exchange(0, IN, SeqCst, Relaxed) {
             self.enter_slowly(seat, seen);
         }
+        self.end_claims_of_others(seat);
+    }
+
+    /// Goes in, alone if no other seat has been inside for a while; tells whether it is alone until it leaves. For seats
+    /// that hardly ever have company.
+    #[inline]
+    pub fn enter_alone(&self, seat: usize) -> bool {
+        if self.sole.0.load(Relaxed) == claim_of(seat) {
+            let word = &self.seats[seat].word;
+            if word.compare_exchange(0, IN | ALONE, SeqCst, Relaxed).is_ok() {
+                model_fence();
+                if self.sole.0.load(SeqCst) == claim_of(seat) {
+                    return true;
+                }
+                word.fetch_and(!ALONE, SeqCst);
+                self.end_claims_of_others(seat);
+                return false;
+            }
+        }
+        self.enter(seat);
+        let passes = &self.seats[seat].passes;
+        let count = passes.load(Relaxed) + 1;
+        passes.store(count % PASSES_A_CLAIM, Relaxed);
+        if count >= PASSES_A_CLAIM {
+            self.claim(seat);
+        }
+        false
+    }
+
+    /// Claims that the seat, which is inside, is the sole one.
+    #[cold]
+    fn claim(&self, seat: usize) {
+        let claim = claim_of(seat);
+        if self.sole.0.compare_exchange(NOBODY, claim, SeqCst, Relaxed).is_err() {
+            return;
+        }
+        model_fence();
+        let mut others = self.seats.iter().enumerate().filter(|(other, _)| *other != seat);
+        if others.any(|(_, other)| other.word.load(SeqCst) & IN != 0) {
+            // Fails if somebody is ending the claim, who then ends it.
+            let _ = self.sole.0.compare_exchange(claim, NOBODY, SeqCst, Relaxed);
+        }
+    }
+
+    /// Makes sure that no other seat is alone inside.
+    #[inline]
+    fn end_claims_of_others(&self, seat: usize) {
+        model_fence();
+        let sole = self.sole.0.load(SeqCst);
+        if sole != NOBODY && sole & !ENDING != claim_of(seat) {
+            self.end_claim(sole);
+        }
+    }
+
+    #[cold]
+    fn end_claim(&self, seen: u32) {
+        let claim = seen & !ENDING;
+        let ending = claim | ENDING;
+        // Fails if another one ends it.
+        let _ = self.sole.0.compare_exchange(claim, ending, SeqCst, SeqCst);
+        model_fence();
+        let word = &self.seats[claim as usize - 1].word;
+        let mut waits = 0;
+        while word.load(SeqCst) & ALONE != 0 {
+            wait_for_company(waits);
+            waits += 1;
+        }
+        let _ = self.sole.0.compare_exchange(ending, NOBODY, SeqCst, SeqCst);
     }
 
     #[cold]
@@ -160,7 +272,7 @@ impl Gate {
                 self.turn.notify_all();
             }
         }
-        let entered = self.seats[seat].word.compare_exchange(0, IN, Acquire, Relaxed);
+        let entered = self.seats[seat].word.compare_exchange(0, IN, SeqCst, Relaxed);
         assert!(
             entered.is_ok(),
             "the gate is open, yet seat {seat} cannot enter: {entered:?}"
@@ -170,7 +282,7 @@ impl Gate {
     /// Goes out. Wakes the closer if it sleeps and this seat was the last.
     #[inline]
     pub fn leave(&self, seat: usize) {
-        let before = self.seats[seat].word.fetch_and(!IN, Release);
+        let before = self.seats[seat].word.fetch_and(!(IN | ALONE), Release);
         assert!(before & IN != 0, "seat {seat} leaves twice");
         if before & CLOSED != 0 {
             self.wake_closer_if_last();

@@ -91,6 +91,49 @@ impl LeaseWord {
                 .is_ok()
     }
 
+    /// Adds a reader if the word admits one: for the thread that is alone, which needs no locked instruction.
+    #[inline]
+    pub(crate) fn try_read_alone(&self, seen: u32) -> bool {
+        let admitted = admits_reader(seen);
+        if admitted {
+            self.0.store(seen + READER, Relaxed);
+        }
+        admitted
+    }
+
+    /// Ends what [`Self::try_read_alone`] began.
+    #[inline]
+    pub(crate) fn release_read_alone(&self) {
+        let before = self.0.load(Relaxed);
+        debug_assert!(
+            before & READERS != 0 && before & WRITER == 0,
+            "released a read lease nobody had: {before:#x}"
+        );
+        self.0.store(before - READER, Relaxed);
+    }
+
+    /// Makes the thread that is alone the writer if it reads nothing there itself; takes back announcements and the
+    /// mark.
+    #[inline]
+    pub(crate) fn try_write_alone(&self) -> bool {
+        let admitted = admits_writer(self.0.load(Relaxed));
+        if admitted {
+            self.0.store(WRITER, Relaxed);
+        }
+        admitted
+    }
+
+    /// Ends what [`Self::try_write_alone`] began.
+    #[inline]
+    pub(crate) fn release_write_alone(&self) {
+        let before = self.0.load(Relaxed);
+        debug_assert!(
+            before & WRITER != 0 && before & READERS == 0,
+            "released a write lease nobody had: {before:#x}"
+        );
+        self.0.store(before & !WRITER, Relaxed);
+    }
+
     /// Settles what the first look did not: gets in, or is refused by a holder, or is refused by the announcement and
     /// counts that (rule C). Each of these is one change of the word, so no refusal escapes the count. Also tells
     /// whether other readers came between.

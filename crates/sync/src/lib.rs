@@ -29,7 +29,7 @@
 //! | lease word | every thread | atomic; only `lease_word`'s operations change it |
 //! | header | every thread, shared | `H: Sync` |
 //! | data | holders of a lease, or the exclusive | rules 1–4 |
-//! | seat word | the seat's owner (bit `IN`), the closer (bit `CLOSED`) | atomic, one cache line per seat |
+//! | seat word | the seat's owner (bits `IN`, `ALONE`), the closer (bit `CLOSED`) | atomic, one cache line per seat |
 //! | mailbox queue, gate's waiting room | every thread | a mutex |
 //!
 //! # The rules that `unsafe` leans on
@@ -70,6 +70,11 @@
 //!    look, which waits for its end. `SHARED` is set only by a reader that is counted in the word at that time, so no
 //!    writer is in then. A line is changed by its seat's thread only.
 //!
+//! 9. **Alone.** A pass is alone only while the `ALONE` bit of its seat's word is set and the seat had found its claim to be
+//!    the sole one (module `gate`): from then until the bit is cleared no other seat is inside, so no other thread touches
+//!    a lease word, and plain loads and stores count the pass's leases as exactly as read-modify-writes would. What happens
+//!    meanwhile is released with the seat's word and acquired by every seat that enters after it (rule 5).
+//!
 //! # Why nobody waits for ever
 //!
 //! * Leases are only tried. Who fails goes away and comes back, so a cycle of waiting cannot form.
@@ -78,6 +83,8 @@
 //!   that never comes back locks nobody out.
 //! * The gate alternates: whoever slept while it was closed enters before it is closed again, and closers
 //!   take turns in order of arrival.
+//!
+//! * Whoever enters beside a seat that is alone waits for the end of that seat's pass, which waits for nobody.
 //!
 //! # Testing
 //!

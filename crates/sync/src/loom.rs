@@ -34,6 +34,15 @@ mod real {
     #[inline]
     pub(crate) fn model_fence() {}
 
+    /// Waits a little for another thread that is in the middle of its work, for the n-th time.
+    pub(crate) fn wait_for_company(waits: u32) {
+        if waits < 32 {
+            spin_loop();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
+    }
+
     /// Data that is reached only by rules of this crate.
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -106,6 +115,11 @@ mod model {
     /// Nothing: every spin of the crate is bounded, and a yield here would let the awaited thread always run in time,
     /// so that loom would never explore what comes after a fruitless spin.
     pub(crate) fn spin_loop() {}
+
+    /// Lets the awaited thread run.
+    pub(crate) fn wait_for_company(_waits: u32) {
+        loom::thread::yield_now();
+    }
 
     /// Data whose accesses loom checks.
     pub(crate) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);

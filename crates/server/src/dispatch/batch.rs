@@ -1,5 +1,7 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
+use std::sync::atomic::Ordering;
+
 use weft_resp::Args;
 
 use crate::commands::context::{After, Binding, Mode};
@@ -68,7 +70,12 @@ fn run_until_exclusive(
     connections: &mut dyn Connections,
     first: usize,
 ) -> usize {
-    let pass = seat.enter();
+    // While one worker does everything it hardly ever meets anybody.
+    let pass = if thread.server.active_workers.load(Ordering::Relaxed) == 1 {
+        seat.enter_alone()
+    } else {
+        seat.enter()
+    };
     thread.acl_version = thread.server.acl.version();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();

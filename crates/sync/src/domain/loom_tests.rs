@@ -222,3 +222,29 @@ fn two_writers_and_a_published_reader_keep_apart() {
         assert_eq!(try_look(&mut seat, 0), Some(raised));
     });
 }
+
+#[test]
+fn leases_of_a_pass_that_is_alone_exclude_those_that_come_after_it() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let other = spawn(&domain, |mut seat| {
+            try_raise(&mut seat, 0) + usize::from(try_look(&mut seat, 0).is_some())
+        });
+        let mut seat = domain.join().unwrap();
+        let mut raised = 0;
+        for _ in 0..3 {
+            let pass = seat.enter_alone();
+            if let Some(mut lease) = pass.try_write(0) {
+                lease.0 += 1;
+                lease.1 += 1;
+                raised += 1;
+            }
+            if let Some(lease) = pass.try_read(0) {
+                assert!(pass.try_write(0).is_none(), "its own reader is in");
+                assert_eq!(lease.0, lease.1);
+            }
+        }
+        other.join().unwrap();
+        assert!(try_look(&mut seat, 0).unwrap() >= raised);
+    });
+}

@@ -115,3 +115,43 @@ fn a_seat_taken_while_the_gate_is_closed_waits_like_the_others() {
         assert_eq!(guarded.read_inside(own), 1);
     });
 }
+
+#[test]
+fn a_seat_that_is_alone_has_no_company() {
+    explore(4, || {
+        let guarded = Guarded::new(2);
+        let other = spawn(&guarded, |guarded| {
+            guarded.read_inside(1);
+            guarded.read_inside(1);
+        });
+        for _ in 0..3 {
+            if guarded.gate.enter_alone(0) {
+                // SAFETY: alone.
+                guarded.data.with_mut(|data| unsafe { *data += 1 });
+            }
+            guarded.gate.leave(0);
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn two_seats_that_would_be_alone_and_a_closer() {
+    explore(2, || {
+        let guarded = Guarded::new(3);
+        let would_be = |guarded: &Guarded, seat| {
+            for _ in 0..2 {
+                if guarded.gate.enter_alone(seat) {
+                    // SAFETY: alone.
+                    guarded.data.with_mut(|data| unsafe { *data += 1 });
+                }
+                guarded.gate.leave(seat);
+            }
+        };
+        let other = spawn(&guarded, move |guarded| would_be(guarded, 1));
+        let closer = spawn(&guarded, |guarded| guarded.add_alone(2));
+        would_be(&guarded, 0);
+        other.join().unwrap();
+        closer.join().unwrap();
+    });
+}
