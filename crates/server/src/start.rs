@@ -22,6 +22,8 @@ use weft_sync::Mailbox;
 
 use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::apply::shape_log;
+use crate::bus::Bus;
+use crate::cluster::Cluster;
 use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
@@ -162,9 +164,13 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
     crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
+    let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
+    if let Some(bus) = bus {
+        bus.start().map_err(fatal("cannot start the cluster bus"))?;
+    }
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     announce(&server, &ground.listeners, &ground.supervisor);
     let coordinator = Coordinator::new(
@@ -245,10 +251,15 @@ pub(crate) fn server(
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
     // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3;
+    let cluster = match config.boolean(id::CLUSTER_ENABLED) {
+        true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
+        false => None,
+    };
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
-        keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
+        keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
+        cluster,
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),

@@ -11,6 +11,7 @@ use weft_sync::Mailbox;
 
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
@@ -86,6 +87,8 @@ pub enum Message {
     },
     /// Clients that were paused may go on.
     Unpaused,
+    /// Slots have left: clients that wait for their keys or listen to their channels are told.
+    SlotsLeft,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// How long clients may take.
@@ -328,6 +331,8 @@ pub struct Server {
     pub acl: Acl,
     /// Data.
     pub keyspace: Keyspace,
+    /// The cluster, in cluster mode.
+    pub cluster: Option<Cluster>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.

@@ -38,6 +38,7 @@ mod mail;
 mod notices;
 mod output;
 mod parking;
+mod slots;
 mod waits;
 
 /// Connections handled in one turn.

@@ -6,6 +6,7 @@ pub mod acl;
 pub mod bitmap;
 pub mod blocked;
 pub mod client;
+pub mod cluster;
 pub mod command_info;
 pub mod connection;
 pub mod context;
@@ -24,6 +25,7 @@ pub mod keys;
 pub mod lcs;
 pub mod list;
 pub mod list_blocking;
+pub mod migrate;
 pub mod object;
 pub mod permission;
 pub mod pubsub;
@@ -63,6 +65,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     acl::BINDINGS,
     bitmap::BINDINGS,
     client::BINDINGS,
+    cluster::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,
@@ -76,6 +79,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     lcs::BINDINGS,
     list::BINDINGS,
     list_blocking::BINDINGS,
+    migrate::BINDINGS,
     object::BINDINGS,
     pubsub::BINDINGS,
     randomkey::BINDINGS,

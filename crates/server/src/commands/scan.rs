@@ -26,31 +26,31 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// Keys that a worker looks at in place; they take about 100 µs when they are far from the cache.
 const IN_PLACE_KEYS: usize = 1000;
 /// Keys that SCAN visits when no COUNT says otherwise.
-const DEFAULT_COUNT: usize = 10;
+pub(super) const DEFAULT_COUNT: usize = 10;
 /// Types that TYPE may ask for.
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
 /// Which keys are wanted.
 #[derive(Clone)]
-struct Filter<P> {
+pub(super) struct Filter<P> {
     /// They match this pattern; without one all do.
-    pattern: Option<P>,
+    pub pattern: Option<P>,
     /// They are of this type.
-    type_name: Option<&'static str>,
+    pub type_name: Option<&'static str>,
     /// The time at which they must not have expired, ms since the epoch; `None` if expired keys are visible.
     alive_at_ms: Option<u64>,
 }
 
 /// What a filter makes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Unwanted,
     Expired,
     Wanted,
 }
 
 impl<P: AsRef<[u8]>> Filter<P> {
-    fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
+    pub(super) fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
         if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
             return Verdict::Unwanted;
         }
@@ -67,7 +67,7 @@ impl<P: AsRef<[u8]>> Filter<P> {
 }
 
 impl<'a> Filter<&'a [u8]> {
-    fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
+    pub(super) fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
         Filter {
             // A lone star matches even the empty key, which no pattern with a star does.
             pattern: (pattern != b"*").then_some(pattern),
@@ -86,14 +86,14 @@ impl<'a> Filter<&'a [u8]> {
 }
 
 /// Names as bulk strings, counted.
-struct Found {
+pub(super) struct Found {
     bytes: Vec<u8>,
     count: usize,
     protocol: Protocol,
 }
 
 impl Found {
-    fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: Protocol) -> Self {
         Found {
             bytes: Vec::new(),
             count: 0,
@@ -101,12 +101,12 @@ impl Found {
         }
     }
 
-    fn add(&mut self, name: &[u8]) {
+    pub(super) fn add(&mut self, name: &[u8]) {
         Reply::new(&mut self.bytes, self.protocol).bulk(name);
         self.count += 1;
     }
 
-    fn reply(&self, reply: &mut Reply<'_>) {
+    pub(super) fn reply(&self, reply: &mut Reply<'_>) {
         reply.array(self.count);
         reply.raw(&self.bytes);
     }
@@ -154,7 +154,7 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
     Ok((count, filter))
 }
 
-fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
+pub(super) fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
     TYPES
         .into_iter()
         .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))

@@ -64,6 +64,15 @@ impl Config {
         self.numbers[id.index()].load(Ordering::Relaxed)
     }
 
+    /// How many databases there are: that depends on the mode.
+    pub fn databases(&self) -> usize {
+        let databases = match self.boolean(super::id::CLUSTER_ENABLED) {
+            true => super::id::CLUSTER_DATABASES,
+            false => super::id::DATABASES,
+        };
+        self.integer(databases).max(1) as usize
+    }
+
     /// The number of an unsigned parameter, such as `maxmemory`, or of any whose range is positive.
     pub fn unsigned(&self, id: ParameterId) -> u64 {
         self.integer(id) as u64

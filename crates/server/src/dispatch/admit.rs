@@ -11,9 +11,11 @@ use crate::commands::permission::{self, Wish};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
+use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::state::Server;
 
+use super::cluster;
 use super::execute::Thread;
 use super::script;
 
@@ -25,6 +27,8 @@ pub enum Admission {
     Paused,
     /// It is refused.
     Refused(CommandError),
+    /// Its keys are not this node's; a transaction that it would have run is over.
+    Redirected(CommandError),
     /// Its user may not do what it asks for.
     Denied(Denial),
     /// Its user is gone: the connection is to be closed.
@@ -35,12 +39,12 @@ pub enum Admission {
 /// everything; what they compare for that is the version of the users (see the essay of [`crate::acl`]).
 #[inline]
 pub fn admit<'a>(
-    thread: &Thread,
+    thread: &mut Thread,
     client: &mut Client,
     command: &'static Command<Binding>,
-    args: impl FnOnce() -> Args<'a>,
+    (args, keys): (impl Fn() -> Args<'a>, &[PlannedKey]),
 ) -> Admission {
-    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
+    let server = &thread.server;
     let flags = command.spec.flags;
     let free = client.login.is_free(thread.acl_version);
     if !free {
@@ -65,6 +69,13 @@ pub fn admit<'a>(
     if !free && let Err(denial) = permitted(server, client, command, args()) {
         return Admission::Denied(denial);
     }
+    if let Some(view) = &thread.view {
+        let view = view.clone();
+        if let Err(error) = cluster::route(thread, &view, client, command, args(), keys) {
+            return Admission::Redirected(error);
+        }
+    }
+    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
     if tunables.max_memory != 0
         && needs_memory(client, command)
         && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory

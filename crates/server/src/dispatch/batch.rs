@@ -16,6 +16,7 @@ use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
+use super::cluster;
 use super::effects::{count, release};
 use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
@@ -70,6 +71,7 @@ fn run_until_exclusive(
 ) -> usize {
     let pass = seat.enter();
     thread.acl_version = thread.server.acl.version();
+    cluster::take_view(thread);
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
@@ -98,7 +100,8 @@ fn run_until_exclusive(
             thread.reach = prefetcher.reach;
             return index;
         }
-        if !admitted(thread, plan, &plans.ranges, connection) {
+        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+        if !admitted(thread, plan, (&plans.ranges, keys), connection) {
             continue;
         }
         let request = Request {
@@ -107,10 +110,9 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
-        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
         let outcome = match role {
             Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
-            Role::Queued => transaction::queue(thread, &request, keys, connection),
+            Role::Queued => transaction::queue_here(thread, &pass, &request, keys, connection),
             Role::Exec { .. } => transaction::run_leased(thread, &pass, &request, &mut many, connection),
         };
         many.clear();
@@ -154,7 +156,9 @@ fn run_one_exclusive(
         return;
     };
     thread.acl_version = thread.server.acl.version();
-    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
+    cluster::take_view(thread);
+    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+    if !is_runnable(connection) || !admitted(thread, plan, (&plans.ranges, keys), connection) {
         return;
     }
     let request = Request {
@@ -163,7 +167,6 @@ fn run_one_exclusive(
         binding,
         ranges: &plans.ranges,
     };
-    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     let server = thread.server.clone();
     if !server.scripts.running.try_keep_out() {
         // Nobody stands at the gate for as long as a script pleases.
@@ -176,7 +179,10 @@ fn run_one_exclusive(
     }
     let mut all = seat.exclusive();
     let admitted_by = std::mem::replace(&mut thread.acl_version, thread.server.acl.version());
-    if thread.acl_version != admitted_by && !admitted(thread, plan, &plans.ranges, connection) {
+    let routed_by = thread.view_version;
+    cluster::take_view(thread);
+    let stale = thread.acl_version != admitted_by || thread.view_version != routed_by;
+    if stale && !admitted(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
         server.scripts.running.let_in();
         return;
@@ -250,12 +256,20 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
-fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+fn admitted(
+    thread: &mut Thread,
+    plan: &Plan,
+    (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
+    connection: &mut Connection,
+) -> bool {
     let Kind::Command(command, binding) = plan.kind else {
         return false;
     };
+    if thread.view.is_some() {
+        cluster::forget_asking(connection, command);
+    }
     let Connection { client, input, .. } = &mut *connection;
-    let mut admission = admit(thread, client, command, || args_of(plan, ranges, input));
+    let mut admission = admit(thread, client, command, (|| args_of(plan, ranges, input), keys));
     if binding.mode == Mode::Script {
         let args = args_of(plan, ranges, &connection.input);
         admission = super::admit::of_script(thread, admission, command, args);
@@ -264,8 +278,17 @@ fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], co
         Admission::Run => true,
         Admission::Paused => {
             connection.state = State::Paused;
+            connection.client.flags.put(Flags::ASKED, false);
             connection.client.flags.put(Flags::BLOCKED, true);
             connection.client.last_command = command.full_name;
+            false
+        }
+        Admission::Redirected(error) => {
+            thread.server.metrics.rejected(thread.seat, command.id as usize);
+            connection.client.last_command = command.full_name;
+            transaction::redirected(thread, &mut connection.client, command);
+            reply_error(thread, connection, &error);
+            connection.consumed = plan.end;
             false
         }
         Admission::Refused(error) => {

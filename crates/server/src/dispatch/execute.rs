@@ -7,6 +7,8 @@ use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::blocking::Waiter;
+use crate::cluster::Cluster;
+use crate::cluster::view::View;
 use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
@@ -22,6 +24,7 @@ use crate::state::{Server, Unserved};
 
 use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
+use super::cluster::{self, Moving};
 use super::effects::release;
 use super::loans;
 use super::plan::Plan;
@@ -49,6 +52,12 @@ pub struct Thread {
     pub timer: quanta::Clock,
     /// The version of the users, at the last passage of the gate: nobody's permissions change within one.
     pub acl_version: u64,
+    /// Which node has which slot, at the last passage of the gate, in cluster mode.
+    pub view: Option<Arc<View>>,
+    /// The number of that view.
+    pub view_version: u64,
+    /// Which way the slot of the admitted command goes, if it is on its way.
+    pub moving: Option<Moving>,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -85,6 +94,9 @@ impl Thread {
             ticks: timer.raw(),
             timer,
             acl_version: server.acl.version(),
+            view: server.cluster.as_ref().map(Cluster::view),
+            view_version: 0,
+            moving: None,
             tunables,
             may_leave: true,
             may_block: true,
@@ -356,8 +368,14 @@ fn run_leased_once<'p>(
             None => return Outcome::Contended,
         },
     };
-    if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
-        return Outcome::Contended;
+    if meets_loans | thread.moving.is_some() {
+        if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
+            return Outcome::Contended;
+        }
+        if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
+            drop(held);
+            return refuse_moving(thread, request, connection, error);
+        }
     }
     run(thread, Some(pass), request, keys, held, connection)
 }
@@ -371,7 +389,45 @@ pub fn run_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
-    run(thread, None, request, keys, Held::Everything(all), connection)
+    let held = Held::Everything(all);
+    if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
+        drop(held);
+        return refuse_moving(thread, request, connection, error);
+    }
+    run(thread, None, request, keys, held, connection)
+}
+
+/// Whether the keys of a command whose slot is on its way are here.
+#[cold]
+pub(super) fn settle_moving(
+    thread: &Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: &Held<'_, '_>,
+    connection: &Connection,
+) -> Result<(), CommandError> {
+    let (Some(moving), Some(view)) = (thread.moving, &thread.view) else {
+        return Ok(());
+    };
+    let args = request.args(&connection.input);
+    let keys = keys.iter().map(|key| (args, key));
+    cluster::settle_moving(view, &connection.client, moving, thread.now_ms, held, keys)
+}
+
+/// Sends a client elsewhere, its command having its leases already.
+#[cold]
+pub(super) fn refuse_moving(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    error: CommandError,
+) -> Outcome {
+    thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    connection.client.last_command = request.command.full_name;
+    let before = connection.output.mark();
+    write_error(thread, &error, &mut connection.output.bytes);
+    connection.settle_reply(before);
+    Outcome::Done
 }
 
 /// Runs a plan's handler with what is held.

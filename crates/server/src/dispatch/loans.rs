@@ -44,6 +44,13 @@ pub fn changes_lent(
     held: &Held<'_, '_>,
     db: usize,
 ) -> bool {
+    let is_frozen = |key: &PlannedKey| {
+        let name = args.at(key.argument as usize);
+        key.write && keyspace.lent.is_frozen(key.slot, db, name)
+    };
+    if keys.iter().any(is_frozen) {
+        return true;
+    }
     if spec.group == Group::Generic {
         // They move, delete and expire values, and change none.
         return false;

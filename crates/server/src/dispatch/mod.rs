@@ -11,6 +11,7 @@ pub mod admit;
 mod announce;
 pub mod background;
 pub mod batch;
+pub mod cluster;
 pub mod effects;
 pub mod execute;
 pub mod loans;

@@ -29,6 +29,7 @@
 //! 7. In a transaction the token is taken first, so that no script in it begins anew.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -48,7 +49,7 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::hash::{KeyHasher, cluster_slot};
 use crate::keyspace::{Exclusive, Pass, SLOTS};
 use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags as ClientFlags};
@@ -60,7 +61,8 @@ use crate::state::Server;
 use super::announce::{Caller, announce, line_of_whole};
 use super::background::Detached;
 use super::effects::release;
-use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, write_error};
+use super::cluster;
+use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::record::{self, Ending, Thresholds};
 use super::{serve, transaction};
 
@@ -82,6 +84,13 @@ struct Prepared {
     keys: usize,
     read_only: bool,
     allow_oom: bool,
+    /// Whether, in a cluster, its keys must be of one slot.
+    one_slot: bool,
+}
+
+/// The slot of a script's declared keys.
+fn first_slot(prepared: &Prepared, args: Args<'_>) -> Option<u16> {
+    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
 }
 
 /// What a command that runs a script calls it by.
@@ -168,6 +177,11 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
     let must_read = command.spec.flags.contains(CommandFlags::READONLY);
     let flags = program.flags();
     let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if thread.view.is_some() && promises(Flags::NO_CLUSTER) {
+        return Err(CommandError::constant(
+            "ERR Can not run script on cluster, 'no-cluster' flag is set.",
+        ));
+    }
     if flags.is_some() && must_read && !promises(Flags::NO_WRITES) {
         return Err(CommandError::constant(
             "ERR Can not execute a script with write flag using *_ro command.",
@@ -182,6 +196,7 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
         keys,
         read_only: must_read || promises(Flags::NO_WRITES),
         allow_oom: promises(Flags::ALLOW_OOM),
+        one_slot: thread.view.is_some() && flags.is_some() && !promises(Flags::ALLOW_CROSS_SLOT_KEYS),
         program,
     })
 }
@@ -215,6 +230,13 @@ pub fn run_leased<'p>(
     }
     if lease(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
         return Outcome::Contended;
+    }
+    if thread.moving.is_some() {
+        let settled = settle_moving(thread, request, keys, &Held::Many(many), connection);
+        if let Err(error) = settled {
+            many.clear();
+            return refuse_moving(thread, request, connection, error);
+        }
     }
     let impatient = connection.lease_failures >= PATIENCE;
     let wants_token = impatient || (!prepared.read_only && prepared.program.habits().writes());
@@ -480,6 +502,10 @@ struct Runner<'r, 'h, 'p> {
     read_only: bool,
     may_lack_memory: bool,
     has_token: bool,
+    /// Whether its keys must be of one slot of a cluster.
+    one_slot: bool,
+    /// That slot, once it is known.
+    slot: Cell<Option<u16>>,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
     /// Figures of commands, until it is certain that they count.
@@ -522,6 +548,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             read_only: prepared.read_only,
             may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
             has_token: false,
+            one_slot: prepared.one_slot,
+            slot: Cell::new(first_slot(prepared, args)),
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             tally: Vec::new(),
             thread,
@@ -675,6 +703,16 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             permission::note((&thread.server, thread.seat, thread.now_ms), refusal, line);
             let text = permission::refused_in_script(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
+        }
+        if let Some(view) = &self.thread.view {
+            let mut slot = self.slot.get();
+            let bound = self.one_slot.then_some(&mut slot);
+            let (server, client) = (&self.thread.server, &self.client);
+            let refusal = cluster::refusal_in_script(view, server, client, command, args, bound);
+            self.slot.set(slot);
+            if let Some(refusal) = refusal {
+                return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
+            }
         }
         if self.read_only && flags.intersects(super::admit::CHANGES) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
@@ -899,7 +937,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 }
 
-fn plan_keys(server: &Server, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
+pub(super) fn plan_keys(server: &Server, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = server.keyspace.hasher.hash(args.at(position.index));
         planned.push(PlannedKey {

@@ -47,8 +47,9 @@ use crate::watch::{Watch, Watches};
 
 use super::admit::CHANGES;
 use super::announce::{self, Caller};
+use super::cluster;
 use super::effects::release;
-use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
+use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, refuse_moving, write_error};
 use super::loans;
 use super::record::{self, Ending, Thresholds};
 use super::{script, serve};
@@ -103,6 +104,37 @@ pub fn refused(
         transaction.refused = true;
     }
     error
+}
+
+/// Books with its client's transaction that a command belongs to another node.
+pub fn redirected(thread: &mut Thread, client: &mut Client, command: &Command<Binding>) {
+    if command.full_name == "exec" {
+        end(thread, client);
+    } else if let Some(transaction) = &mut client.transaction {
+        transaction.refused = true;
+    }
+}
+
+/// Keeps an admitted command for EXEC, unless its keys are on their way to another node.
+pub fn queue_here(
+    thread: &mut Thread,
+    pass: &Pass<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    if thread.moving.is_some() {
+        let args = request.args(&connection.input);
+        match cluster::settle_queued(thread, pass, args, keys, &connection.client) {
+            None => return Outcome::Contended,
+            Some(Err(error)) => {
+                redirected(thread, &mut connection.client, request.command);
+                return refuse_moving(thread, request, connection, error);
+            }
+            Some(Ok(())) => {}
+        }
+    }
+    queue(thread, request, keys, connection)
 }
 
 /// Ends a client's transaction, and with it what it watches.
@@ -339,6 +371,13 @@ fn run<'p>(
     let verdict = verdict(&connection.client).or(expired.then_some(Verdict::Dirty));
     if let Some(verdict) = verdict {
         return abort(thread, request, connection, start, verdict);
+    }
+    if thread.moving.is_some()
+        && let Some(transaction) = connection.client.transaction.as_deref()
+        && let Err(error) = cluster::settle_transaction(thread, &connection.client, transaction, &held)
+    {
+        redirected(thread, &mut connection.client, request.command);
+        return refuse_moving(thread, request, connection, error);
     }
     if let Some(watches) = connection.client.watches.take() {
         take_out(&watches, &mut held, &thread.server);

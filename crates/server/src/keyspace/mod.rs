@@ -15,6 +15,7 @@ pub mod lazyfree;
 pub mod lent;
 pub mod reach;
 pub mod ready;
+pub mod slot_drop;
 pub mod stored;
 pub mod walk;
 
@@ -301,10 +302,16 @@ pub struct Keyspace {
 
 impl Keyspace {
     /// An empty keyspace for `databases` databases and at most `seats` threads.
+    #[cfg(test)]
     pub fn new(databases: usize, seats: usize) -> Self {
+        Keyspace::with_slots(databases, seats, false)
+    }
+
+    /// The same; `clustered` tells whether a key's slot is the one that a cluster agrees on.
+    pub fn with_slots(databases: usize, seats: usize, clustered: bool) -> Self {
         Keyspace {
             slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),
-            hasher: hash::KeyHasher::from_os(),
+            hasher: hash::KeyHasher::from_os(clustered),
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
             lent: Arc::default(),

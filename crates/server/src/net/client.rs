@@ -45,6 +45,12 @@ impl Flags {
     pub const PUBSUB: Flags = Flags(1 << 13);
     /// Shows what others do (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
+    /// May read from a replica in a cluster (READONLY).
+    pub const READONLY: Flags = Flags(1 << 15);
+    /// Was sent after a slot that is on its way here (ASKING).
+    pub const ASKING: Flags = Flags(1 << 16);
+    /// ... and has used that up.
+    pub const ASKED: Flags = Flags(1 << 17);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -327,6 +333,7 @@ impl Client {
         let letters = [
             (Flags::MONITOR, 'O'),
             (Flags::PUBSUB, 'P'),
+            (Flags::READONLY, 'r'),
             (Flags::MULTI, 'x'),
             (Flags::BLOCKED, 'b'),
             (TRACKING, 't'),

@@ -75,6 +75,7 @@ impl Worker {
             Message::ExpireDue => self.expiring = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Unpaused => self.resume_paused(),
+            Message::SlotsLeft => self.slots_left(),
             Message::Stop { patience } => self.stopping = Some(patience),
         }
     }

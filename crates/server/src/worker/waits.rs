@@ -10,6 +10,7 @@ use weft_reactor::{Output, unix_ms};
 use super::Worker;
 use crate::acl::Refusal;
 use crate::blocking::{Timers, Waiter};
+use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
@@ -85,6 +86,16 @@ impl Waits {
         }
         let undone = !self.unserved.is_empty() || !self.over.is_empty();
         undone.then_some(ATTEMPT_PAUSE)
+    }
+
+    /// The clients that wait.
+    pub fn clients(&self) -> Vec<u64> {
+        self.by_client.keys().copied().collect()
+    }
+
+    /// What a client waits for.
+    pub fn of(&self, client: u64) -> Option<&ClientWait> {
+        self.by_client.get(&client)
     }
 
     /// Whether a client waits for keys; its connection may move to another worker.
@@ -191,6 +202,25 @@ impl Worker {
         }
         self.unpark(client, ticket, reply);
         true
+    }
+
+    /// Ends a client's wait for keys with an error, unless somebody is serving it at this moment.
+    pub(super) fn refuse_waiting(&mut self, client: u64, error: &CommandError) {
+        match self.waits.by_client.get(&client) {
+            Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
+            _ => return,
+        }
+        let Some(ClientWait::Keys(mut blocked)) = self.end_wait(client) else {
+            return;
+        };
+        let mut reply = Vec::new();
+        error.write(&mut reply);
+        self.take_out(blocked.waiter.clone());
+        self.book(&mut blocked, (0, reply.len()), true);
+        let server = self.server();
+        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server.errors.count(error.code());
+        self.unpark(client, blocked.waiter.ticket, reply);
     }
 
     /// A client is gone: nobody may serve it any more.

@@ -216,11 +216,16 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Replication => replication_lines(server, &mut lines),
         Section::Cpu => cpu_lines(server, &mut lines),
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
-        Section::ClusterInfo => {}
+        Section::ClusterInfo => {
+            if let Some(cluster) = &server.cluster {
+                let state = cluster.lock(&server.config);
+                lines.0.extend_from_slice(crate::cluster::describe::info(&state).as_bytes());
+            }
+        }
         Section::CommandStats => command_lines(server, &mut lines),
         Section::ErrorStats => error_lines(server, &mut lines),
         Section::LatencyStats => latency_lines(server, &mut lines),
-        Section::Cluster => lines.put("cluster_enabled", 0),
+        Section::Cluster => lines.put("cluster_enabled", u8::from(server.cluster.is_some())),
         Section::ScriptingEngines => engine_lines(server, &mut lines),
         Section::Weft => weft_lines(server, &mut lines),
         Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
@@ -254,7 +259,7 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("redis_git_sha1", "00000000");
     lines.put("redis_git_dirty", 0);
     lines.put("redis_build_id", "0000000000000000");
-    lines.put("server_mode", "standalone");
+    lines.put("server_mode", if server.cluster.is_some() { "cluster" } else { "standalone" });
     lines.put("os", process::operating_system());
     lines.put("arch_bits", usize::BITS);
     lines.put("monotonic_clock", "quanta");
