@@ -114,6 +114,9 @@ fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
 }
 
 fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.cluster.is_some() {
+        return Err(CommandError::constant("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let number = |argument: &[u8], error: &'static str| {
         parse_i64(argument)
             .filter(|number| i32::try_from(*number).is_ok())

@@ -14,7 +14,8 @@ use super::error::CommandError;
 use super::generic::type_name;
 use super::script::{BUSY_SCRIPT, busy_with};
 use crate::keyspace::access::{PlannedKey, is_expired};
-use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently};
+use crate::keyspace::hash::slot_of_pattern;
+use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently, walk_slot};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -166,12 +167,34 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (count, filter) = scan_options(ctx)?;
     let from = Cursor::of_number(from);
     let exclusive = ctx.keys.held.is_everything();
-    if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
+    if let Some(slot) = only_slot(ctx, &filter) {
+        scan_slot(ctx, slot, from, count, &filter);
+    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
         scan_in_place(ctx, from, count, &filter);
     }
     Ok(())
+}
+
+/// The slot of a cluster in which all wanted keys are.
+fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
+    ctx.server.cluster.as_ref()?;
+    slot_of_pattern(filter.pattern?)
+}
+
+fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
+    }
 }
 
 fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
@@ -229,12 +252,30 @@ fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, fil
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = Filter::of_pattern(ctx, ctx.arg(1));
+    if let Some(slot) = only_slot(ctx, &filter) {
+        keys_of_slot(ctx, slot, &filter);
+        return Ok(());
+    }
     let exclusive = ctx.keys.held.is_everything();
     let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
     if !(exclusive || few) || !keys_in_place(ctx, &filter) {
         keys_in_background(ctx, filter.to_owned());
     }
     Ok(())
+}
+
+fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply(&mut ctx.reply),
+    }
 }
 
 /// Replies with the names of all wanted keys, unless some slot is being written.

@@ -71,7 +71,7 @@ struct Collector<'a> {
     wanted: Option<Wanted>,
     first: &'a [u8],
     crosses: bool,
-    /// The first slot that nobody has ends the search.
+    /// Nobody has the slot.
     unserved: bool,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Collector<'a> {
     }
 
     fn add(&mut self, view: &View, slot: u16, name: &'a [u8]) {
-        if self.crosses || self.unserved {
+        if self.crosses {
             return;
         }
         match &mut self.wanted {
@@ -148,6 +148,8 @@ pub fn route(
     thread.moving = None;
     let mut collector = Collector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
+    // One that was refused a command has nothing to run any more.
+    let transaction = transaction.filter(|transaction| !transaction.refused);
     match transaction {
         Some(transaction) => add_transaction(&mut collector, view, transaction),
         None => collector.add_command(view, command, args, planned),
@@ -353,7 +355,7 @@ pub fn refusal_in_script(
     super::script::plan_keys(server, command, args, &mut planned);
     collector.add_command(view, command, args, &planned);
     if collector.crosses {
-        return Some("Script attempted to access keys that do not hash to the same slot");
+        return Some("Attempted to access a non local key in a cluster node");
     }
     let wanted = collector.wanted.as_ref()?;
     let writes = command.spec.flags.contains(CommandFlags::WRITE);

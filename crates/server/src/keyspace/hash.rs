@@ -35,14 +35,19 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The slot of all keys that match a glob pattern: the pattern has a hash tag without special characters.
+/// The slot of all keys that match a glob pattern: before the end of its hash tag, or in all of it if it has none, it says
+/// exactly what keys are like.
 pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
-    let open = memchr::memchr(b'{', pattern)?;
-    let (before, inside) = (&pattern[..open], &pattern[open + 1..]);
-    let close = memchr::memchr(b'}', inside)?;
-    let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
-    let plain = close > 0 && !before.iter().chain(&inside[..close]).any(special);
-    plain.then(|| cluster_slot(&pattern[..open + close + 2]))
+    let mut open = None;
+    for (index, byte) in pattern.iter().enumerate() {
+        match (byte, open) {
+            (b'*' | b'?' | b'[' | b'\\', _) => return None,
+            (b'{', None) => open = Some(index),
+            (b'}', Some(open)) if index != open + 1 => return Some(cluster_slot(&pattern[..=index])),
+            _ => {}
+        }
+    }
+    Some(cluster_slot(pattern))
 }
 
 /// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
@@ -148,7 +153,10 @@ mod tests {
             (b"{x*}", None),
             (b"{}*", None),
             (b"l?{x}", None),
-            (b"{x", None),
+            (b"{x", Some(cluster_slot(b"{x"))),
+            (b"l{x}", Some(16287)),
+            (b"a", Some(15495)),
+            (b"", Some(0)),
             (b"a\\{x}", None),
         ] {
             assert_eq!(slot_of_pattern(pattern), slot, "{pattern:?}");
