@@ -33,7 +33,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("tracking",    &["config", "observe"]),
     ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking"]),
     ("script",      &["observe"]),
-    ("cluster",     &["config", "observe", "acl", "keyspace"]),
+    ("cluster",     &["config", "observe", "keyspace"]),
     ("persist",     &["config", "observe", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
     ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),

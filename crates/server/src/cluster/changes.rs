@@ -2,8 +2,9 @@
 
 use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
-use super::state::{Action, State};
+use super::state::State;
 use crate::observe::log;
+use weft_reactor::unix_ms;
 
 /// Why a change was refused.
 pub type Refusal = String;
@@ -150,7 +151,7 @@ impl State {
             if self.bump_epoch() {
                 log::notice!("ConfigEpoch updated after importing slot {slot}");
             }
-            self.actions.push(Action::BroadcastPong);
+            self.broadcast_pong(unix_ms());
         }
     }
 
@@ -180,7 +181,11 @@ impl State {
     pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), Refusal> {
         let Some(node) = self.named(word) else {
             let gone = NodeId::of(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
-            return if gone { Ok(()) } else { Err(format!("Unknown node {}", shown(word))) };
+            return if gone {
+                Ok(())
+            } else {
+                Err(format!("Unknown node {}", shown(word)))
+            };
         };
         let id = node.id;
         if id == self.myself {

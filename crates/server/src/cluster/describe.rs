@@ -62,7 +62,10 @@ pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
     }
     if is_me {
         let moving = state.migrating.iter().map(|(slot, node)| (slot, '>', node));
-        let importing = state.importing.iter().filter(|(slot, _)| !state.migrating.contains_key(slot));
+        let importing = state
+            .importing
+            .iter()
+            .filter(|(slot, _)| !state.migrating.contains_key(slot));
         let mut moving: Vec<_> = moving.chain(importing.map(|(slot, node)| (slot, '<', node))).collect();
         moving.sort_unstable();
         for (slot, direction, node) in moving {
@@ -106,8 +109,14 @@ pub fn info(state: &State) -> String {
     put("cluster_slots_fail", &fail);
     put("cluster_nodes_pfail", &count(&Node::has_timed_out));
     put("cluster_nodes_fail", &count(&Node::has_failed));
-    put("cluster_voting_nodes_pfail", &count(&|node| node.votes() && node.has_timed_out()));
-    put("cluster_voting_nodes_fail", &count(&|node| node.votes() && node.has_failed()));
+    put(
+        "cluster_voting_nodes_pfail",
+        &count(&|node| node.votes() && node.has_timed_out()),
+    );
+    put(
+        "cluster_voting_nodes_fail",
+        &count(&|node| node.votes() && node.has_failed()),
+    );
     put("cluster_known_nodes", &state.nodes.len());
     put("cluster_size", &state.size);
     put("cluster_current_epoch", &state.current_epoch);
@@ -117,7 +126,10 @@ pub fn info(state: &State) -> String {
         for (name, messages) in MESSAGE_NAMES.iter().zip(counts).filter(|(_, messages)| **messages > 0) {
             put(&format!("cluster_stats_messages_{name}_{direction}"), messages);
         }
-        put(&format!("cluster_stats_messages_{direction}"), &counts.iter().sum::<u64>());
+        put(
+            &format!("cluster_stats_messages_{direction}"),
+            &counts.iter().sum::<u64>(),
+        );
     }
     put("cluster_stats_bytes_sent", &statistics.bytes_sent);
     put("cluster_stats_bytes_received", &statistics.bytes_received);
@@ -125,6 +137,9 @@ pub fn info(state: &State) -> String {
     put("cluster_stats_pubsub_bytes_received", &statistics.pubsub_bytes_received);
     put("cluster_stats_module_bytes_sent", &0);
     put("cluster_stats_module_bytes_received", &0);
-    put("total_cluster_links_buffer_limit_exceeded", &statistics.links_over_limit);
+    put(
+        "total_cluster_links_buffer_limit_exceeded",
+        &statistics.links_over_limit,
+    );
     out
 }

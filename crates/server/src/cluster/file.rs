@@ -123,11 +123,7 @@ pub fn text(state: &State) -> String {
         let _ = write!(
             out,
             "{} {}:{}@{},{}",
-            node.id,
-            address.ip,
-            node.address.tcp_port,
-            address.bus_port,
-            node.announced.hostname
+            node.id, address.ip, node.address.tcp_port, address.bus_port, node.announced.hostname
         );
         for (name, value) in auxiliary(node) {
             let _ = write!(out, ",{name}={value}");
@@ -176,7 +172,9 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
     for line in text.lines() {
         let line = line.trim();
         if !line.is_empty() {
-            reader.line(&mut state, line).ok_or_else(|| Corrupted(line.to_owned()))?;
+            reader
+                .line(&mut state, line)
+                .ok_or_else(|| Corrupted(line.to_owned()))?;
         }
     }
     let corrupted = || Corrupted(text.lines().last().unwrap_or_default().to_owned());
@@ -225,7 +223,9 @@ impl Reader {
         let id = NodeId::of(name.as_bytes())?;
         self.know(state, id);
         let mut node = state.nodes.remove(&id)?;
-        let read = self.address(&mut node, address).and_then(|()| self.flags(&mut node, flags));
+        let read = self
+            .address(&mut node, address)
+            .and_then(|()| self.flags(&mut node, flags));
         state.nodes.insert(id, node);
         read?;
         if *primary != "-" {

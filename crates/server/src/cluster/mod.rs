@@ -23,7 +23,10 @@
 pub mod changes;
 pub mod describe;
 pub mod file;
+pub mod message;
 pub mod node;
+pub mod process;
+pub mod round;
 pub mod settings;
 pub mod slot_set;
 pub mod state;
@@ -31,7 +34,7 @@ pub mod tags;
 pub mod view;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use weft_reactor::{Waker, unix_ms};
@@ -55,7 +58,14 @@ pub struct Cluster {
     generation: AtomicU64,
     /// Wakes the bus.
     pub bus: OnceLock<Waker>,
+    /// What was published here and is to be told others.
+    published: Mutex<Vec<Published>>,
+    /// Whether there are other nodes.
+    company: AtomicBool,
 }
+
+/// Something published: whether its channel is a shard channel, the channel, the message.
+pub type Published = (bool, Vec<u8>, Vec<u8>);
 
 /// The state, to look at and to change.
 pub type Locked<'a> = MutexGuard<'a, State>;
@@ -67,7 +77,9 @@ impl Cluster {
     /// When the file cannot be used; the log has told.
     pub fn start(config: &Config) -> Result<Self, Unusable> {
         use std::os::unix::ffi::OsStringExt;
-        let path = PathBuf::from(std::ffi::OsString::from_vec(config.text(id::CLUSTER_CONFIG_FILE).to_vec()));
+        let path = PathBuf::from(std::ffi::OsString::from_vec(
+            config.text(id::CLUSTER_CONFIG_FILE).to_vec(),
+        ));
         let file = NodesFile::lock(path)?;
         let (settings, now_ms) = (Settings::read(config, None), unix_ms());
         let state = match file.load(settings.clone(), now_ms)? {
@@ -89,6 +101,8 @@ impl Cluster {
             version: AtomicU64::new(1),
             generation: AtomicU64::new(config.generation()),
             bus: OnceLock::new(),
+            published: Mutex::default(),
+            company: AtomicBool::new(false),
         };
         cluster.save(true).map_err(|_| Unusable)?;
         Ok(cluster)
@@ -153,6 +167,30 @@ impl Cluster {
             log::warning!("Could not write the cluster config file: {error}");
             lock(&self.state).todo.save = true;
         })
+    }
+
+    /// Whether there are other nodes; the bus finds out.
+    pub fn set_company(&self, company: bool) {
+        self.company.store(company, Ordering::Relaxed);
+    }
+
+    /// Has the other nodes told of something published.
+    pub fn publish(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
+        if !self.company.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut published = lock(&self.published);
+        let first = published.is_empty();
+        published.push((sharded, channel.to_vec(), payload.to_vec()));
+        drop(published);
+        if first {
+            self.wake_bus();
+        }
+    }
+
+    /// What was published since the last call.
+    pub fn take_published(&self) -> Vec<Published> {
+        std::mem::take(&mut lock(&self.published))
     }
 
     /// Wakes the bus: there is something for it to do.

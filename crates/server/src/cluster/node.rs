@@ -123,7 +123,11 @@ impl fmt::Display for NodeFlags {
             .filter(|(flag, _)| self.has_any(*flag))
             .map(|(_, word)| *word)
             .collect();
-        f.write_str(&if words.is_empty() { "noflags".to_owned() } else { words.join(",") })
+        f.write_str(&if words.is_empty() {
+            "noflags".to_owned()
+        } else {
+            words.join(",")
+        })
     }
 }
 
@@ -199,8 +203,6 @@ pub struct Node {
     pub offset_ms: u64,
     /// Who finds it failing, and since when.
     pub reports: Vec<(NodeId, u64)>,
-    /// In which round of gossip it was last told of.
-    pub last_gossip: u64,
     /// The link to it.
     pub link: Option<LinkId>,
     /// The link from it.
@@ -228,7 +230,6 @@ impl Node {
             offset: 0,
             offset_ms: 0,
             reports: Vec::new(),
-            last_gossip: 0,
             link: None,
             inbound_link: None,
         }

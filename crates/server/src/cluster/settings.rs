@@ -11,8 +11,8 @@ pub const BUS_PORT_OFFSET: u16 = 10_000;
 pub struct Settings {
     /// Milliseconds after which a silent node counts as failing.
     pub node_timeout_ms: u64,
-    /// Milliseconds between pings to random nodes.
-    pub ping_interval_ms: u64,
+    /// Milliseconds after which a node is greeted again; half of the timeout if it is not set.
+    pub ping_interval_ms: Option<u64>,
     /// Per cent of the nodes in a message's gossip.
     pub gossip_percent: u64,
     /// Whether every slot must have an owner.
@@ -64,10 +64,7 @@ impl Settings {
         let default_bus = or(port(id::CLUSTER_PORT), or(plain, tls).saturating_add(BUS_PORT_OFFSET));
         Settings {
             node_timeout_ms: config.unsigned(id::CLUSTER_NODE_TIMEOUT),
-            ping_interval_ms: match config.unsigned(id::CLUSTER_PING_INTERVAL) {
-                0 => 1000,
-                interval => interval,
-            },
+            ping_interval_ms: Some(config.unsigned(id::CLUSTER_PING_INTERVAL)).filter(|ms| *ms > 0),
             gossip_percent: config.unsigned(id::CLUSTER_MESSAGE_GOSSIP_PERC),
             full_coverage: config.boolean(id::CLUSTER_REQUIRE_FULL_COVERAGE),
             replica_migration: config.boolean(id::CLUSTER_ALLOW_REPLICA_MIGRATION),

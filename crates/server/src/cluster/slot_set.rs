@@ -12,6 +12,12 @@ pub struct SlotSet {
     count: usize,
 }
 
+impl std::fmt::Debug for SlotSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.ranges())
+    }
+}
+
 impl Default for SlotSet {
     fn default() -> Self {
         SlotSet {

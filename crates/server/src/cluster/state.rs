@@ -33,8 +33,15 @@ pub enum Action {
     Send(LinkId, Vec<u8>),
     /// End a link.
     Close(LinkId),
-    /// Tell everybody of this node now.
-    BroadcastPong,
+    /// Make a link to a node.
+    Connect {
+        /// The node.
+        node: NodeId,
+        /// Its address.
+        ip: String,
+        /// Its port for nodes.
+        port: u16,
+    },
     /// This node has lost these slots to somebody else: keys in them are to be deleted.
     DropKeys(Vec<u16>),
     /// Hand a message on to subscribers here.
@@ -119,8 +126,10 @@ pub struct State {
     pub statistics: Statistics,
     /// Links, as the bus last saw them.
     pub links: BTreeMap<LinkId, LinkFigures>,
-    /// Rounds of gossip.
-    pub gossip_round: u64,
+    /// Rounds so far.
+    pub rounds: u64,
+    /// Whether health may have changed.
+    pub look: bool,
     /// When health was first looked at, ms.
     first_look_ms: Option<u64>,
     /// When this node was last on the side of a minority, ms.
@@ -160,7 +169,8 @@ impl State {
             actions: Vec::new(),
             statistics: Statistics::default(),
             links: BTreeMap::new(),
-            gossip_round: 0,
+            rounds: 0,
+            look: false,
             first_look_ms: None,
             minority_ms: 0,
             last_reason: "",
@@ -235,8 +245,7 @@ impl State {
         me.address.bus_port = settings.bus_port;
         me.announced = settings.announced;
         me.flags.put(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
-        me.flags
-            .put(NodeFlags::EXTENSIONS.with(NodeFlags::LIGHT_HEADERS), true);
+        me.flags.put(NodeFlags::EXTENSIONS.with(NodeFlags::LIGHT_HEADERS), true);
         self.settings.forgets_ip = false;
     }
 
@@ -253,7 +262,10 @@ impl State {
         if node.slots.is_empty() && node.slots.put(slot, true) {
             // A primary that never had slots may be given replicas of others, once others have some.
             let others_have = |id: &NodeId| *id != to;
-            let any_replicas = self.nodes.values().any(|other| other.is_replica() && other.primary.as_ref().is_some_and(others_have));
+            let any_replicas = self
+                .nodes
+                .values()
+                .any(|other| other.is_replica() && other.primary.as_ref().is_some_and(others_have));
             if any_replicas && let Some(node) = self.nodes.get_mut(&to) {
                 node.flags.put(NodeFlags::MIGRATE_TO, true);
             }
@@ -330,10 +342,11 @@ impl State {
                 node.primary = None;
             }
         }
-        if let Some(node) = self.nodes.remove(&id) {
-            self.actions
-                .extend([node.link, node.inbound_link].into_iter().flatten().map(Action::Close));
+        let links = self.nodes.get(&id).map(|node| [node.link, node.inbound_link]);
+        for link in links.into_iter().flatten().flatten() {
+            self.close_link(link);
         }
+        self.nodes.remove(&id);
         self.todo.publish = true;
     }
 
@@ -352,7 +365,8 @@ impl State {
 
     /// Does not take a node in again for a while.
     pub fn forget(&mut self, id: NodeId, seconds: u64, now_ms: u64) {
-        self.forgotten.insert(id, now_ms.saturating_add(seconds.saturating_mul(1000)));
+        self.forgotten
+            .insert(id, now_ms.saturating_add(seconds.saturating_mul(1000)));
     }
 
     /// Whether a node is not to be taken in.

@@ -50,7 +50,11 @@ pub fn client_ip(node: &Node, ipv6: bool) -> &str {
         true => &node.announced.client_ipv6,
         false => &node.announced.client_ipv4,
     };
-    if announced.is_empty() { &node.address.ip } else { announced }
+    if announced.is_empty() {
+        &node.address.ip
+    } else {
+        announced
+    }
 }
 
 /// What stands for a node in redirects; `None` is the same place that the client asked.

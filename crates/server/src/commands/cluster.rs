@@ -194,11 +194,7 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- keys of a slot ---------------------------------------------------------------------------------------
 
 /// Looks into a slot; `None` if somebody else writes it at the moment: the command is put off.
-fn view_slot<R>(
-    ctx: &mut Context<'_, '_>,
-    slot: u16,
-    look: impl FnOnce(&crate::keyspace::Slot) -> R,
-) -> Option<R> {
+fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
     let reach = crate::keyspace::walk::Reach::of(&ctx.keys.held, ctx.pass);
     let seen = reach.view(usize::from(slot), look);
     if seen.is_none() {

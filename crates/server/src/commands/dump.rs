@@ -13,7 +13,11 @@ use crate::keyspace::stored::stored;
 use crate::persist::payload;
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("dump", leased(dump)), ("restore", leased(restore)), ("restore-asking", leased(restore))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("dump", leased(dump)),
+    ("restore", leased(restore)),
+    ("restore-asking", leased(restore)),
+];
 
 /// What encoding or decoding a byte of a collection takes, ns.
 const COLLECTION_BYTE_NS: u64 = 5;

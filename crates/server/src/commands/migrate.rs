@@ -301,7 +301,10 @@ fn talk(
         before += 1;
     }
     if target.db() != Some(order.db) {
-        target::write_command(&mut request, [&b"SELECT"[..], order.db.to_string().as_bytes()].into_iter());
+        target::write_command(
+            &mut request,
+            [&b"SELECT"[..], order.db.to_string().as_bytes()].into_iter(),
+        );
         before += 1;
     }
     let mut sent = Vec::new();
@@ -392,7 +395,9 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     let same = now.is_some_and(|entry| {
         entry.expire_at_ms() == parcel.expire_at_ms && parcel.value.is(entry.value(), order.compress)
     });
-    let changed = now.filter(|_| !same).map(|entry| (entry.expire_at_ms(), Kept::of(entry, order.compress)));
+    let changed = now
+        .filter(|_| !same)
+        .map(|entry| (entry.expire_at_ms(), Kept::of(entry, order.compress)));
     if same && write.delete() {
         write.changed(Event::generic("del"));
     } else {

@@ -131,6 +131,9 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.access.seat;
     let receivers = Post::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
+    if let Some(cluster) = &ctx.server.cluster {
+        cluster.publish(space == Space::ShardChannels, channel, payload);
+    }
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

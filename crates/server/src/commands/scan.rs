@@ -169,7 +169,8 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let exclusive = ctx.keys.held.is_everything();
     if let Some(slot) = only_slot(ctx, &filter) {
         scan_slot(ctx, slot, from, count, &filter);
-    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
+    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
+    {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
         scan_in_place(ctx, from, count, &filter);

@@ -14,9 +14,9 @@ use crate::commands::keys;
 use crate::commands::registry::Command;
 use crate::commands::spec::{Flags as CommandFlags, KeyFlags};
 use crate::config::id;
+use crate::keyspace::Pass;
 use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
 use crate::keyspace::hash::cluster_slot;
-use crate::keyspace::Pass;
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
@@ -125,7 +125,11 @@ impl<'a> Collector<'a> {
 
 /// Whether a command has words that belong to a slot and are no keys.
 fn routes_words(command: &Command<Binding>) -> bool {
-    command.spec.key_specs.iter().any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
+    command
+        .spec
+        .key_specs
+        .iter()
+        .any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
 }
 
 fn is_shard_channel_command(command: &Command<Binding>) -> bool {

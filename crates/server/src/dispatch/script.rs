@@ -60,8 +60,8 @@ use crate::state::Server;
 
 use super::announce::{Caller, announce, line_of_whole};
 use super::background::Detached;
-use super::effects::release;
 use super::cluster;
+use super::effects::release;
 use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::record::{self, Ending, Thresholds};
 use super::{serve, transaction};

@@ -28,7 +28,10 @@ pub fn take_all(
         note(effects, db, &table);
         let volatile = match keyspace.counts.volatile(db) {
             0 => 0,
-            _ => table.iter().filter(|entry| value_due_ms(entry.value()).is_some()).count(),
+            _ => table
+                .iter()
+                .filter(|entry| value_due_ms(entry.value()).is_some())
+                .count(),
         };
         keyspace.counts.add_volatile(row, db, -(volatile as i64));
         keyspace
@@ -66,5 +69,8 @@ fn note(effects: &mut Effects, db: usize, table: &SlotTable) {
 
 /// Keys of a slot in all databases.
 pub fn count(slot: &Slot) -> usize {
-    (0..slot.databases()).filter_map(|db| slot.table(db)).map(SlotTable::len).sum()
+    (0..slot.databases())
+        .filter_map(|db| slot.table(db))
+        .map(SlotTable::len)
+        .sum()
 }

@@ -172,7 +172,8 @@ pub fn walk_slot(
         return Stop::End;
     }
     let scanned = reach.view(usize::from(only), |data| {
-        data.table(db)?.scan(position, at_least, &mut |entry| visit(only, entry))
+        data.table(db)?
+            .scan(position, at_least, &mut |entry| visit(only, entry))
     });
     match scanned {
         None => Stop::Contended(Cursor { slot, position }),

@@ -190,8 +190,7 @@ pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let out_of_range = |text: &'static str| CommandError::constant(text);
     let port = u16::try_from(port).map_err(|_| out_of_range("ERR Port number is out of range"))?;
-    let bus_port =
-        u16::try_from(bus_port).map_err(|_| out_of_range("ERR Cluster bus port number is out of range"))?;
+    let bus_port = u16::try_from(bus_port).map_err(|_| out_of_range("ERR Cluster bus port number is out of range"))?;
     let (word, now_ms) = (String::from_utf8_lossy(ctx.arg(2)).into_owned(), ctx.now_ms);
     let shown = String::from_utf8_lossy(ctx.arg(3)).into_owned();
     change(ctx, move |state, _| match state.meet(&word, port, bus_port, now_ms) {
@@ -232,9 +231,7 @@ const NO_REPLICAS: &str = "This server cannot follow another node of its cluster
 
 pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
-    let no_one = ctx.argc() == 4
-        && ctx.arg(2).eq_ignore_ascii_case(b"no")
-        && ctx.arg(3).eq_ignore_ascii_case(b"one");
+    let no_one = ctx.argc() == 4 && ctx.arg(2).eq_ignore_ascii_case(b"no") && ctx.arg(3).eq_ignore_ascii_case(b"one");
     if no_one {
         return change(ctx, |_, _| Ok(()));
     }
@@ -268,5 +265,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         3 => return Err(CommandError::SYNTAX),
         _ => return Err(wrong_words(ctx)),
     }
-    Err(CommandError::constant("ERR You should send CLUSTER FAILOVER to a replica"))
+    Err(CommandError::constant(
+        "ERR You should send CLUSTER FAILOVER to a replica",
+    ))
 }

@@ -121,7 +121,11 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
     reply.bulk(node.id.as_bytes());
     for (word, tls) in [("port", false), ("tls-port", true)] {
         let port = client_port(node, tls);
-        let offered = if tls { node.address.tls_port } else { node.address.tcp_port };
+        let offered = if tls {
+            node.address.tls_port
+        } else {
+            node.address.tcp_port
+        };
         if offered != 0 {
             name(reply, word);
             reply.integer(port.into());

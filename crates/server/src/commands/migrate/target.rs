@@ -117,7 +117,10 @@ impl Target {
     pub fn keep(self, db: i64) {
         let mut kept = lock(&KEPT);
         if kept.len() >= KEPT_MOST
-            && let Some(oldest) = kept.iter().min_by_key(|(_, kept)| kept.since).map(|(name, _)| name.clone())
+            && let Some(oldest) = kept
+                .iter()
+                .min_by_key(|(_, kept)| kept.since)
+                .map(|(name, _)| name.clone())
         {
             kept.remove(&oldest);
         }
@@ -133,7 +136,10 @@ impl Target {
 /// A host without an address cannot be connected to; everything else is noticed when something is written.
 fn open(host: &[u8], port: &[u8], timeout: Duration) -> Result<TcpStream, Failure> {
     let host = std::str::from_utf8(host).map_err(|_| Failure::Connecting)?;
-    let port = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(0);
+    let port = std::str::from_utf8(port)
+        .ok()
+        .and_then(|port| port.parse::<u16>().ok())
+        .unwrap_or(0);
     let addresses = (host, port).to_socket_addrs().map_err(|_| Failure::Connecting)?;
     let mut failure = Failure::Connecting;
     for address in addresses {

@@ -219,7 +219,9 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::ClusterInfo => {
             if let Some(cluster) = &server.cluster {
                 let state = cluster.lock(&server.config);
-                lines.0.extend_from_slice(crate::cluster::describe::info(&state).as_bytes());
+                lines
+                    .0
+                    .extend_from_slice(crate::cluster::describe::info(&state).as_bytes());
             }
         }
         Section::CommandStats => command_lines(server, &mut lines),
@@ -259,7 +261,14 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("redis_git_sha1", "00000000");
     lines.put("redis_git_dirty", 0);
     lines.put("redis_build_id", "0000000000000000");
-    lines.put("server_mode", if server.cluster.is_some() { "cluster" } else { "standalone" });
+    lines.put(
+        "server_mode",
+        if server.cluster.is_some() {
+            "cluster"
+        } else {
+            "standalone"
+        },
+    );
     lines.put("os", process::operating_system());
     lines.put("arch_bits", usize::BITS);
     lines.put("monotonic_clock", "quanta");
