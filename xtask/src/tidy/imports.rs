@@ -17,6 +17,8 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `topology` puts what the cluster has become into place: view, file, clients that have to be told.
+/// - `bus` talks to the other nodes of the cluster, on a thread of its own.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
@@ -42,21 +44,23 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
     ("apply",       &["config", "observe", "process", "state", "messages"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("topology",    &["config", "observe", "shutdown", "cluster", "keyspace", "state"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "topology", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
+    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "state", "messages", "topology"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
                       "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "bus", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

@@ -22,8 +22,6 @@ pub const LENGTH_BYTES: usize = 8;
 pub const HEADER_BYTES: usize = 2256;
 /// Bytes of a light header.
 pub const LIGHT_BYTES: usize = 16;
-/// Bytes of an entry of gossip.
-const GOSSIP_BYTES: usize = 104;
 /// Bytes of an address.
 const ADDRESS_BYTES: usize = 46;
 /// The longest message that is taken.
@@ -78,8 +76,6 @@ impl Kind {
 
 /// Switches of a message.
 pub mod switch {
-    /// The primary takes no writes: a manual failover is under way.
-    pub const PAUSED: u8 = 1;
     /// A vote is asked for although the primary is up.
     pub const FORCED: u8 = 1 << 1;
     /// The sender understands extensions.

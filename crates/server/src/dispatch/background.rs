@@ -51,6 +51,7 @@ use weft_reactor::Output;
 use weft_resp::ArgRange;
 
 use crate::commands::context::{After, Binding, CommandResult, Context};
+use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
@@ -64,8 +65,11 @@ use crate::net::connection::Connection;
 use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
+use super::cluster;
 use super::effects::{count, release};
-use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, run, run_as, run_leased, write_error};
+use super::execute::{
+    Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, write_error,
+};
 use super::plan::{Kind, Plan};
 use super::script;
 
@@ -364,6 +368,10 @@ fn publish(
     loop {
         thread.begin(unix_ms());
         let pass = seat.enter();
+        if redirected(thread, request, keys, connection).is_some() || thread.moving.is_some() {
+            // Under leases it will be told so, or its keys looked at.
+            return None;
+        }
         let mut many: Vec<Lease<'_>> = Vec::new();
         let leased = lease(&pass, keys, &mut thread.order, &mut many, connection.lease_failures);
         if leased.is_none() {
@@ -411,8 +419,24 @@ fn attempt(
     let pass = seat.enter();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
+    if let Some(error) = redirected(thread, request, keys, connection) {
+        return refuse_moving(thread, request, connection, error);
+    }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
+}
+
+/// Where the client has to go instead, if slots have moved since the command was admitted.
+fn redirected(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &Connection,
+) -> Option<CommandError> {
+    cluster::take_view(thread);
+    let view = thread.view.clone()?;
+    let args = request.args(&connection.input);
+    cluster::route(thread, &view, &connection.client, request.command, args, keys).err()
 }
 
 /// Books what the command did, as the end of a batch does.

@@ -230,6 +230,7 @@ impl Client {
         view.login = self.login.clone();
         view.name.clone_from(&self.name);
         view.address.clone_from(&self.address);
+        view.local_address.clone_from(&self.local_address);
         view.flags = self.flags;
         view.tracking.clone_from(&self.tracking);
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
