@@ -34,17 +34,28 @@ fn is_up(client: &mut Client) -> bool {
 fn cluster() -> (Vec<Server>, Vec<Client>) {
     let nodes: Vec<Server> = (0..3).map(|_| Server::start_node(&[])).collect();
     let mut clients: Vec<Client> = nodes.iter().map(|node| Client::connect(node.port)).collect();
-    for (client, (first, last)) in clients.iter_mut().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
+    for (client, (first, last)) in clients
+        .iter_mut()
+        .zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")])
+    {
         assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
     }
     for node in &nodes[1..] {
         let port = node.port.to_string();
-        assert_eq!(clients[0].call(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port]), "OK");
+        assert_eq!(
+            clients[0].call(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port]),
+            "OK"
+        );
     }
     for client in &mut clients {
         wait_for("the cluster is up", || is_up(client));
         wait_for("everybody knows everybody", || {
-            client.call(&["CLUSTER", "NODES"]).lines().filter(|line| line.contains(" connected ")).count() == 3
+            client
+                .call(&["CLUSTER", "NODES"])
+                .lines()
+                .filter(|line| line.contains(" connected "))
+                .count()
+                == 3
         });
     }
     (nodes, clients)
@@ -69,7 +80,9 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
     for client in &mut clients[..2] {
         wait_for("it is marked as failing", || {
             let lines = client.call(&["CLUSTER", "NODES"]);
-            lines.lines().any(|line| line.starts_with(&gone) && line.contains("master,fail "))
+            lines
+                .lines()
+                .any(|line| line.starts_with(&gone) && line.contains("master,fail "))
         });
         assert!(!is_up(client));
         assert_eq!(client.call(&["GET", "{x}"]), "CLUSTERDOWN The cluster is down");
@@ -89,7 +102,10 @@ fn a_slot_moves_key_by_key() {
     let mut waiting = Client::connect(nodes[2].port);
     waiting.send(&["BLPOP", "{x}list", "0"]);
     let mut listening = Client::connect(nodes[2].port);
-    assert_eq!(listening.call(&["SSUBSCRIBE", "{x}channel"]), "(ssubscribe {x}channel 1)");
+    assert_eq!(
+        listening.call(&["SSUBSCRIBE", "{x}channel"]),
+        "(ssubscribe {x}channel 1)"
+    );
 
     assert_eq!(there.call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
     assert_eq!(here.call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target]), "OK");
@@ -99,7 +115,10 @@ fn a_slot_moves_key_by_key() {
     assert_eq!(here.call(&["GET", "{x}2"]), "{x}2", "it is still here");
     let unstable = "TRYAGAIN Multiple keys request during rehashing of slot";
     assert_eq!(here.call(&["MGET", "{x}1", "{x}2"]), unstable);
-    assert_eq!(here.call(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "{x}1"]), ask);
+    assert_eq!(
+        here.call(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "{x}1"]),
+        ask
+    );
     assert_eq!(here.call(&["MULTI"]), "OK");
     assert_eq!(here.call(&["GET", "{x}1"]), ask);
     assert!(here.call(&["EXEC"]).starts_with("EXECABORT"));
@@ -113,14 +132,19 @@ fn a_slot_moves_key_by_key() {
     let refused = here.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]);
     assert!(refused.contains("while I still hold keys"), "{refused}");
 
-    assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", "{x}1", "{x}2"]), "OK");
+    assert_eq!(
+        here.call(&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", "{x}1", "{x}2"]),
+        "OK"
+    );
     assert_eq!(there.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]), "OK");
     assert_eq!(here.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]), "OK");
     let moved = format!("MOVED {SLOT} 127.0.0.1:{port}");
     assert_eq!(waiting.answer(), moved, "who waits is sent after the slot");
     assert_eq!(listening.answer(), "(sunsubscribe {x}channel 0)");
     for client in &mut clients[1..] {
-        wait_for("everybody knows the new owner", || client.call(&["GET", "{x}2"]) == moved);
+        wait_for("everybody knows the new owner", || {
+            client.call(&["GET", "{x}2"]) == moved
+        });
     }
     assert_eq!(there.call(&["MGET", "{x}1", "{x}2"]), "({x}1 {x}2)");
     assert_eq!(here.call(&["DBSIZE"]), "0");
@@ -139,17 +163,29 @@ fn keys_move_with_their_times_and_options() {
     here.call(&["SET", "a", "1", "EX", "1000"]);
     here.call(&["RPUSH", "b", "x", "y"]);
     let refused = migrate(&mut here, &["a", "0", "1000"]);
-    assert_eq!(refused, "ERR Target instance replied with error: NOAUTH Authentication required.");
+    assert_eq!(
+        refused,
+        "ERR Target instance replied with error: NOAUTH Authentication required."
+    );
     assert_eq!(migrate(&mut here, &["a", "3", "1000", "COPY", "AUTH", "secret"]), "OK");
     assert_eq!(here.call(&["EXISTS", "a"]), "1");
     there.call(&["SELECT", "3"]);
     assert_eq!(there.call(&["GET", "a"]), "1");
     let left: u64 = there.call(&["TTL", "a"]).parse().expect("a number");
     assert!((900..=1000).contains(&left));
-    let busy = migrate(&mut here, &["", "3", "1000", "AUTH2", "default", "secret", "KEYS", "a", "b", "none"]);
-    assert_eq!(busy, "ERR Target instance replied with error: BUSYKEY Target key name already exists.");
+    let busy = migrate(
+        &mut here,
+        &["", "3", "1000", "AUTH2", "default", "secret", "KEYS", "a", "b", "none"],
+    );
+    assert_eq!(
+        busy,
+        "ERR Target instance replied with error: BUSYKEY Target key name already exists."
+    );
     assert_eq!(here.call(&["EXISTS", "a", "b"]), "1", "what went over is gone here");
-    assert_eq!(migrate(&mut here, &["a", "3", "1000", "REPLACE", "AUTH", "secret"]), "OK");
+    assert_eq!(
+        migrate(&mut here, &["a", "3", "1000", "REPLACE", "AUTH", "secret"]),
+        "OK"
+    );
     assert_eq!(there.call(&["LRANGE", "b", "0", "-1"]), "(x y)");
     assert_eq!(here.call(&["DBSIZE"]), "0");
     assert_eq!(migrate(&mut here, &["a", "0", "10", "AUTH", "secret"]), "NOKEY");
@@ -174,11 +210,16 @@ fn a_key_on_its_way_is_read_and_not_changed() {
         reader.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
         thread::sleep(Duration::from_millis(200));
     });
-    let (mut mover, mut reader, mut writer) =
-        (Client::connect(server.port), Client::connect(server.port), Client::connect(server.port));
+    let (mut mover, mut reader, mut writer) = (
+        Client::connect(server.port),
+        Client::connect(server.port),
+        Client::connect(server.port),
+    );
     reader.call(&["SET", "k", "1"]);
     mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "10000"]);
-    wait_for("it is under way", || reader.call(&["CLIENT", "LIST"]).contains("cmd=migrate"));
+    wait_for("it is under way", || {
+        reader.call(&["CLIENT", "LIST"]).contains("cmd=migrate")
+    });
     thread::sleep(Duration::from_millis(100));
     writer.send(&["APPEND", "k", "2"]);
     assert_eq!(reader.call(&["GET", "k"]), "1");
@@ -234,6 +275,9 @@ fn a_key_that_changed_on_its_way_goes_over_once_more() {
     go.send(()).expect("the target waits");
     assert_eq!(mover.answer(), "OK");
     let restores = target.join().expect("ends well");
-    assert!(restores[1].iter().any(|word| word == "REPLACE"), "the second time over the first");
+    assert!(
+        restores[1].iter().any(|word| word == "REPLACE"),
+        "the second time over the first"
+    );
     assert_eq!(other.call(&["EXISTS", "k"]), "0");
 }

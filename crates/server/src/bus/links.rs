@@ -122,7 +122,9 @@ impl Links {
 
     /// Ends a link.
     pub fn remove(&mut self, reactor: &mut Reactor, link: LinkId) {
-        if let Some(place) = link.checked_sub(self.listeners).and_then(|place| self.links.get_mut(place))
+        if let Some(place) = link
+            .checked_sub(self.listeners)
+            .and_then(|place| self.links.get_mut(place))
             && place.take().is_some()
         {
             drop(reactor.deregister(link));
@@ -143,7 +145,9 @@ impl Links {
     /// Takes what has come over a link.
     pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> Taken {
         let mut taken = Taken::default();
-        let known = token.checked_sub(self.listeners).and_then(|place| self.links.get_mut(place));
+        let known = token
+            .checked_sub(self.listeners)
+            .and_then(|place| self.links.get_mut(place));
         let Some(Some(link)) = known else {
             return taken;
         };
@@ -154,7 +158,10 @@ impl Links {
         }
         // An outgoing link does not know its own end before it stands.
         if link.ends.local.is_empty() || link.ends.local == "?" || link.ends.local == "0.0.0.0" {
-            link.ends.local = reactor.socket(token).map(|socket| host_of(&socket.local_name())).unwrap_or_default();
+            link.ends.local = reactor
+                .socket(token)
+                .map(|socket| host_of(&socket.local_name()))
+                .unwrap_or_default();
         }
         taken.ends = link.ends.clone();
         let mut at = 0;

@@ -234,7 +234,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, Invalid> {
 }
 
 fn read(bytes: &[u8]) -> Option<Message> {
-    let mut reader = Reader { bytes, at: LENGTH_BYTES };
+    let mut reader = Reader {
+        bytes,
+        at: LENGTH_BYTES,
+    };
     if reader.u16()? != VERSION {
         return None;
     }
@@ -250,7 +253,10 @@ fn read(bytes: &[u8]) -> Option<Message> {
     }
     let count = Reader { bytes, at: 14 }.u16()?;
     let (header, extensions) = header(bytes)?;
-    let mut body = Reader { bytes, at: HEADER_BYTES };
+    let mut body = Reader {
+        bytes,
+        at: HEADER_BYTES,
+    };
     match kind {
         Kind::Ping | Kind::Pong | Kind::Meet => {
             let gossip: Option<Vec<Gossip>> = (0..count).map(|_| gossip(&mut body)).collect();
@@ -376,7 +382,11 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
             extension::SHARD => extensions.shard = Some(NodeId::of(data.get(..NAME_BYTES)?)?),
             extension::FORGOTTEN => {
                 let id = NodeId::of(data.get(..NAME_BYTES)?)?;
-                let seconds = Reader { bytes: data, at: NAME_BYTES }.u64()?;
+                let seconds = Reader {
+                    bytes: data,
+                    at: NAME_BYTES,
+                }
+                .u64()?;
                 extensions.forgotten.push((id, seconds));
             }
             // Newer nodes know more.
@@ -586,7 +596,10 @@ fn write_extensions(out: &mut Vec<u8>, extensions: &Extensions) -> u16 {
         put(*kind, &[high, low, 0, 0, 0, 0, 0, 0]);
     }
     for (id, seconds) in &extensions.forgotten {
-        put(extension::FORGOTTEN, &[&id.as_bytes()[..], &seconds.to_be_bytes()].concat());
+        put(
+            extension::FORGOTTEN,
+            &[&id.as_bytes()[..], &seconds.to_be_bytes()].concat(),
+        );
     }
     if let Some(shard) = &extensions.shard {
         put(extension::SHARD, shard.as_bytes());

@@ -144,13 +144,17 @@ impl State {
                 slots,
                 ..
             } if sender.is_some() => self.receive_update(id, config_epoch, &slots),
-            Message::ManualFailover(_) => log::notice!("A replica asks for a manual failover, which is not possible yet"),
+            Message::ManualFailover(_) => {
+                log::notice!("A replica asks for a manual failover, which is not possible yet")
+            }
             Message::Publish { .. } | Message::Update { .. } | Message::Vote(_) | Message::Other(_) => {}
         }
     }
 
     fn receive_light(&mut self, link: LinkId, message: Message, now_ms: u64) {
-        let known = self.node_of(link).filter(|id| self.nodes.get(id).is_some_and(|node| !node.is_in_handshake()));
+        let known = self
+            .node_of(link)
+            .filter(|id| self.nodes.get(id).is_some_and(|node| !node.is_in_handshake()));
         let Some(id) = known else {
             log::notice!("Closing link for node that sent a lightweight message as its first message on the link");
             self.close_link(link);
@@ -218,7 +222,10 @@ impl State {
 
     fn receive_fail(&mut self, sender: Option<NodeId>, header: &Header, failing: NodeId, now_ms: u64) {
         if sender.is_none() {
-            log::notice!("Ignoring FAIL message from unknown node {} about {failing}", header.sender);
+            log::notice!(
+                "Ignoring FAIL message from unknown node {} about {failing}",
+                header.sender
+            );
             return;
         }
         let spared = NodeFlags::FAIL.with(NodeFlags::MYSELF);
@@ -370,7 +377,12 @@ impl State {
         if node.link == Some(link) || address.ip.is_empty() || node.address == address || id == self.myself {
             return;
         }
-        log::notice!("Address updated for node {}, now {}:{}", node.named(), address.ip, address.tcp_port);
+        log::notice!(
+            "Address updated for node {}, now {}:{}",
+            node.named(),
+            address.ip,
+            address.tcp_port
+        );
         node.address = address;
         node.flags.put(NodeFlags::NO_ADDRESS, false);
         let old = node.link;
@@ -451,7 +463,10 @@ impl State {
         if let (Some(shard), Some(node)) = (known, self.nodes.get_mut(&id))
             && node.primary != Some(primary)
         {
-            log::notice!("Node {} is now a replica of node {primary} in shard {shard}", node.named());
+            log::notice!(
+                "Node {} is now a replica of node {primary} in shard {shard}",
+                node.named()
+            );
             node.primary = Some(primary);
             node.shard = shard;
             (self.todo.save, self.todo.publish) = (true, true);
@@ -485,7 +500,10 @@ impl State {
         if collides && id > self.myself {
             self.current_epoch += 1;
             let epoch = self.current_epoch;
-            log::notice!("configEpoch collision with node {}. configEpoch set to {epoch}", node.named());
+            log::notice!(
+                "configEpoch collision with node {}. configEpoch set to {epoch}",
+                node.named()
+            );
             self.me_mut().config_epoch = epoch;
             (self.todo.save, self.todo.sync) = (true, true);
         }
@@ -524,7 +542,9 @@ impl State {
             self.unclaimed.put(slot, false);
             return;
         }
-        let epoch_of_owner = owner.and_then(|owner| self.nodes.get(&owner)).map(|node| node.config_epoch);
+        let epoch_of_owner = owner
+            .and_then(|owner| self.nodes.get(&owner))
+            .map(|node| node.config_epoch);
         let free = owner.is_none() || self.unclaimed.contains(slot);
         if !free && epoch_of_owner.is_some_and(|known| known >= epoch) {
             return;
@@ -626,8 +646,17 @@ impl State {
             }
         }
         let address = address_of(entry);
-        if node.flags.has_any(silent) && !fails && !entry.flags.has_any(NodeFlags::NO_ADDRESS) && node.address != address {
-            log::notice!("Address updated for node {}, now {}:{}", node.named(), address.ip, address.tcp_port);
+        if node.flags.has_any(silent)
+            && !fails
+            && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
+            && node.address != address
+        {
+            log::notice!(
+                "Address updated for node {}, now {}:{}",
+                node.named(),
+                address.ip,
+                address.tcp_port
+            );
             node.address = address;
             node.flags.put(NodeFlags::NO_ADDRESS, false);
             let link = node.link;
@@ -664,7 +693,11 @@ impl State {
 
     /// Marks a node as failing if this node finds it silent and a majority agrees.
     pub fn mark_failing(&mut self, id: NodeId, now_ms: u64) {
-        let Some(node) = self.nodes.get(&id).filter(|node| node.has_timed_out() && !node.has_failed()) else {
+        let Some(node) = self
+            .nodes
+            .get(&id)
+            .filter(|node| node.has_timed_out() && !node.has_failed())
+        else {
             return;
         };
         let votes = self.failure_reports(node, now_ms) + usize::from(self.me().votes());
@@ -728,7 +761,9 @@ impl State {
             match primary {
                 None => Some("its primary is unknown"),
                 Some(primary) if !primary.has_failed() && !forced => Some("its primary is up"),
-                Some(primary) if now_ms.saturating_sub(primary.voted_ms) < self.settings.node_timeout_ms.saturating_mul(2) => {
+                Some(primary)
+                    if now_ms.saturating_sub(primary.voted_ms) < self.settings.node_timeout_ms.saturating_mul(2) =>
+                {
                     Some("another replica of its primary has got a vote lately")
                 }
                 Some(_) => {
@@ -736,7 +771,11 @@ impl State {
                         let owner = self.owner(slot).and_then(|owner| self.nodes.get(&owner));
                         owner.is_some_and(|owner| owner.config_epoch > request.config_epoch)
                     };
-                    request.slots.iter().any(newer).then_some("some of its slots have got another owner")
+                    request
+                        .slots
+                        .iter()
+                        .any(newer)
+                        .then_some("some of its slots have got another owner")
                 }
             }
         };
@@ -745,7 +784,11 @@ impl State {
             return;
         }
         let (primary, link) = (node.primary, node.link);
-        log::notice!("Failover auth granted to {} for epoch {}", node.named(), self.current_epoch);
+        log::notice!(
+            "Failover auth granted to {} for epoch {}",
+            node.named(),
+            self.current_epoch
+        );
         if let Some(primary) = primary.and_then(|primary| self.nodes.get_mut(&primary)) {
             primary.voted_ms = now_ms;
         }

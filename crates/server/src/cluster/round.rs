@@ -55,7 +55,12 @@ impl State {
     fn connect(&mut self, now_ms: u64) {
         let patience_ms = self.settings.node_timeout_ms.max(LEAST_HANDSHAKE_MS);
         let old = |node: &Node| node.is_in_handshake() && now_ms.saturating_sub(node.created_ms) > patience_ms;
-        let gone: Vec<NodeId> = self.nodes.values().filter(|node| old(node)).map(|node| node.id).collect();
+        let gone: Vec<NodeId> = self
+            .nodes
+            .values()
+            .filter(|node| old(node))
+            .map(|node| node.id)
+            .collect();
         for id in gone {
             self.delete_node(id);
         }
@@ -239,7 +244,9 @@ impl State {
         let receiver = self.links.get(&link).and_then(|figures| figures.node);
         let inbound = self.links.get(&link).is_none_or(|figures| figures.inbound);
         let node = receiver.and_then(|id| self.nodes.get_mut(&id));
-        let extends = node.as_ref().is_some_and(|node| node.flags.has_any(NodeFlags::EXTENSIONS));
+        let extends = node
+            .as_ref()
+            .is_some_and(|node| node.flags.has_any(NodeFlags::EXTENSIONS));
         if let Some(node) = node.filter(|_| !inbound && kind == Kind::Ping) {
             node.ping_sent_ms = now_ms;
         }

@@ -36,7 +36,14 @@ impl Server {
     pub fn start_node(arguments: &[&str]) -> Server {
         // By default it would be 10000 above, which is too much for many free ports.
         let bus_port = port::free_port().to_string();
-        let node = ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "2000"];
+        let node = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus_port,
+            "--cluster-node-timeout",
+            "2000",
+        ];
         let mut server = Server::start(&[&node, arguments].concat());
         server.bus_port = bus_port;
         server

@@ -58,7 +58,11 @@ impl Net {
             Action::Connect { node, port, .. } => {
                 let to = usize::from(port - 17000);
                 if self.silent.contains(&to) || self.silent.contains(&from) {
-                    if let Some(node) = self.nodes[from].nodes.get_mut(&node).filter(|node| node.ping_sent_ms == 0) {
+                    if let Some(node) = self.nodes[from]
+                        .nodes
+                        .get_mut(&node)
+                        .filter(|node| node.ping_sent_ms == 0)
+                    {
                         node.ping_sent_ms = self.now_ms;
                     }
                     return;
@@ -109,9 +113,14 @@ impl Net {
     fn formed(count: u16) -> Net {
         let mut net = Net::new(count);
         for index in 0..count {
-            let (first, last) = (u32::from(index) * 16384 / u32::from(count), (u32::from(index) + 1) * 16384 / u32::from(count));
+            let (first, last) = (
+                u32::from(index) * 16384 / u32::from(count),
+                (u32::from(index) + 1) * 16384 / u32::from(count),
+            );
             let state = &mut net.nodes[usize::from(index)];
-            state.change_slots(&[(first as u16, last as u16 - 1)], false).expect("they are free");
+            state
+                .change_slots(&[(first as u16, last as u16 - 1)], false)
+                .expect("they are free");
             if index > 0 {
                 let now_ms = net.now_ms;
                 assert!(net.nodes[0].meet("127.0.0.1", 7000 + index, 17000 + index, now_ms));
@@ -128,7 +137,10 @@ fn nodes_that_meet_form_a_cluster() {
     for state in &net.nodes {
         assert_eq!(state.nodes.len(), 4);
         assert!(state.up && state.size == 4);
-        assert!(state.nodes.values().all(|node| !node.is_in_handshake()), "all names are known");
+        assert!(
+            state.nodes.values().all(|node| !node.is_in_handshake()),
+            "all names are known"
+        );
         assert_eq!(state.nodes.values().map(|node| node.slots.len()).sum::<usize>(), 16384);
         assert_eq!(state.me().address.ip, "127.0.0.1", "others have told");
     }
@@ -160,9 +172,15 @@ fn a_slot_that_changes_hands_is_known_to_all() {
     let mut net = Net::formed(3);
     let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
     let name = |id: NodeId| id.as_bytes().to_vec();
-    net.nodes[0].set_slot(5, &SlotChange::Migrating(name(to)), 0).expect("it is mine");
-    net.nodes[1].set_slot(5, &SlotChange::Importing(name(from)), 0).expect("it is not mine");
-    net.nodes[1].set_slot(5, &SlotChange::Node(name(to)), 0).expect("it comes");
+    net.nodes[0]
+        .set_slot(5, &SlotChange::Migrating(name(to)), 0)
+        .expect("it is mine");
+    net.nodes[1]
+        .set_slot(5, &SlotChange::Importing(name(from)), 0)
+        .expect("it is not mine");
+    net.nodes[1]
+        .set_slot(5, &SlotChange::Node(name(to)), 0)
+        .expect("it comes");
     net.settle();
     net.rounds(30);
     for state in &net.nodes {
@@ -210,7 +228,10 @@ fn damaged_messages_do_no_harm() {
         }
         if let Ok(message) = decode(&bytes) {
             let links: Vec<LinkId> = net.nodes[1].links.keys().copied().collect();
-            let link = links.get(fastrand::usize(..links.len().max(1))).copied().unwrap_or(9999);
+            let link = links
+                .get(fastrand::usize(..links.len().max(1)))
+                .copied()
+                .unwrap_or(9999);
             let now_ms = net.now_ms;
             net.nodes[1].receive(link, message, &ends, now_ms);
             net.nodes[1].actions.clear();

@@ -326,7 +326,10 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
     lines.put("connected_clients", server.connections.load(Ordering::Relaxed));
-    let links = server.cluster.as_ref().map_or(0, |cluster| cluster.lock(&server.config).links.len());
+    let links = server
+        .cluster
+        .as_ref()
+        .map_or(0, |cluster| cluster.lock(&server.config).links.len());
     lines.put("cluster_connections", links);
     lines.put("maxclients", server.config.integer(id::MAXCLIENTS));
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
