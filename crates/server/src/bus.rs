@@ -128,6 +128,12 @@ impl Bus {
                 for message in taken.messages {
                     if let Some(kind) = message.kind {
                         state.statistics.received[kind.number()] += 1;
+                        if state.faults.dropped == Some(kind.number()) {
+                            if state.faults.ends_links {
+                                state.close_link(link);
+                            }
+                            continue;
+                        }
                     }
                     if let Some(content) = message.content {
                         state.receive(link, content, &taken.ends, now_ms);

@@ -267,6 +267,9 @@ impl Node {
 
     /// The name for logs.
     pub fn named(&self) -> String {
-        format!("{} ({})", self.id, self.announced.human_name)
+        match self.announced.human_name.as_str() {
+            "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.tcp_port),
+            name => format!("{} ({name})", self.id),
+        }
     }
 }

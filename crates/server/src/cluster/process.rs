@@ -679,13 +679,14 @@ impl State {
 
     /// A voter finds a node failing.
     fn report(&mut self, failing: NodeId, by: NodeId, now_ms: u64) {
+        let reporter = self.nodes.get(&by).map(Node::named).unwrap_or_default();
         let Some(node) = self.nodes.get_mut(&failing) else {
             return;
         };
         match node.reports.iter_mut().find(|(reporter, _)| *reporter == by) {
             Some((_, at_ms)) => *at_ms = now_ms,
             None => {
-                log::notice!("Node {by} reported node {} as not reachable.", node.named());
+                log::notice!("Node {reporter} reported node {} as not reachable.", node.named());
                 node.reports.push((by, now_ms));
             }
         }

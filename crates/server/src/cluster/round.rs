@@ -20,7 +20,7 @@ impl State {
         self.rounds += 1;
         self.end_overfull_links();
         self.connect(now_ms);
-        if self.rounds.is_multiple_of(ROUNDS_A_GREETING) {
+        if self.rounds.is_multiple_of(ROUNDS_A_GREETING) && !self.faults.no_random_ping {
             self.greet_random(now_ms);
         }
         let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != self.myself).collect();
@@ -63,6 +63,9 @@ impl State {
             .collect();
         for id in gone {
             self.delete_node(id);
+        }
+        if self.faults.no_reconnection {
+            return;
         }
         let unreachable = NodeFlags::MYSELF.with(NodeFlags::NO_ADDRESS);
         for node in self.nodes.values() {

@@ -92,6 +92,19 @@ pub struct LinkFigures {
     pub blocked: bool,
 }
 
+/// What DEBUG makes go wrong, for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Messages of this type are passed over.
+    pub dropped: Option<usize>,
+    /// ... and their links are ended.
+    pub ends_links: bool,
+    /// No random node is greeted.
+    pub no_random_ping: bool,
+    /// Links that broke are not made anew.
+    pub no_reconnection: bool,
+}
+
 /// What this node knows.
 pub struct State {
     /// This node's name.
@@ -126,6 +139,8 @@ pub struct State {
     pub statistics: Statistics,
     /// Links, as the bus last saw them.
     pub links: BTreeMap<LinkId, LinkFigures>,
+    /// What is to go wrong.
+    pub faults: Faults,
     /// Rounds so far.
     pub rounds: u64,
     /// Whether health may have changed.
@@ -169,6 +184,7 @@ impl State {
             actions: Vec::new(),
             statistics: Statistics::default(),
             links: BTreeMap::new(),
+            faults: Faults::default(),
             rounds: 0,
             look: false,
             first_look_ms: None,
