@@ -53,6 +53,17 @@ pub enum Endpoint {
     Unknown,
 }
 
+impl Endpoint {
+    /// What the configuration says at this moment.
+    pub fn of(config: &Config) -> Self {
+        match config.choice(id::CLUSTER_PREFERRED_ENDPOINT_TYPE) {
+            "hostname" => Endpoint::Hostname,
+            "unknown-endpoint" => Endpoint::Unknown,
+            _ => Endpoint::Ip,
+        }
+    }
+}
+
 impl Settings {
     /// Reads the parameters; `previous` is what they were.
     pub fn read(config: &Config, previous: Option<&Settings>) -> Self {
@@ -71,11 +82,7 @@ impl Settings {
             replica_no_failover: config.boolean(id::CLUSTER_REPLICA_NO_FAILOVER),
             forget_s: config.unsigned(id::CLUSTER_BLACKLIST_TTL),
             link_limit: config.unsigned(id::CLUSTER_LINK_SENDBUF_LIMIT),
-            endpoint: match config.choice(id::CLUSTER_PREFERRED_ENDPOINT_TYPE) {
-                "hostname" => Endpoint::Hostname,
-                "unknown-endpoint" => Endpoint::Unknown,
-                _ => Endpoint::Ip,
-            },
+            endpoint: Endpoint::of(config),
             forgets_ip: announced_ip.is_none()
                 && previous.is_some_and(|previous| previous.announced_ip.is_some() || previous.forgets_ip),
             announced_ip,

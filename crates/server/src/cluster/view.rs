@@ -112,8 +112,6 @@ pub struct View {
     pub is_replica: bool,
     /// The primary of this node's shard.
     pub my_primary: NodeId,
-    /// What redirects name.
-    pub endpoint: Endpoint,
     /// For each slot 0, 1, or what makes an index of `places` when 2 is taken off.
     owners: Box<[u16]>,
     places: Vec<Place>,
@@ -156,7 +154,6 @@ impl View {
             up: state.up,
             is_replica: state.me().is_replica(),
             my_primary: state.my_primary(),
-            endpoint: state.settings.endpoint,
             owners,
             places,
             migrating: state

@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 use crate::cluster::node::{Node, NodeFlags};
 use crate::cluster::view::Asker;
 use crate::cluster::{describe, state::State};
+use crate::keyspace::SLOTS;
 use crate::keyspace::hash::cluster_slot;
-use crate::keyspace::{SLOTS, slot_drop};
 use crate::net::client::{Client, Flags};
 
 mod change;
@@ -210,7 +210,9 @@ fn count_keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         .ok()
         .filter(|slot| usize::from(*slot) < SLOTS)
         .ok_or(CommandError::constant("ERR Invalid slot"))?;
-    if let Some(keys) = view_slot(ctx, slot, slot_drop::count) {
+    let db = ctx.keys.db;
+    let count = |slot: &crate::keyspace::Slot| slot.table(db).map_or(0, |table| table.len());
+    if let Some(keys) = view_slot(ctx, slot, count) {
         ctx.reply.integer(keys as i64);
     }
     Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weft_resp::Args;
 
+use crate::cluster::settings::Endpoint;
 use crate::cluster::view::{Asker, Owner, View};
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
@@ -167,7 +168,9 @@ pub fn route(
         down(server, wanted, writes)?;
     }
     let asking = client.flags.has(Flags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
-    thread.moving = judge(view, client, wanted, (asking, writes), command.full_name == "migrate")?;
+    let endpoint = Endpoint::of(&server.config);
+    let migrates = command.full_name == "migrate";
+    thread.moving = judge(view, client, wanted, (asking, writes, migrates), endpoint)?;
     Ok(())
 }
 
@@ -210,8 +213,8 @@ fn judge(
     view: &View,
     client: &Client,
     wanted: &Wanted,
-    (asking, writes): (bool, bool),
-    migrates: bool,
+    (asking, writes, migrates): (bool, bool, bool),
+    endpoint: Endpoint,
 ) -> Result<Option<Moving>, CommandError> {
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
@@ -234,7 +237,7 @@ fn judge(
     }
     match view.owner(slot) {
         Owner::Other(place) => {
-            let place = place.text(view.endpoint, asker(client));
+            let place = place.text(endpoint, asker(client));
             Err(CommandError::text(format!("MOVED {slot} {place}")))
         }
         Owner::Nobody | Owner::Myself => Err(UNSERVED),
@@ -255,17 +258,17 @@ pub fn asker(client: &Client) -> Asker {
 /// The refusal.
 #[cold]
 pub fn settle_moving<'k>(
+    thread: &Thread,
     view: &View,
     client: &Client,
     moving: Moving,
-    now_ms: u64,
     held: &Held<'_, '_>,
     planned: impl Iterator<Item = (Args<'k>, &'k PlannedKey)>,
 ) -> Result<(), CommandError> {
     let (mut here, mut missing) = (0, 0);
     for (args, key) in planned {
         let entry = held.entry(key, client.db, args);
-        match entry.is_some_and(|entry| !is_expired(entry.expire_at_ms(), now_ms)) {
+        match entry.is_some_and(|entry| !is_expired(entry.expire_at_ms(), thread.now_ms)) {
             true => here += 1,
             false => missing += 1,
         }
@@ -275,7 +278,7 @@ pub fn settle_moving<'k>(
         Moving::Out(_) if here > 0 => Err(UNSTABLE),
         Moving::Out(slot) => match view.migrating(slot) {
             Some(place) => {
-                let place = place.text(view.endpoint, asker(client));
+                let place = place.text(Endpoint::of(&thread.server.config), asker(client));
                 Err(CommandError::text(format!("ASK {slot} {place}")))
             }
             None => Err(UNSTABLE),
@@ -300,10 +303,10 @@ pub fn settle_queued(
     };
     let held = Held::One(Lease::Read(pass.read_spinning(first.slot as usize)?));
     Some(settle_moving(
+        thread,
         view,
         client,
         moving,
-        thread.now_ms,
         &held,
         planned.iter().map(|key| (args, key)),
     ))
@@ -327,7 +330,7 @@ pub fn settle_transaction(
         let args = transaction.args(queued);
         transaction.keys_of(queued).iter().map(move |key| (args, key))
     });
-    settle_moving(view, client, moving, thread.now_ms, held, keys)
+    settle_moving(thread, view, client, moving, held, keys)
 }
 
 /// ASKING is for the next command alone. A command that was put off is still the same one.

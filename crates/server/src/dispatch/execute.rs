@@ -411,7 +411,7 @@ pub(super) fn settle_moving(
     };
     let args = request.args(&connection.input);
     let keys = keys.iter().map(|key| (args, key));
-    cluster::settle_moving(view, &connection.client, moving, thread.now_ms, held, keys)
+    cluster::settle_moving(thread, view, &connection.client, moving, held, keys)
 }
 
 /// Sends a client elsewhere, its command having its leases already.

@@ -7,6 +7,7 @@ use weft_resp::Reply;
 
 use super::Worker;
 use super::waits::ClientWait;
+use crate::cluster::settings::Endpoint;
 use crate::cluster::view::{Owner, View};
 use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
@@ -39,13 +40,14 @@ impl Worker {
         let Some(Some(connection)) = token.and_then(|token| self.clients.slots.get(*token)) else {
             return;
         };
+        let endpoint = Endpoint::of(&self.thread.server.config);
         let reason = if view.up {
             blocked.waiter.keys.iter().find_map(|key| {
                 let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
                 let reads = connection.client.flags.has(Flags::READONLY) && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     Owner::Other(place) => {
-                        let place = place.text(view.endpoint, asker(&connection.client));
+                        let place = place.text(endpoint, asker(&connection.client));
                         CommandError::text(format!("MOVED {} {place}", key.slot))
                     }
                     Owner::Nobody | Owner::Myself => CommandError::constant("CLUSTERDOWN Hash slot not served"),
