@@ -69,9 +69,11 @@ pub fn admit<'a>(
     if !free && let Err(denial) = permitted(server, client, command, args()) {
         return Admission::Denied(denial);
     }
-    if let Some(view) = &thread.view {
-        let view = view.clone();
-        if let Err(error) = cluster::route(thread, &view, client, command, args(), keys) {
+    // Taken out and put back: counting references would pass the view's line around among the workers.
+    if let Some(view) = thread.view.take() {
+        let routed = cluster::route(thread, &view, client, command, args(), keys);
+        thread.view = Some(view);
+        if let Err(error) = routed {
             return Admission::Redirected(error);
         }
     }

@@ -141,7 +141,6 @@ fn is_shard_channel_command(command: &Command<Binding>) -> bool {
 ///
 /// # Errors
 /// The refusal.
-#[cold]
 pub fn route(
     thread: &mut Thread,
     view: &Arc<View>,
