@@ -17,6 +17,7 @@ mod coordinator;
 mod dispatch;
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod keyspace;
 mod messages;
 mod net;

@@ -27,6 +27,7 @@ use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
+use crate::journal::Journal;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
@@ -248,6 +249,7 @@ pub(crate) fn server(
     let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
+        journal: Arc::new(Journal::new(workers)),
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),

@@ -12,6 +12,7 @@ use weft_sync::Mailbox;
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::config::Config;
+use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
@@ -68,6 +69,8 @@ pub enum Message {
         output: Output,
         /// What is left to be done before the client goes on.
         after: After,
+        /// The ticket of its last write in the log.
+        log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
@@ -86,6 +89,8 @@ pub enum Message {
     },
     /// Clients that were paused may go on.
     Unpaused,
+    /// The log has got further: replies that waited for it may go.
+    Logged,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// How long clients may take.
@@ -328,6 +333,8 @@ pub struct Server {
     pub acl: Acl,
     /// Data.
     pub keyspace: Keyspace,
+    /// The log of writes.
+    pub journal: Arc<Journal>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.

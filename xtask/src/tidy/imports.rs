@@ -14,6 +14,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
 /// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
+/// - `journal` is the log of writes; it is below `keyspace`, for a command's record of effects holds a thread's end of it.
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
@@ -31,14 +32,15 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("watch",       &[]),
     ("pubsub",      &["config", "observe", "acl"]),
     ("tracking",    &["config", "observe"]),
-    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking"]),
+    ("journal",     &["observe"]),
+    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking", "journal"]),
     ("script",      &["observe"]),
     ("cluster",     &["config", "observe", "acl", "keyspace"]),
-    ("persist",     &["config", "observe", "keyspace"]),
+    ("persist",     &["config", "observe", "journal", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
     ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "script", "cluster", "persist", "repl", "net"]),
+                      "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
     ("apply",       &["config", "observe", "process", "state", "messages"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::blocking::Waiter;
+use crate::blocking::{Served, Waiter};
 use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::reach::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
@@ -23,7 +23,7 @@ use crate::state::{Server, Unserved};
 use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
-use super::loans;
+use super::{loans, logging};
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::serve;
@@ -59,7 +59,7 @@ pub struct Thread {
     /// Whether this is a thread for scripts.
     pub for_script: bool,
     /// Blocked clients that the running command served.
-    pub served: Vec<Arc<Waiter>>,
+    pub served: Vec<(Arc<Waiter>, Served)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
@@ -77,9 +77,13 @@ impl Thread {
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = super::tunables::Tunables::read(&server.config);
         let timer = quanta::Clock::new();
+        let effects = Effects {
+            scribe: server.journal.scribe(),
+            ..Effects::default()
+        };
         Thread {
             seat,
-            effects: Effects::default(),
+            effects,
             now_ms: 0,
             clock: tunables.clock,
             ticks: timer.raw(),
@@ -103,6 +107,7 @@ impl Thread {
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.tunables.refresh(&self.server.config);
+        self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -120,7 +125,7 @@ impl Thread {
 
     /// What a command works with, and who is served by it.
     #[inline]
-    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<Arc<Waiter>>) {
+    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<(Arc<Waiter>, Served)>) {
         let frame = Frame {
             server: &self.server,
             clock: &self.clock,
@@ -407,6 +412,7 @@ pub(super) fn run_as<'p>(
     let before = output.mark();
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
+    let dirty = thread.effects.dirty;
     // Under the leases: whoever listens to one of the keys has said so before it took its own.
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let (frame, served) = thread.split();
@@ -421,13 +427,20 @@ pub(super) fn run_as<'p>(
     let mut context = frame.context(call, client, output);
     let result = handler(&mut context);
     let after = std::mem::take(&mut context.after);
+    if context.keys.effects.logs() {
+        logging::end_call(&mut context.keys, &after, dirty);
+        context.keys.effects.scribe.end_unit();
+    }
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
         serve::serve_ready(&mut context.keys, pass, server, served)
     };
-    if context.keys.effects.hooks.any() {
+    if context.keys.effects.hooks.has(Hooks::TELLS) {
         announce(&mut context, &after, Caller::Client);
+    }
+    if context.keys.effects.scribe.has_ops() {
+        context.client.log_ticket = logging::commit(context.keys.effects);
     }
     // The leases end here.
     drop(context);

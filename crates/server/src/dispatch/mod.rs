@@ -14,6 +14,7 @@ pub mod batch;
 pub mod effects;
 pub mod execute;
 pub mod loans;
+pub mod logging;
 pub mod plan;
 pub mod prefetch;
 pub mod record;

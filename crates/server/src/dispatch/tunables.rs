@@ -18,6 +18,8 @@ pub struct Tunables {
     pub output_limit: OutputBufferLimit,
     /// The same of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
+    /// `lazyfree-lazy-expire`.
+    pub lazy_expire: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
     /// `timeout`, seconds; 0 for none.
@@ -61,6 +63,7 @@ impl Tunables {
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
             output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
+            lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory: config.integer(id::MAXMEMORY).max(0) as u64,
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {
