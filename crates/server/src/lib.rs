@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod aof;
 mod apply;
 mod background;
 mod blocking;

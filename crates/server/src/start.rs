@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
+use crate::aof;
 use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::apply::shape_log;
 use crate::commands::context::Binding;
@@ -162,7 +163,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
-    crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
+    load_data(&server)?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
@@ -185,6 +186,18 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     // Freeing everything, value by value, would take long and serve nobody.
     std::mem::forget(server);
     Ok(())
+}
+
+/// Loads what was written before: the append-only file if there shall be one, else the dump.
+fn load_data(server: &Arc<Server>) -> Result<(), Failed> {
+    let _ = server.replay.set(crate::dispatch::replay::replay);
+    if !server.config.boolean(id::APPENDONLY) {
+        return crate::saving::load_at_start(server).map_err(|crate::saving::Failed| Failed);
+    }
+    aof::load_at_start(server).map_err(|aof::Failed| Failed)?;
+    // Commands of the file are nobody's.
+    server.metrics.reset_commands();
+    aof::open_at_start(server).map_err(|aof::Failed| Failed)
 }
 
 fn open_log(config: &Config) {
@@ -276,6 +289,9 @@ pub(crate) fn server(
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
+        aof: Arc::default(),
+        aof_files: Mutex::default(),
+        replay: OnceLock::new(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -332,7 +348,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 }
 
 /// Ends the work: nobody is served any more.
-fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
+fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
     server.scripts.running.end_all();
     let config = &server.config;
@@ -345,6 +361,7 @@ fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<Jo
         // A worker that panicked has ended the process.
         let _ = thread.join();
     }
+    aof::finish(server);
 }
 
 /// 40 random hexadecimal digits.

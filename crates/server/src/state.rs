@@ -1,6 +1,7 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,7 +18,7 @@ use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
-use crate::keyspace::{Keyspace, Seat};
+use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
@@ -25,6 +26,8 @@ use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
+use crate::persist::aof::reading::{Commands, Fault};
+use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
 use crate::pubsub::Registry;
 use crate::script::Scripts;
@@ -318,6 +321,21 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
+/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+
+/// How the commands of a file ended.
+pub enum Replayed {
+    /// At its end.
+    Whole,
+    /// In a transaction that begins at this offset.
+    Unfinished(u64),
+    /// With an error; the last whole command ends at this offset.
+    Failed(Fault, u64),
+    /// With a command of this name, which does not exist.
+    Unknown(String),
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -385,6 +403,12 @@ pub struct Server {
     pub shutdown: ShutdownRequest,
     /// What is known about dumps.
     pub dumps: Status,
+    /// What is known about the append-only file.
+    pub aof: Arc<aof::Status>,
+    /// Its files.
+    pub aof_files: Mutex<Files>,
+    /// Runs the commands of a file: what does that is above everything that asks for it.
+    pub replay: OnceLock<Replay>,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

@@ -18,6 +18,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `aof` opens, loads and rewrites the append-only file.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
@@ -42,23 +43,24 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("apply",       &["config", "observe", "process", "state", "messages"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "saving"]),
+    ("apply",       &["config", "observe", "process", "state", "messages", "aof"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
-                      "tuning"]),
+                      "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

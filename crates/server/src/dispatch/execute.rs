@@ -58,6 +58,10 @@ pub struct Thread {
     pub may_block: bool,
     /// Whether this is a thread for scripts.
     pub for_script: bool,
+    /// Whether its commands were run before: no key expires by itself.
+    pub replays: bool,
+    /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
+    pub expiry_ms: u64,
     /// Blocked clients that the running command served.
     pub served: Vec<(Arc<Waiter>, Served)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
@@ -93,6 +97,8 @@ impl Thread {
             may_leave: true,
             may_block: true,
             for_script: false,
+            replays: false,
+            expiry_ms: 0,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
@@ -106,6 +112,7 @@ impl Thread {
     /// Starts a batch: its time, and parameters that have changed.
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.expiry_ms = if self.replays { 0 } else { now_ms };
         self.tunables.refresh(&self.server.config);
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
@@ -131,6 +138,7 @@ impl Thread {
             clock: &self.clock,
             effects: &mut self.effects,
             now_ms: self.now_ms,
+            expiry_ms: self.expiry_ms,
             seat: self.seat,
             may_leave: self.may_leave,
             may_block: self.may_block,
@@ -146,6 +154,7 @@ pub(super) struct Frame<'a> {
     clock: &'a AccessClock,
     effects: &'a mut Effects,
     now_ms: u64,
+    expiry_ms: u64,
     seat: usize,
     may_leave: bool,
     may_block: bool,
@@ -170,7 +179,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
-            now_ms: self.now_ms,
+            now_ms: self.expiry_ms,
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,

@@ -18,6 +18,7 @@ pub mod logging;
 pub mod plan;
 pub mod prefetch;
 pub mod record;
+pub mod replay;
 pub mod script;
 pub mod serve;
 pub mod transaction;

@@ -150,11 +150,16 @@ struct Merger {
     feeds: Feeds,
 }
 
-/// Starts the log thread. It sleeps as long as there is nothing to do.
+/// Starts the log thread, if it does not run yet. It sleeps as long as there is nothing to do.
 ///
 /// # Errors
 /// When there can be no further thread.
 pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
+    // Held until the thread is known: who finds it asleep must be able to wake it.
+    let mut known = lock(&journal.thread);
+    if known.is_some() {
+        return Ok(());
+    }
     let mut merger = Merger {
         journal: journal.clone(),
         heads: Vec::new(),
@@ -162,8 +167,6 @@ pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
         marks: Vec::new(),
         feeds: Feeds::default(),
     };
-    // Held until the thread is known: who finds it asleep must be able to wake it.
-    let mut known = lock(&journal.thread);
     let thread = std::thread::Builder::new()
         .name("weft-log".to_owned())
         .spawn(move || merger.run())?;

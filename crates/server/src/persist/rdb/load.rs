@@ -60,6 +60,8 @@ pub struct Loaded {
     pub expired_hashes: u64,
     /// Libraries of functions.
     pub functions: Vec<Vec<u8>>,
+    /// Where the dump ends in the file.
+    pub end: u64,
 }
 
 /// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
@@ -132,6 +134,7 @@ impl Loader<'_, '_> {
         if version >= FIRST_CHECKED_VERSION {
             check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
         }
+        loaded.end = source.offset();
         Ok(loaded)
     }
 
