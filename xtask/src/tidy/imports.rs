@@ -17,6 +17,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
@@ -41,7 +42,8 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "tracking", "script", "cluster", "persist", "repl", "net"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
     ("apply",       &["config", "observe", "process", "state", "messages"]),
-    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
