@@ -167,7 +167,7 @@ pub struct Effects {
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
     /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
-    preimages: Option<Arc<Preimages>>,
+    pub preimages: Option<Arc<Preimages>>,
 }
 
 impl Effects {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::list::List;
+use weft_values::list::{End, List};
 
 use super::*;
 use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, Whole};
@@ -117,16 +117,16 @@ impl Scene {
             400..500 => {
                 let mut list = List::quicklist(-2, 0);
                 for _ in 0..number % 50 {
-                    list.push_back(b"element");
+                    list.push(End::Tail, b"element");
                 }
-                let value = NewValue::Object(Value::List(Box::new(list)));
+                let value = NewValue::Object(Value::List(list));
                 self.write(db, &name, |key| key.set(value, Expiry::At(5000)));
             }
             500..600 => self.write(db, &name, |key| {
                 if let Some(mut entry) = key.entry_mut()
                     && let Some(Value::List(list)) = entry.object_mut()
                 {
-                    list.push_back(b"more");
+                    list.push(End::Tail, b"more");
                 }
             }),
             600..700 => self.write(db, &name, |key| {
@@ -137,7 +137,9 @@ impl Scene {
                 }
             }),
             700..800 => self.write(db, &name, |key| key.set_expiry(Some(900 + number as u64 % 300))),
-            800..990 => self.write(db, &name, |key| drop(key.delete())),
+            800..990 => {
+                self.write(db, &name, |key| key.delete());
+            }
             990..994 => self.empty(db),
             _ => self.swap(db, (db + 1) % DATABASES),
         }
