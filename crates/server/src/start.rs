@@ -333,6 +333,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 /// Ends the work: nobody is served any more.
 fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));

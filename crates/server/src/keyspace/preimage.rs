@@ -112,7 +112,10 @@ impl Images {
             (ValueRef::Blob(blob), _) => NewValue::Blob(blob.clone()),
             (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
         };
-        drop(self.before.insert(hash, name, value, entry.expire_at_ms(), entry.clock()));
+        drop(
+            self.before
+                .insert(hash, name, value, entry.expire_at_ms(), entry.clock()),
+        );
     }
 }
 
