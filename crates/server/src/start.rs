@@ -258,8 +258,8 @@ pub(crate) fn server(
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
+    // One seat a worker, the background threads, a snapshot, and a few to spare for what comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 1 + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         journal: Arc::new(Journal::new(workers)),
@@ -292,6 +292,7 @@ pub(crate) fn server(
         aof: Arc::default(),
         aof_files: Mutex::default(),
         replay: OnceLock::new(),
+        snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -350,6 +351,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 /// Ends the work: nobody is served any more.
 fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));

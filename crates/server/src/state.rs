@@ -29,6 +29,7 @@ use crate::observe::{Observations, lock};
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
+use crate::persist::running::Running;
 use crate::pubsub::Registry;
 use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
@@ -409,6 +410,8 @@ pub struct Server {
     pub aof_files: Mutex<Files>,
     /// Runs the commands of a file: what does that is above everything that asks for it.
     pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

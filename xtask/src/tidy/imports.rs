@@ -19,6 +19,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
 /// - `aof` opens, loads and rewrites the append-only file.
+/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
@@ -43,8 +44,9 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
-    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "saving"]),
+    ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
     ("apply",       &["config", "observe", "process", "state", "messages", "aof"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),

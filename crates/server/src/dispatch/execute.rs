@@ -79,11 +79,11 @@ pub struct Thread {
 impl Thread {
     /// The state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
-        let tunables = super::tunables::Tunables::read(&server.config);
+        let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
         let effects = Effects {
             scribe: server.journal.scribe(),
-            ..Effects::default()
+            ..Effects::of(&server.keyspace)
         };
         Thread {
             seat,
@@ -113,7 +113,7 @@ impl Thread {
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
-        self.tunables.refresh(&self.server.config);
+        self.tunables.refresh(&self.server);
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
@@ -263,7 +263,8 @@ pub enum Outcome {
     After(After),
 }
 
-/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has lent values.
+/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has values that
+/// are lent, or to be saved before they change.
 pub(super) fn lease<'p>(
     pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],
