@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
-use crate::aof;
 use crate::acl::{Acl, Misdeclared, check_declarations};
+use crate::aof;
 use crate::apply::shape_log;
 use crate::commands::context::Binding;
 use crate::commands::permission;

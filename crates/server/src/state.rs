@@ -266,6 +266,8 @@ pub enum After {
     Script(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
+    /// Park the connection until its writes are on the disk, or the time is over.
+    AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
@@ -279,6 +281,17 @@ pub enum After {
 
 // It is moved with the outcome of every command.
 const _: () = assert!(size_of::<After>() <= 24);
+
+/// A wait for the log (WAITAOF).
+#[derive(Clone, Copy)]
+pub struct LogWait {
+    /// The ticket of the last write that is waited for.
+    pub ticket: u64,
+    /// Whether replicas are waited for as well.
+    pub replicas: bool,
+    /// When the time is over, ms since the epoch.
+    pub at_ms: u64,
+}
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {

@@ -50,10 +50,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             let name = String::from_utf8_lossy(args.at(0)).into_owned();
             return Replayed::Unknown(name);
         };
-        let Some(binding) = command
-            .handler
-            .filter(|_| command.spec.accepts_arg_count(args.len()))
-        else {
+        let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
             return Replayed::Failed(Fault::Format, valid_up_to);
         };
         if command.full_name == "multi" {

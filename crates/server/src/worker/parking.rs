@@ -57,6 +57,7 @@ impl Worker {
                 let (at_ms, bytes) = *reply;
                 self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
             }
+            After::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
             After::Block(blocked) => {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));

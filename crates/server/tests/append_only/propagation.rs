@@ -42,7 +42,12 @@ fn check(program: &Path) {
             "=" => {
                 group = rest;
                 waiting.clear();
-                for words in [&["SELECT", "0"][..], &["FLUSHALL"], &["FUNCTION", "FLUSH"], &["SET", "start", "1"]] {
+                for words in [
+                    &["SELECT", "0"][..],
+                    &["FLUSHALL"],
+                    &["FUNCTION", "FLUSH"],
+                    &["SET", "start", "1"],
+                ] {
                     client.call(words);
                 }
                 client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
@@ -138,7 +143,10 @@ fn commands(mut bytes: &[u8]) -> Vec<String> {
 fn shown(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let is_time = |text: &str| {
-        text.len() == 13 && text.starts_with(['1']) && text.bytes().all(|byte| byte.is_ascii_digit()) && &text[1..2] > "6"
+        text.len() == 13
+            && text.starts_with(['1'])
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+            && &text[1..2] > "6"
     };
     if is_time(&text) {
         return "<ms>".to_owned();

@@ -48,7 +48,10 @@ impl Place {
     /// The last increment.
     pub fn increment(&self) -> PathBuf {
         let manifest = fs::read_to_string(self.part("appendonly.aof.manifest")).expect("there is a manifest");
-        let last = manifest.lines().rfind(|line| line.ends_with("type i")).expect("there is an increment");
+        let last = manifest
+            .lines()
+            .rfind(|line| line.ends_with("type i"))
+            .expect("there is an increment");
         self.part(last.split(' ').nth(1).expect("a name"))
     }
 }

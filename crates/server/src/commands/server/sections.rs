@@ -4,13 +4,14 @@
 //! Valkey shows while it does not use it.
 
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::commands::registry;
 use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
 use crate::pubsub::Space;
 use crate::script::Kind;
@@ -521,18 +522,41 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
-    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    lines.put("aof_last_rewrite_time_sec", -1);
-    lines.put("aof_current_rewrite_time_sec", -1);
-    lines.put("aof_last_bgrewrite_status", "ok");
-    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    lines.put("aof_last_write_status", "ok");
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
+    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_last_rewrite_time_sec",
+        aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
+    );
+    let rewriting_s = match number(&aof.rewriting_since_s) {
+        0 => -1,
+        since_s => (unix_ms() / 1000) as i64 - since_s as i64,
+    };
+    lines.put("aof_current_rewrite_time_sec", rewriting_s);
+    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.put("aof_rewrites", number(&aof.rewrites));
+    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.put("aof_last_write_status", word(&aof.fails));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
+    if aof.phase() == Phase::Off {
+        return;
+    }
+    lines.put("aof_current_size", number(&aof.current_bytes));
+    lines.put("aof_base_size", number(&aof.base_bytes));
+    lines.put("aof_pending_rewrite", 0);
+    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    // The log thread waits for the disk, and nobody for the log thread.
+    lines.put("aof_delayed_fsync", 0);
 }
 
 fn stats_lines(server: &Server, lines: &mut Lines) {

@@ -26,6 +26,7 @@ mod gathering;
 mod load;
 mod save;
 mod source;
+mod spelling;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -34,6 +35,7 @@ pub use file::DumpFile;
 pub use gathering::Gathering;
 pub use load::{Loaded, Loader, load};
 pub use save::{Contents, Head, Key, Style, save, write_database};
+pub use spelling::spell_out;
 
 /// Bytes of the magic and the version.
 const MAGIC_BYTES: usize = 9;
