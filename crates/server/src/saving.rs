@@ -110,6 +110,10 @@ fn tell(error: &LoadError) {
         log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
     }
     log::warning!("{error}");
+    if matches!(error.fault, Fault::Checksum(..)) {
+        let (offset, path) = (error.offset, error.path.display());
+        log::warning!("Internal error in RDB reading offset {offset} of {path} -> RDB CRC error");
+    }
 }
 
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
