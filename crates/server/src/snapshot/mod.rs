@@ -115,6 +115,8 @@ pub struct Summary {
     pub changes: u64,
     /// Keys written.
     pub keys: u64,
+    /// Bytes that old states of keys took.
+    pub kept_bytes: u64,
     /// When its moment was.
     pub began: Instant,
     /// The same, seconds since the epoch.
@@ -171,10 +173,12 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     // Who started it may have gone away.
     let _ = started.send(thread_id());
     let (keys, result) = write(server, &mut seat, &taken, consumer);
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
     server.keyspace.preimages.end(&server.keyspace.slots);
     let summary = Summary {
         changes: taken.changes,
         keys,
+        kept_bytes,
         began: taken.began,
         began_s: taken.began_s,
     };

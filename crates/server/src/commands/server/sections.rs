@@ -493,12 +493,12 @@ fn engine_lines(server: &Server, lines: &mut Lines) {
 fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
     lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
-    lines.zeroes(&[
-        "async_loading",
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
+    lines.put("async_loading", 0);
+    // What Valkey copies when something changes is what a snapshot keeps.
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    lines.put("current_cow_peak", kept_bytes);
+    lines.put("current_cow_size", kept_bytes);
+    lines.put("current_cow_size_age", 0);
     let running = &server.snapshot;
     let keys_done = running.keys_done.load(Ordering::Relaxed);
     let keys_total = running.keys_total.load(Ordering::Relaxed);
@@ -518,7 +518,7 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
     lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put("rdb_last_cow_size", 0);
+    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));

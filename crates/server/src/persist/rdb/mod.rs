@@ -77,6 +77,8 @@ pub struct Status {
     pub last_try_s: AtomicU64,
     /// How long the last dump in the background took, seconds; -1 before the first one.
     pub last_took_s: AtomicI64,
+    /// Bytes that old states of keys took while it was written.
+    pub last_kept_bytes: AtomicU64,
     /// Whether a dump in the background is to be begun as soon as nothing else is under way.
     pub scheduled: AtomicBool,
     /// Whether a background thread is about to begin one because of that, or of a save point.
@@ -95,6 +97,7 @@ impl Default for Status {
             last_failed: AtomicBool::new(false),
             last_try_s: AtomicU64::new(0),
             last_took_s: AtomicI64::new(-1),
+            last_kept_bytes: AtomicU64::new(0),
             scheduled: AtomicBool::new(false),
             asked: AtomicBool::new(false),
         }
