@@ -60,7 +60,11 @@ fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
     };
     // SAFETY: rule 1: the call reads a live local of the size that it says; 0 is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Reads a list as the `*-cpulist` options take it: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to
