@@ -12,6 +12,7 @@ use super::stream_arguments::{
 use super::stream_log::{exact_trim, shown};
 use crate::config::{Config, id};
 use crate::keyspace::event::Event;
+use crate::net::client::Flags;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -91,6 +92,11 @@ impl Options {
                 return Err(CommandError::SYNTAX);
             }
             options.end += 1;
+        }
+        if ctx.client.flags.has(Flags::REPLAYS) {
+            // How far it was trimmed is known, and written as if it had to be that far.
+            options.limit = options.trim.map(|_| 0);
+            return Ok(options);
         }
         options.check(grammar)
     }

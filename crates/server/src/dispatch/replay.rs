@@ -15,7 +15,7 @@ use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::{Held, PlannedKey};
 use crate::keyspace::hash::KeyHasher;
-use crate::net::client::Client;
+use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::state::{Replayed, Server};
@@ -75,6 +75,7 @@ impl Player {
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
         client.login = Login::repeating(&server.acl);
+        client.flags.put(Flags::REPLAYS, true);
         Player {
             thread,
             connection: Connection::new(client),

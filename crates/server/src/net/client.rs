@@ -43,6 +43,8 @@ impl Flags {
     pub const TRANSACTED: Flags = Flags(1 << 12);
     /// Subscribed to something.
     pub const PUBSUB: Flags = Flags(1 << 13);
+    /// Repeats commands that were run before, elsewhere or in another time: they have to succeed.
+    pub const REPLAYS: Flags = Flags(1 << 15);
     /// Shows what others do (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
 

@@ -63,6 +63,13 @@ fn all_that_was_written_is_loaded_again() {
         &["SADD", "set", "x", "y"],
         &["ZADD", "z", "1", "one"],
         &["XADD", "x", "*", "f", "v"],
+        &["CONFIG", "SET", "stream-node-max-entries", "1"],
+        &["XADD", "trimmed", "1-1", "a", "b"],
+        &["XADD", "trimmed", "2-1", "a", "b"],
+        &["XADD", "trimmed", "3-1", "a", "b"],
+        &["XADD", "trimmed", "4-1", "a", "b"],
+        &["XADD", "trimmed", "MAXLEN", "~", "1", "LIMIT", "1", "5-1", "a", "b"],
+        &["CONFIG", "SET", "stream-node-max-entries", "100"],
         &["SELECT", "9"],
         &["SET", "other", "1", "EX", "1000"],
         &["MULTI"],
@@ -90,6 +97,7 @@ fn all_that_was_written_is_loaded_again() {
     assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
     assert_eq!(client.call(&["FCALL", "f", "0"]), "7");
     assert!(place.log().contains("DB loaded from append only file"));
+    assert_eq!(client.call(&["XLEN", "trimmed"]), "4");
     drop(server);
     if let Some(oracle) = oracle() {
         let valkey = Server::start(&oracle, &place, &[]);
