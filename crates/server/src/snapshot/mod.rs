@@ -318,3 +318,6 @@ fn enter_background(config: &Config) {
         log::warning!("Cannot run on CPUs {cpus:?}: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,9 @@
 //! The thread that reads the keyspace of a snapshot's moment and makes chunks of a dump of it.
+//!
+//! Who wants to change a large value while it is written waits for that. Writing takes some times as long as copying, and
+//! compressing a long string even longer. So what somebody waits for is copied, given back, and written afterwards, unless
+//! the copy would take too much memory; and so is a long string in any case. A value that is often changed is wanted soon
+//! after the snapshot's moment, and the walker finds it settled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +15,7 @@ use weft_values::Value;
 
 use crate::config::id;
 use crate::keyspace::lent::Loan;
-use crate::keyspace::preimage::{LARGE_BYTES, Step, Visit, Walker};
+use crate::keyspace::preimage::{LARGE_BYTES, Step, Visit, Walker, Wanted};
 use crate::keyspace::{Keyspace, Seat};
 use crate::persist::rdb::{Gathering, Head, Key, Style, write_database};
 use crate::state::Server;
@@ -19,6 +24,10 @@ use crate::state::Server;
 const RETRY: Duration = Duration::from_micros(50);
 /// How long to wait between two looks at whether the consumer takes more, or somebody waits for a key.
 const LOOK: Duration = Duration::from_millis(1);
+/// Values of more bytes are not copied even if somebody waits.
+const LONGEST_COPY_BYTES: usize = 256 << 20;
+/// Strings of more bytes are copied before they are compressed.
+const LONG_STRING_BYTES: usize = 512 << 10;
 /// Keys visited within one passage of the gate.
 const KEYS_A_PASS: u64 = 256;
 
@@ -50,7 +59,7 @@ struct Large {
     expire_at_ms: Option<u64>,
     clock: u32,
     // Behind the handle: that is dropped first.
-    _loan: Loan,
+    loan: Option<Loan>,
 }
 
 enum Handle {
@@ -79,8 +88,29 @@ impl Large {
             value,
             expire_at_ms: entry.expire_at_ms(),
             clock: entry.clock(),
-            _loan: loan,
+            loan: Some(loan),
         })
+    }
+
+    /// Bytes of the value.
+    fn bytes(&self) -> usize {
+        match &self.value {
+            Handle::Object(object) => object.allocated_bytes(),
+            Handle::Blob(blob) => blob.len(),
+        }
+    }
+
+    /// Exchanges the handle for a copy, so that the value may be changed.
+    fn give_back(&mut self) {
+        self.value = match &self.value {
+            Handle::Object(object) => Handle::Object(Shared::new(Value::clone(object))),
+            Handle::Blob(blob) => Handle::Blob(Blob::from_slice(blob)),
+        };
+        self.loan = None;
+    }
+
+    fn is_long_string(&self) -> bool {
+        matches!(&self.value, Handle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
     }
 
     fn write(&self, out: &mut Vec<u8>, style: &Style) {
@@ -127,6 +157,8 @@ pub struct Saver<'s> {
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
     visited: Visited<'s>,
+    /// What was wanted, and is not written yet.
+    taken: Vec<(Wanted, Large)>,
     chunks: SyncSender<Chunk>,
 }
 
@@ -144,6 +176,7 @@ impl<'s> Saver<'s> {
                 large: Vec::new(),
                 keys: 0,
             },
+            taken: Vec::new(),
             chunks,
         }
     }
@@ -220,7 +253,11 @@ impl<'s> Saver<'s> {
 
     /// Writes the large values that were met; each is given back before anybody is waited for.
     fn write_large(&mut self) -> Result<(), Stopped> {
-        for large in std::mem::take(&mut self.visited.large) {
+        for mut large in std::mem::take(&mut self.visited.large) {
+            if large.is_long_string() && self.visited.style.compress {
+                large.give_back();
+            }
+            self.take_wanted()?;
             large.write(&mut self.visited.gathering.bytes, &self.visited.style);
             drop(large);
             self.pass_on()?;
@@ -255,12 +292,26 @@ impl<'s> Saver<'s> {
         Ok(())
     }
 
-    /// Saves values out of turn that somebody wants to change. Uncompressed, for somebody waits.
+    /// Saves values out of turn that somebody wants to change. Before anything is written, all of them are taken.
     fn serve_wanted(&mut self) -> Result<(), Stopped> {
         self.check()?;
+        loop {
+            self.take_wanted()?;
+            let Some((wanted, large)) = self.taken.pop() else {
+                return Ok(());
+            };
+            let mut style = self.visited.style;
+            // Without a loan it is a copy, for which nobody waits.
+            style.compress &= large.loan.is_none();
+            let mut record = Vec::new();
+            large.write(&mut record, &style);
+            self.server.keyspace.preimages.add_record(&wanted, record);
+        }
+    }
+
+    /// Takes what is wanted, as copies. Their slots are not passed before they are written.
+    fn take_wanted(&mut self) -> Result<(), Stopped> {
         let keyspace = &self.server.keyspace;
-        let mut style = self.visited.style;
-        style.compress = false;
         while let Some(wanted) = keyspace.preimages.next_wanted() {
             let large = loop {
                 let share = |slot, entry: EntryRef<'_, Value>| Large::of(keyspace, slot, entry);
@@ -271,11 +322,11 @@ impl<'s> Saver<'s> {
                 }
                 self.check()?;
             };
-            if let Some(large) = large {
-                let mut record = Vec::new();
-                large.write(&mut record, &style);
-                keyspace.preimages.add_record(&wanted, record);
+            let Some(mut large) = large else { continue };
+            if large.bytes() <= LONGEST_COPY_BYTES {
+                large.give_back();
             }
+            self.taken.push((wanted, large));
         }
         Ok(())
     }
