@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod aof;
 mod apply;
 mod background;
 mod blocking;
@@ -19,6 +20,7 @@ mod coordinator;
 mod dispatch;
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod keyspace;
 mod messages;
 mod net;
@@ -30,6 +32,7 @@ mod reclaim;
 mod saving;
 mod script;
 mod shutdown;
+mod snapshot;
 mod start;
 mod state;
 mod topology;

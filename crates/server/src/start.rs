@@ -21,6 +21,7 @@ use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
 use crate::acl::{Acl, Misdeclared, check_declarations};
+use crate::aof;
 use crate::apply::shape_log;
 use crate::bus::Bus;
 use crate::cluster::Cluster;
@@ -29,6 +30,7 @@ use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
+use crate::journal::Journal;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
@@ -163,7 +165,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
-    crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
+    load_data(&server)?;
     let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
@@ -190,6 +192,18 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     // Freeing everything, value by value, would take long and serve nobody.
     std::mem::forget(server);
     Ok(())
+}
+
+/// Loads what was written before: the append-only file if there shall be one, else the dump.
+fn load_data(server: &Arc<Server>) -> Result<(), Failed> {
+    let _ = server.replay.set(crate::dispatch::replay::replay);
+    if !server.config.boolean(id::APPENDONLY) {
+        return crate::saving::load_at_start(server).map_err(|crate::saving::Failed| Failed);
+    }
+    aof::load_at_start(server).map_err(|aof::Failed| Failed)?;
+    // Commands of the file are nobody's.
+    server.metrics.reset_commands();
+    aof::open_at_start(server).map_err(|aof::Failed| Failed)
 }
 
 fn open_log(config: &Config) {
@@ -250,8 +264,8 @@ pub(crate) fn server(
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3;
+    // One seat a worker, the background threads, a snapshot, and a few to spare for what comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 1 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
         false => None,
@@ -260,6 +274,7 @@ pub(crate) fn server(
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
         cluster,
+        journal: Arc::new(Journal::new(workers)),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
@@ -285,6 +300,10 @@ pub(crate) fn server(
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
+        aof: Arc::default(),
+        aof_files: Mutex::default(),
+        replay: OnceLock::new(),
+        snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -341,8 +360,9 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 }
 
 /// Ends the work: nobody is served any more.
-fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
+fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
@@ -354,6 +374,7 @@ fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<Jo
         // A worker that panicked has ended the process.
         let _ = thread.join();
     }
+    aof::finish(server);
 }
 
 /// 40 random hexadecimal digits.

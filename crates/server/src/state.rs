@@ -1,6 +1,7 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,11 +14,12 @@ use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
-use crate::keyspace::{Keyspace, Seat};
+use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
@@ -25,7 +27,10 @@ use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
+use crate::persist::aof::reading::{Commands, Fault};
+use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
+use crate::persist::running::Running;
 use crate::pubsub::Registry;
 use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
@@ -69,6 +74,8 @@ pub enum Message {
         output: Output,
         /// What is left to be done before the client goes on.
         after: After,
+        /// The ticket of its last write in the log.
+        log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
@@ -89,6 +96,8 @@ pub enum Message {
     Unpaused,
     /// Slots have left: clients that wait for their keys or listen to their channels are told.
     SlotsLeft,
+    /// The log has got further: replies that waited for it may go.
+    Logged,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// How long clients may take.
@@ -260,6 +269,8 @@ pub enum After {
     Script(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
+    /// Park the connection until its writes are on the disk, or the time is over.
+    AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
@@ -273,6 +284,17 @@ pub enum After {
 
 // It is moved with the outcome of every command.
 const _: () = assert!(size_of::<After>() <= 24);
+
+/// A wait for the log (WAITAOF).
+#[derive(Clone, Copy)]
+pub struct LogWait {
+    /// The ticket of the last write that is waited for.
+    pub ticket: u64,
+    /// Whether replicas are waited for as well.
+    pub replicas: bool,
+    /// When the time is over, ms since the epoch.
+    pub at_ms: u64,
+}
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {
@@ -316,6 +338,21 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
+/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+
+/// How the commands of a file ended.
+pub enum Replayed {
+    /// At its end.
+    Whole,
+    /// In a transaction that begins at this offset.
+    Unfinished(u64),
+    /// With an error; the last whole command ends at this offset.
+    Failed(Fault, u64),
+    /// With a command of this name, which does not exist.
+    Unknown(String),
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -333,6 +370,8 @@ pub struct Server {
     pub keyspace: Keyspace,
     /// The cluster, in cluster mode.
     pub cluster: Option<Cluster>,
+    /// The log of writes.
+    pub journal: Arc<Journal>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.
@@ -383,6 +422,14 @@ pub struct Server {
     pub shutdown: ShutdownRequest,
     /// What is known about dumps.
     pub dumps: Status,
+    /// What is known about the append-only file.
+    pub aof: Arc<aof::Status>,
+    /// Its files.
+    pub aof_files: Mutex<Files>,
+    /// Runs the commands of a file: what does that is above everything that asks for it.
+    pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

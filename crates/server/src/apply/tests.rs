@@ -33,7 +33,7 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .collect();
     match server
         .config
-        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed))
+        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed, true))
     {
         Ok(_) => Ok(()),
         Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),

@@ -2,6 +2,7 @@
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
+use crate::journal::Target;
 use crate::messages::{Post, subscriber};
 use crate::net::client::Flags;
 use crate::pubsub::{Kind, Space};
@@ -134,6 +135,7 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
     if let Some(cluster) = &ctx.server.cluster {
         cluster.publish(space == Space::ShardChannels, channel, payload);
     }
+    ctx.keys.effects.log_for(Target::REPLICAS);
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

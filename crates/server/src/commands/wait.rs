@@ -1,11 +1,13 @@
-//! WAIT and WAITAOF: how far a client's writes have come. There are no replicas and no log, so nothing ever arrives:
-//! who asks for nothing is answered at once, everybody else after the timeout.
+//! WAIT and WAITAOF: how far a client's writes have come. There are no replicas: who asks for some is answered after the
+//! timeout.
 
 use weft_resp::number::parse_i64;
 
 use super::context::{After, Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::config::id;
+use crate::journal::Milestone;
+use crate::state::LogWait;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
@@ -63,12 +65,20 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    if (local == 0 && replicas == 0) || !ctx.may_block {
+    let ticket = ctx.client.log_ticket;
+    let logs = config.boolean(id::APPENDONLY);
+    let is_there = logs && ctx.server.journal.reached(Milestone::Synced) >= ticket;
+    let enough = replicas == 0 && (local == 0 || is_there);
+    if enough || !ctx.may_block {
         ctx.reply.array(2);
-        ctx.reply.integer(0);
+        ctx.reply.integer(is_there.into());
         ctx.reply.integer(0);
     } else {
-        ctx.after = After::ReplyAt(Box::new((at_ms, b"*2\r\n:0\r\n:0\r\n".to_vec())));
+        ctx.after = After::AwaitLog(Box::new(LogWait {
+            ticket,
+            replicas: replicas > 0,
+            at_ms,
+        }));
     }
     Ok(())
 }

@@ -78,11 +78,10 @@ pub fn admit<'a>(
         }
     }
     let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
-    if tunables.max_memory != 0
-        && needs_memory(client, command)
-        && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
+    if tunables.guarded
+        && let Some(error) = guarded(thread, client, command)
     {
-        return Admission::Refused(OUT_OF_MEMORY);
+        return Admission::Refused(error);
     }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {
@@ -98,6 +97,42 @@ pub fn admit<'a>(
         return Admission::Paused;
     }
     Admission::Run
+}
+
+/// Why a command may not do what it would do to memory or to data.
+#[cold]
+fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
+    let tunables = &thread.tunables;
+    let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
+    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() {
+        return Some(OUT_OF_MEMORY);
+    }
+    // A PING tells those who watch over servers.
+    let refused = || writes(client, command) || command.full_name == "ping";
+    if tunables.refuses_writes && refused() {
+        return Some(CommandError::constant(NOT_SAVED));
+    }
+    (tunables.aof_fails && refused()).then(|| not_appended(&thread.server))
+}
+
+/// The error of a write while the append-only file cannot be written.
+pub fn not_appended(server: &Server) -> CommandError {
+    let reason = server.aof.failure().unwrap_or_default();
+    CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
+}
+
+/// Whether a command writes; EXEC does if a command of the transaction does.
+fn writes(client: &Client, command: &Command<Binding>) -> bool {
+    let commands = crate::commands::registry().commands();
+    let of_transaction = || {
+        let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
+        let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
+        queued.any(|queued| {
+            let command = commands.get(queued.command);
+            command.is_some_and(|command| command.spec.flags.contains(Flags::WRITE))
+        })
+    };
+    command.spec.flags.contains(Flags::WRITE) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -161,6 +196,12 @@ pub fn of_script(
         {
             Admission::Refused(OUT_OF_MEMORY)
         }
+        Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
+            Admission::Refused(CommandError::constant(NOT_SAVED))
+        }
+        Admission::Run if thread.tunables.aof_fails && script::may_write(server, command, args) => {
+            Admission::Refused(not_appended(server))
+        }
         Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
             Admission::Run
         }
@@ -169,6 +210,12 @@ pub fn of_script(
 }
 
 const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
+
+/// The error of a write while the last dump has failed.
+pub const NOT_SAVED: &str = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the \
+                             data set are disabled, because this instance is configured to report errors during writes \
+                             if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey \
+                             logs for details about the RDB error.";
 
 /// Commands that are held back while nothing may change.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);

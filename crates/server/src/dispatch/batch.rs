@@ -6,6 +6,7 @@ use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
+use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
@@ -47,6 +48,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
             next += 1;
         }
     }
+    thread.effects.scribe.wake();
     count(&mut thread.effects, &thread.server, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
@@ -79,6 +81,7 @@ fn run_until_exclusive(
         .checked_sub(1)
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
+    let crowded = thread.effects.scribe.is_crowded();
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
@@ -110,6 +113,10 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
+        if crowded && must_wait_for_log(&role, command) {
+            settle(plan, connection, Outcome::Contended);
+            continue;
+        }
         let outcome = match role {
             Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
             Role::Queued => transaction::queue_here(thread, &pass, &request, keys, connection),
@@ -235,6 +242,14 @@ fn refuse_busy(
     let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
     reply_error(thread, connection, &error);
     Outcome::Done
+}
+
+/// Whether a command that may write is to be put off while the log is far behind with what this thread wrote.
+#[cold]
+fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
+    let runs = !matches!(role, Role::Queued);
+    let reads = command.spec.flags.contains(CommandFlags::READONLY);
+    runs && !reads
 }
 
 /// Whether a plan needs the whole keyspace.

@@ -47,6 +47,7 @@ use crate::commands::script::{NO_SCRIPT, busy_with};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
+use crate::journal::Target;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::hash::{KeyHasher, cluster_slot};
@@ -58,13 +59,14 @@ use crate::observe::metrics::Counter;
 use crate::script::{self, Answer, Beginning, Flags, Host, Outcome as Ended, Program, Run, Scripts, Stop};
 use crate::state::Server;
 
+use super::admit::NOT_SAVED;
 use super::announce::{Caller, announce, line_of_whole};
 use super::background::Detached;
 use super::cluster;
 use super::effects::release;
 use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::record::{self, Ending, Thresholds};
-use super::{serve, transaction};
+use super::{logging, serve, transaction};
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
@@ -125,6 +127,11 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
 pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let may_run = Flags::ALLOW_OOM;
     flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(may_run) && !flags.has(Flags::NO_WRITES))
+}
+
+/// Whether a script says what it does, and does not promise to write nothing.
+pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
 }
 
 /// Whether a script has promised to write nothing.
@@ -506,6 +513,8 @@ struct Runner<'r, 'h, 'p> {
     one_slot: bool,
     /// That slot, once it is known.
     slot: Cell<Option<u16>>,
+    /// For whom its commands are logged.
+    logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
     /// Figures of commands, until it is certain that they count.
@@ -550,6 +559,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             has_token: false,
             one_slot: prepared.one_slot,
             slot: Cell::new(first_slot(prepared, args)),
+            logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             tally: Vec::new(),
             thread,
@@ -717,6 +727,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         if self.read_only && flags.intersects(super::admit::CHANGES) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
         }
+        if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
+            return refuse(NOT_SAVED);
+        }
         if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
         }
@@ -862,6 +875,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             return (None, After::Nothing);
         }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
+        let dirty = self.thread.effects.dirty;
         let call = Call {
             command,
             args,
@@ -872,7 +886,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
-        if context.keys.effects.hooks.any() {
+        if context.keys.effects.logs() {
+            logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
+        }
+        if context.keys.effects.hooks.has(Hooks::TELLS) {
             announce(&mut context, &after, Caller::Script);
         }
         (result.err(), after)
@@ -985,6 +1002,10 @@ impl Host for Runner<'_, '_, '_> {
 
     fn set_protocol(&mut self, protocol: Protocol) {
         self.client.protocol = protocol;
+    }
+
+    fn set_replication(&mut self, parts: u8) {
+        self.logged_for = Target::of_bits(parts);
     }
 
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {

@@ -43,6 +43,8 @@ impl Flags {
     pub const TRANSACTED: Flags = Flags(1 << 12);
     /// Subscribed to something.
     pub const PUBSUB: Flags = Flags(1 << 13);
+    /// Repeats commands that were run before, elsewhere or in another time: they have to succeed.
+    pub const REPLAYS: Flags = Flags(1 << 15);
     /// Shows what others do (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
     /// May read from a replica in a cluster (READONLY).
@@ -126,6 +128,8 @@ pub struct Client {
     pub id: u64,
     /// Selected database.
     pub db: usize,
+    /// The ticket of its last write in the log; 0 for none.
+    pub log_ticket: u64,
     /// RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// Who it is, and what it may do.
@@ -197,6 +201,7 @@ impl Client {
         Client {
             id,
             db: 0,
+            log_ticket: 0,
             protocol: Protocol::Resp2,
             login: Login::stranger(),
             name: Vec::new(),
@@ -226,6 +231,7 @@ impl Client {
     pub fn view(&self) -> Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
+        view.log_ticket = self.log_ticket;
         view.protocol = self.protocol;
         view.login = self.login.clone();
         view.name.clone_from(&self.name);

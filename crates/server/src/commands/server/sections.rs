@@ -4,13 +4,15 @@
 //! Valkey shows while it does not use it.
 
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::commands::registry;
 use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::persist::aof::Phase;
+use crate::persist::running::Purpose;
 use crate::pubsub::Space;
 use crate::script::Kind;
 use crate::state::Server;
@@ -509,38 +511,70 @@ fn engine_lines(server: &Server, lines: &mut Lines) {
 fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
     lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
-    lines.zeroes(&[
-        "async_loading",
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
-    lines.put("current_fork_perc", "0.00");
-    lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
+    lines.put("async_loading", 0);
+    // What Valkey copies when something changes is what a snapshot keeps.
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    lines.put("current_cow_peak", kept_bytes);
+    lines.put("current_cow_size", kept_bytes);
+    lines.put("current_cow_size_age", 0);
+    let running = &server.snapshot;
+    let keys_done = running.keys_done.load(Ordering::Relaxed);
+    let keys_total = running.keys_total.load(Ordering::Relaxed);
+    let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
+    lines.put("current_fork_perc", format!("{percent:.2}"));
+    lines.put("current_save_keys_processed", keys_done);
+    lines.put("current_save_keys_total", keys_total);
     let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
     lines.put("rdb_changes_since_last_save", changes);
-    lines.put("rdb_bgsave_in_progress", 0);
+    let dumping = matches!(running.purpose(), Some(Purpose::Dump | Purpose::Replicas));
+    lines.put("rdb_bgsave_in_progress", u8::from(dumping));
     lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
-    lines.put("rdb_last_bgsave_status", "ok");
-    lines.put("rdb_last_bgsave_time_sec", -1);
-    lines.put("rdb_current_bgsave_time_sec", -1);
+    let failed = dumps.last_failed.load(Ordering::Relaxed);
+    lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
+    lines.put("rdb_last_bgsave_time_sec", dumps.last_took_s.load(Ordering::Relaxed));
+    let since_s = running.since_s(Purpose::Dump).or(running.since_s(Purpose::Replicas));
+    let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
+    lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put("rdb_last_cow_size", 0);
+    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
-    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    lines.put("aof_last_rewrite_time_sec", -1);
-    lines.put("aof_current_rewrite_time_sec", -1);
-    lines.put("aof_last_bgrewrite_status", "ok");
-    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    lines.put("aof_last_write_status", "ok");
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
+    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_last_rewrite_time_sec",
+        aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
+    );
+    let rewriting_s = match number(&aof.rewriting_since_s) {
+        0 => -1,
+        since_s => (unix_ms() / 1000) as i64 - since_s as i64,
+    };
+    lines.put("aof_current_rewrite_time_sec", rewriting_s);
+    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.put("aof_rewrites", number(&aof.rewrites));
+    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.put("aof_last_write_status", word(&aof.fails));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
+    if aof.phase() == Phase::Off {
+        return;
+    }
+    lines.put("aof_current_size", number(&aof.current_bytes));
+    lines.put("aof_base_size", number(&aof.base_bytes));
+    lines.put("aof_pending_rewrite", 0);
+    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    // The log thread waits for the disk, and nobody for the log thread.
+    lines.put("aof_delayed_fsync", 0);
 }
 
 fn stats_lines(server: &Server, lines: &mut Lines) {
@@ -549,8 +583,9 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
     lines.put("pubsub_patterns", server.pubsub.patterns());
     lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
+    // Nothing forks; what a fork is to clients is the moment of a snapshot.
+    lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.zeroes(&[
-        "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
         "slave_expires_tracked_keys",

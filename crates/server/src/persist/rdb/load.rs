@@ -11,9 +11,10 @@ use super::extent::{is_empty, module_name, skip_value};
 use super::source::Source;
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
-use crate::keyspace::access::{KeyCounts, value_due_ms};
+use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::preimage::Preimages;
 use crate::keyspace::stored::stored;
 use crate::keyspace::{Exclusive, SLOTS, publish, publish_due_of};
 use crate::observe::log;
@@ -35,6 +36,8 @@ pub struct Loader<'l, 'p> {
     pub hasher: &'l KeyHasher,
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
+    /// Where a snapshot finds what keys were that the file replaces.
+    pub preimages: &'l Preimages,
     /// The row of this thread.
     pub seat: usize,
     /// Parameters.
@@ -60,6 +63,8 @@ pub struct Loaded {
     pub expired_hashes: u64,
     /// Libraries of functions.
     pub functions: Vec<Vec<u8>>,
+    /// Where the dump ends in the file.
+    pub end: u64,
 }
 
 /// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
@@ -132,6 +137,7 @@ impl Loader<'_, '_> {
         if version >= FIRST_CHECKED_VERSION {
             check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
         }
+        loaded.end = source.offset();
         Ok(loaded)
     }
 
@@ -185,7 +191,13 @@ impl Loader<'_, '_> {
 
     fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
         let hash = self.hasher.hash(name);
-        let table = self.all.cell_mut(KeyHasher::slot(hash)).table_mut(db);
+        let number = KeyHasher::slot(hash);
+        let (header, slot) = self.all.parts_mut(number);
+        let table = slot.table_mut(db);
+        if header.is_unsaved() {
+            let slot = number as u16;
+            self.preimages.keep(db, NamedKey { name, hash, slot }, table);
+        }
         let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
         let mut volatile = 0;
         if table.find(hash, name).is_some() {
