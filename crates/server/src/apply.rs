@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::config::{Applied, Config, ParameterId, id};
 use crate::messages::refresh_event_hook;
 use crate::observe::log;
+use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
 use crate::state::{Order, Server};
 
@@ -49,6 +50,17 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
         listen(server, at_fault)?;
     }
     Ok(())
+}
+
+/// This server follows somebody, or nobody any more.
+pub fn role_changed(server: &Server) {
+    let follows = server.repl.follows();
+    log::set_role(match follows {
+        true => Role::Replica,
+        false => Role::Primary,
+    });
+    // The log has told about a failure; the role changes all the same.
+    let _ = oom_score::adjust(&server.config, follows);
 }
 
 /// Gives the log the level and the shape that are configured.

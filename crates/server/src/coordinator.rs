@@ -225,6 +225,7 @@ impl Coordinator {
         let server = &self.server;
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
+            && !server.repl.follows()
             && !server.pause.holds_writes(now_ms)
             && server.keyspace.counts.any_expiry()
             && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0

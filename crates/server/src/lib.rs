@@ -15,6 +15,7 @@ mod commands;
 mod config;
 mod coordinator;
 mod dispatch;
+mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keyspace;
@@ -25,6 +26,7 @@ mod persist;
 mod process;
 mod pubsub;
 mod reclaim;
+mod repl;
 mod saving;
 mod script;
 mod shutdown;

@@ -19,7 +19,7 @@ use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Fault, LoadError, Loaded, Loader};
+use crate::persist::rdb::{self, Contents, Destination, Fault, LoadError, Loaded, Loader};
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::state::Server;
@@ -48,7 +48,7 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
         counts: &server.keyspace.counts,
         functions: &functions,
         config: &server.config,
-        clock: clock(&server.config, now_s),
+        clock: access_clock(&server.config, now_s),
         now_s,
         used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
     };
@@ -97,12 +97,12 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
     let now_ms = unix_ms();
     server.dumps.loading.store(true, Ordering::Relaxed);
     let mut loader = Loader {
-        all,
+        destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
         seat: row,
         config: &server.config,
-        clock: clock(&server.config, now_ms / 1000),
+        clock: access_clock(&server.config, now_ms / 1000),
         now_ms,
         replace,
     };
@@ -242,7 +242,8 @@ fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
 }
 
-fn clock(config: &Config, now_s: u64) -> AccessClock {
+/// The access clock of entries that are read or written at this time.
+pub fn access_clock(config: &Config, now_s: u64) -> AccessClock {
     AccessClock {
         now_s,
         lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),

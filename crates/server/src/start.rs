@@ -39,6 +39,7 @@ use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
+use crate::repl::Endpoint;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
 use crate::worker::Worker;
@@ -165,6 +166,8 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
+    follow_configured(&server);
+    crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     announce(&server, &ground.listeners, &ground.supervisor);
     let coordinator = Coordinator::new(
@@ -184,6 +187,17 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     // Freeing everything, value by value, would take long and serve nobody.
     std::mem::forget(server);
     Ok(())
+}
+
+/// Follows the primary that the configuration names.
+fn follow_configured(server: &Server) {
+    if let Some(primary) = server.config.primary() {
+        log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
+        server.repl.follow(Endpoint {
+            host: primary.host,
+            port: primary.port,
+        });
+    }
 }
 
 fn open_log(config: &Config) {
@@ -244,8 +258,8 @@ pub(crate) fn server(
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
+    // One seat a worker, the background threads, the link to a primary, and a few to spare for what comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 1 + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
@@ -263,6 +277,8 @@ pub(crate) fn server(
         background,
         script_jobs,
         scripts: Default::default(),
+        repl: Default::default(),
+        primary_client: Mutex::default(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),

@@ -26,6 +26,7 @@ use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
 use crate::persist::rdb::Status;
 use crate::pubsub::Registry;
+use crate::repl::Replication;
 use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::tracking::Table;
@@ -84,6 +85,8 @@ pub enum Message {
         /// Those that may use fewer channels than before.
         lost_channels: Arc<[Arc<Account>]>,
     },
+    /// This server follows another from now on: clients that wait for keys are not served any more.
+    Demoted,
     /// Clients that were paused may go on.
     Unpaused,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
@@ -356,6 +359,10 @@ pub struct Server {
     pub script_jobs: mpsc::Sender<Job>,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// Whom this server follows.
+    pub repl: Replication,
+    /// The primary as a client, for those who look at all clients.
+    pub primary_client: Mutex<Option<(Client, Buffers)>>,
     /// Pause of clients.
     pub pause: Pause,
     /// `DEBUG SET-ACTIVE-EXPIRE`.

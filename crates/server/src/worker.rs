@@ -24,7 +24,7 @@ use crate::dispatch::execute::Thread;
 use crate::dispatch::plan::Plans;
 use crate::keyspace::{Seat, expiry};
 use crate::messages::Post;
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 use crate::pubsub::Recipient;
@@ -343,8 +343,8 @@ impl Worker {
         if self.thread.effects.expired.is_empty() {
             return;
         }
-        if self.server().pause.holds_writes(self.thread.now_ms) {
-            // Nothing changes in a pause. They are found again afterwards.
+        if self.server().pause.holds_writes(self.thread.now_ms) || self.thread.standing.leaves_expired() {
+            // Nothing changes in a pause, nor on a replica. They are found again afterwards.
             self.thread.effects.expired.clear();
             return;
         }
@@ -385,6 +385,19 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
     Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
 }
 
+impl Worker {
+    /// Shows the primary, which belongs to no worker, and ends the link if it is to be closed.
+    fn visit_primary(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        let server = self.server();
+        if let Some((client, buffers)) = &mut *crate::observe::lock(&server.primary_client) {
+            visit(client, *buffers);
+            if client.flags.has(Flags::CLOSE_ASAP) {
+                server.repl.sever();
+            }
+        }
+    }
+}
+
 impl ClientVisitor for Worker {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         for token in 0..self.clients.slots.len() {
@@ -393,6 +406,9 @@ impl ClientVisitor for Worker {
                 let buffers = connection.buffers(in_flight);
                 visit(&mut connection.client, buffers);
             }
+        }
+        if self.id == 0 {
+            self.visit_primary(visit);
         }
     }
 

@@ -29,6 +29,7 @@ pub mod permission;
 pub mod pubsub;
 pub mod randomkey;
 pub mod registry;
+pub mod replication;
 pub mod scan;
 pub mod scan_options;
 pub mod script;
@@ -79,6 +80,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     object::BINDINGS,
     pubsub::BINDINGS,
     randomkey::BINDINGS,
+    replication::BINDINGS,
     scan::BINDINGS,
     script::BINDINGS,
     server::command::BINDINGS,

@@ -12,6 +12,7 @@ use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::net::client::{Client, Flags as ClientFlags};
+use crate::repl::Standing;
 use crate::state::Server;
 
 use super::execute::Thread;
@@ -71,6 +72,11 @@ pub fn admit<'a>(
     {
         return Admission::Refused(OUT_OF_MEMORY);
     }
+    if !thread.standing.is_plain()
+        && let Some(error) = out_of_standing(thread, client, command)
+    {
+        return Admission::Refused(error);
+    }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {
             return Admission::Refused(error);
@@ -106,6 +112,37 @@ fn permitted(
         databases: permission::databases(server),
     };
     permission::check(client.login.user(), &wish)
+}
+
+/// The error of a command that does not go with this server's role, or with the state of its data.
+#[inline(never)]
+fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
+    if client.flags.has(ClientFlags::PRIMARY) {
+        return None;
+    }
+    let (standing, config) = (thread.standing, &thread.server.config);
+    let flags = command.spec.flags;
+    let writes = || flags.contains(Flags::WRITE) || (command.full_name == "exec" && transaction_writes_data(client));
+    let refused = CommandError::constant;
+    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
+    if redirects && (flags.contains(Flags::READONLY) || writes()) {
+        let state = thread.server.repl.state();
+        return state.primary.as_ref().map(|primary| {
+            CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port))
+        });
+    }
+    if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+        return Some(refused("READONLY You can't write against a read only replica."));
+    }
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+        return Some(refused(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ));
+    }
+    let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
+    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
 }
 
 /// Clients whose commands are restricted.
@@ -159,6 +196,11 @@ const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allo
 
 /// Commands that are held back while nothing may change.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+
+fn transaction_writes_data(client: &Client) -> bool {
+    let transaction = client.transaction.as_ref();
+    transaction.is_some_and(|transaction| transaction.writes_data)
+}
 
 fn transaction_writes(client: &Client) -> bool {
     client

@@ -9,7 +9,7 @@ use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::expiry::delete_found_within;
+use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
@@ -69,7 +69,7 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     let pass = seat.enter();
-    thread.acl_version = thread.server.acl.version();
+    thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
@@ -119,6 +119,9 @@ fn run_until_exclusive(
             let server = &thread.server;
             let row = thread.seat;
             let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+            if thread.standing.leaves_expired() {
+                forget_found(&mut thread.effects, tell);
+            }
             delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
             release(&mut thread.effects, server);
             thread.keep_ready();
@@ -153,7 +156,7 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    thread.acl_version = thread.server.acl.version();
+    thread.look_around();
     if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
         return;
     }
@@ -168,15 +171,25 @@ fn run_one_exclusive(
     if !server.scripts.running.try_keep_out() {
         // Nobody stands at the gate for as long as a script pleases.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
-            Some(error) => refuse_busy(thread, &request, connection, error),
-            None => Outcome::Contended,
+            Some(error) if !connection.client.flags.has(Flags::PRIMARY) => {
+                refuse_busy(thread, &request, connection, error)
+            }
+            _ => Outcome::Contended,
         };
         settle(plan, connection, outcome);
         return;
     }
     let mut all = seat.exclusive();
-    let admitted_by = std::mem::replace(&mut thread.acl_version, thread.server.acl.version());
-    if thread.acl_version != admitted_by && !admitted(thread, plan, &plans.ranges, connection) {
+    let admitted_by = (thread.acl_version, thread.standing);
+    thread.look_around();
+    let changed = (thread.acl_version, thread.standing) != admitted_by;
+    // A primary that is not followed any more is none of the connections either.
+    let Some(connection) = connections.connection(plan.token) else {
+        drop(all);
+        server.scripts.running.let_in();
+        return;
+    };
+    if changed && !admitted(thread, plan, &plans.ranges, connection) {
         drop(all);
         server.scripts.running.let_in();
         return;
@@ -204,7 +217,7 @@ fn refused_by_script(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripts.running.any_overdue() {
+    if !thread.server.scripts.running.any_overdue() || connection.client.flags.has(Flags::PRIMARY) {
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();

@@ -18,6 +18,7 @@ use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Standing;
 use crate::state::{Server, Unserved};
 
 use super::announce::{Caller, announce};
@@ -49,6 +50,8 @@ pub struct Thread {
     pub timer: quanta::Clock,
     /// The version of the users, at the last passage of the gate: nobody's permissions change within one.
     pub acl_version: u64,
+    /// What the server's role in replication means for commands, at the last passage of the gate.
+    pub standing: Standing,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -85,6 +88,7 @@ impl Thread {
             ticks: timer.raw(),
             timer,
             acl_version: server.acl.version(),
+            standing: server.repl.standing(),
             tunables,
             may_leave: true,
             may_block: true,
@@ -106,6 +110,13 @@ impl Thread {
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
+    }
+
+    /// Looks at what does not change within a passage of the gate, which has just begun.
+    #[inline]
+    pub fn look_around(&mut self) {
+        self.acl_version = self.server.acl.version();
+        self.standing = self.server.repl.standing();
     }
 
     /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of
@@ -165,7 +176,8 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
-            now_ms: self.now_ms,
+            // Nothing has expired for a primary: it decides about that, and tells.
+            now_ms: if client.flags.has(Flags::PRIMARY) { 0 } else { self.now_ms },
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,

@@ -19,5 +19,6 @@ pub mod prefetch;
 pub mod record;
 pub mod script;
 pub mod serve;
+pub mod stream;
 pub mod transaction;
 pub mod tunables;

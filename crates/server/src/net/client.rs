@@ -45,6 +45,10 @@ impl Flags {
     pub const PUBSUB: Flags = Flags(1 << 13);
     /// Shows what others do (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
+    /// The primary that this server follows.
+    pub const PRIMARY: Flags = Flags(1 << 15);
+    /// A replica of this server.
+    pub const REPLICA: Flags = Flags(1 << 16);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -291,7 +295,11 @@ impl Client {
 
     /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
     pub fn kind(&self) -> ClientKind {
-        if self.flags.has(Flags::PUBSUB) {
+        if self.flags.has(Flags::PRIMARY) {
+            ClientKind::Primary
+        } else if self.flags.has(Flags::REPLICA) {
+            ClientKind::Replica
+        } else if self.flags.has(Flags::PUBSUB) {
             ClientKind::PubSub
         } else {
             ClientKind::Normal
@@ -326,6 +334,8 @@ impl Client {
     pub fn flag_letters(&self) -> String {
         let letters = [
             (Flags::MONITOR, 'O'),
+            (Flags::REPLICA, 'S'),
+            (Flags::PRIMARY, 'M'),
             (Flags::PUBSUB, 'P'),
             (Flags::MULTI, 'x'),
             (Flags::BLOCKED, 'b'),

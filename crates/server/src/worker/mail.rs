@@ -74,6 +74,7 @@ impl Worker {
             }
             Message::ExpireDue => self.expiring = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
+            Message::Demoted => self.release_waiting(),
             Message::Unpaused => self.resume_paused(),
             Message::Stop { patience } => self.stopping = Some(patience),
         }

@@ -24,6 +24,12 @@ const EAGER_ATTEMPTS: u32 = 16;
 /// Sleep between attempts for which slots must become free.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
+/// What CLIENT UNBLOCK ERROR gives those who wait.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+/// What a server that has found a primary gives them.
+const DEMOTED: &[u8] =
+    b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
+
 /// What a client waits for.
 pub enum ClientWait {
     /// Keys.
@@ -160,6 +166,10 @@ impl Worker {
     /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
     /// or without. Whether it was waiting.
     pub(super) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
+        self.end_wait_with(client, with_error.then_some(UNBLOCKED))
+    }
+
+    fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             // Somebody is serving it at this moment; the reply comes by mail.
@@ -175,7 +185,7 @@ impl Worker {
                 let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
                 self.book(&mut blocked, (0, null.len()), false);
-                if with_error {
+                if error.is_some() {
                     // Valkey counts it so.
                     self.server().metrics.rejected(self.thread.seat, blocked.command);
                 }
@@ -183,14 +193,30 @@ impl Worker {
             }
             ClientWait::Time { bytes, .. } => bytes,
         };
-        if with_error {
+        if let Some(error) = error {
             let server = self.server();
             server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
             server.errors.count(b"UNBLOCKED");
-            reply = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec();
+            reply = error.to_vec();
         }
         self.unpark(client, ticket, reply);
         true
+    }
+
+    /// Ends all waits: what clients wait for is decided elsewhere from now on.
+    pub(super) fn release_waiting(&mut self) {
+        let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
+        for client in clients {
+            let token = self.clients.by_id.get(&client).copied();
+            if self.end_wait_with(client, Some(DEMOTED))
+                && let Some(connection) = token.and_then(|token| self.clients.connection(token))
+            {
+                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+            }
+            if let Some(token) = token {
+                self.flush(token);
+            }
+        }
     }
 
     /// A client is gone: nobody may serve it any more.

@@ -12,6 +12,7 @@ use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
 use crate::pubsub::Space;
+use crate::repl::{Endpoint, Phase, Standing, State};
 use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
@@ -490,9 +491,12 @@ fn engine_lines(server: &Server, lines: &mut Lines) {
 
 fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
-    lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
+    let standing = server.repl.standing();
+    let aside = standing.has(Standing::LOADING_ASIDE);
+    let loads = aside || standing.has(Standing::LOADING);
+    lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
+    lines.put("async_loading", u8::from(aside));
     lines.zeroes(&[
-        "async_loading",
         "current_cow_peak",
         "current_cow_size",
         "current_cow_size_age",
@@ -523,6 +527,30 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
+    if loads {
+        loading_lines(server, lines);
+    }
+}
+
+/// How far a load is. A size that nobody knows counts as what has been loaded.
+fn loading_lines(server: &Server, lines: &mut Lines) {
+    let loading = &server.repl.loading;
+    let started_s = loading.started_s.load(Ordering::Relaxed);
+    let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
+    let total = loading.total_bytes.load(Ordering::Relaxed);
+    let shown_total = if total == 0 { loaded } else { total };
+    let elapsed_s = (unix_ms() / 1000).saturating_sub(started_s);
+    let percent = if shown_total == 0 { 0.0 } else { loaded as f64 / shown_total as f64 * 100.0 };
+    let left_s = match (loaded, total) {
+        (0, _) | (_, 0) => 1,
+        (loaded, total) => elapsed_s * total.saturating_sub(loaded) / loaded,
+    };
+    lines.put("loading_start_time", started_s);
+    lines.put("loading_total_bytes", total);
+    lines.put("loading_rdb_used_mem", 0);
+    lines.put("loading_loaded_bytes", loaded);
+    lines.put("loading_loaded_perc", format!("{percent:.2}"));
+    lines.put("loading_eta_seconds", left_s);
 }
 
 fn stats_lines(server: &Server, lines: &mut Lines) {
@@ -546,7 +574,8 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("tracking_total_keys", server.tracking.keys());
     lines.put("tracking_total_items", server.tracking.items());
     lines.put("tracking_total_prefixes", server.tracking.prefixes());
-    lines.put("unexpected_error_replies", 0);
+    let unexpected = &server.repl.unexpected_errors;
+    lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
     let denied = |counter| server.metrics.sum(counter);
     lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
@@ -569,8 +598,11 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     );
     lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
     lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
-    lines.zeroes(&[
+    lines.put(
         "total_net_repl_input_bytes",
+        server.repl.input_bytes.load(Ordering::Relaxed),
+    );
+    lines.zeroes(&[
         "total_net_repl_output_bytes",
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
@@ -646,16 +678,61 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
 }
 
 fn replication_lines(server: &Server, lines: &mut Lines) {
-    lines.put("role", "master");
+    let repl = &server.repl;
+    let state = repl.state();
+    lines.put("role", if state.primary.is_some() { "slave" } else { "master" });
+    if let Some(primary) = &state.primary {
+        link_lines(server, &state, primary, lines);
+    }
     lines.zeroes(&["connected_slaves", "replicas_waiting_psync"]);
     lines.put("master_failover_state", "no-failover");
-    lines.put("master_replid", server.observed.replication_id());
-    lines.put("master_replid2", "0".repeat(40));
-    lines.put("master_repl_offset", 0);
-    lines.put("second_repl_offset", -1);
+    lines.put("master_replid", &state.history.id);
+    lines.put("master_replid2", &state.history.second_id);
+    lines.put("master_repl_offset", repl.offset());
+    lines.put("second_repl_offset", state.history.second_offset);
     lines.put("repl_backlog_active", 0);
     lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
     lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
+
+/// What a replica tells about the link to its primary.
+fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Lines) {
+    let repl = &server.repl;
+    let now_s = unix_ms() / 1000;
+    let is_up = state.phase == Phase::Connected;
+    let silent_s = is_up.then(|| now_s.saturating_sub(repl.heard_s.load(Ordering::Relaxed)) as i64);
+    let (received, applied) = match is_up || state.resumable {
+        true => (repl.received(), repl.offset()),
+        false => (1, 1),
+    };
+    lines.put("master_host", &primary.host);
+    lines.put("master_port", primary.port);
+    lines.put("master_link_status", if is_up { "up" } else { "down" });
+    lines.put("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
+    lines.put("master_sync_in_progress", u8::from(state.phase == Phase::Transfer));
+    lines.put("slave_read_repl_offset", received);
+    lines.put("slave_repl_offset", applied);
+    lines.zeroes(&["replicas_repl_buffer_size", "replicas_repl_buffer_peak"]);
+    if state.phase == Phase::Transfer {
+        let transfer = &state.transfer;
+        let (total, read) = (transfer.total_bytes as i64, transfer.read_bytes as i64);
+        let percent = if total == 0 { 0.0 } else { read as f64 / total as f64 * 100.0 };
+        lines.put("master_sync_total_bytes", total);
+        lines.put("master_sync_read_bytes", read);
+        lines.put("master_sync_left_bytes", total - read);
+        lines.put("master_sync_perc", format!("{percent:.2}"));
+        lines.put(
+            "master_sync_last_io_seconds_ago",
+            now_s.saturating_sub(transfer.last_io_s),
+        );
+    }
+    if !is_up {
+        let down_s = state.down_since_s.map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
+        lines.put("master_link_down_since_seconds", down_s);
+    }
+    lines.put("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
+    lines.put("slave_read_only", u8::from(server.config.boolean(id::REPLICA_READ_ONLY)));
+    lines.put("replica_announced", u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)));
 }
 
 fn cpu_lines(server: &Server, lines: &mut Lines) {

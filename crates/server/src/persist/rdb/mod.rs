@@ -29,7 +29,7 @@ mod source;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use error::{Fault, LoadError};
-pub use load::{Loaded, Loader, load};
+pub use load::{Destination, Loaded, Loader, Opened, load};
 pub use save::{Contents, save};
 
 /// Bytes of the magic and the version.

@@ -1,0 +1,211 @@
+//! ROLE, REPLICAOF and what servers tell each other about replication.
+
+use weft_resp::number::parse_i64;
+
+use super::context::{Binding, CommandResult, Context, exclusive, leased};
+use super::error::CommandError;
+use crate::apply::role_changed;
+use crate::config::{Primary, id};
+use crate::net::client::Flags;
+use crate::observe::log;
+use crate::repl::{Endpoint, Phase};
+use crate::state::Message;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("failover", leased(failover)),
+    ("replconf", leased(replconf)),
+    ("replicaof", exclusive(replicaof)),
+    ("role", leased(role)),
+    ("slaveof", exclusive(replicaof)),
+];
+
+fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let repl = &ctx.server.repl;
+    let state = repl.state();
+    let reply = &mut ctx.reply;
+    let Some(primary) = &state.primary else {
+        reply.array(3);
+        reply.bulk(b"master");
+        reply.integer(repl.offset());
+        reply.array(0);
+        return Ok(());
+    };
+    reply.array(5);
+    reply.bulk(b"slave");
+    reply.bulk(primary.host.as_bytes());
+    reply.integer(i64::from(primary.port));
+    reply.bulk(state.phase.word().as_bytes());
+    reply.integer(match state.phase {
+        Phase::Connected => repl.offset(),
+        _ => -1,
+    });
+    Ok(())
+}
+
+fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
+        return Err(CommandError::constant("ERR REPLICAOF not allowed in cluster mode."));
+    }
+    if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
+        follow_nobody(ctx);
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if ctx.client.flags.has(Flags::REPLICA) {
+        return Err(CommandError::constant("ERR Command is not valid when client is a replica."));
+    }
+    let port = parse_i64(ctx.arg(2))
+        .and_then(|port| u16::try_from(port).ok())
+        .ok_or(CommandError::constant("ERR Invalid master port"))?;
+    let host = String::from_utf8_lossy(ctx.arg(1)).into_owned();
+    let followed = ctx.server.repl.state().primary.clone();
+    if followed.is_some_and(|primary| primary.host.eq_ignore_ascii_case(&host) && primary.port == port) {
+        log::notice!(
+            "REPLICAOF would result into synchronization with the primary we are already connected with. No operation \
+             performed."
+        );
+        ctx.reply.simple("OK Already connected to specified master");
+        return Ok(());
+    }
+    follow(ctx, Endpoint { host: host.into(), port });
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Follows a primary from now on: clients that wait for something are not served any more.
+fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
+    let server = ctx.server;
+    let was_primary = !server.repl.follows();
+    server.config.follow(Some(Primary {
+        host: primary.host.clone(),
+        port: primary.port,
+    }));
+    log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
+    server.repl.follow(primary.clone());
+    role_changed(server);
+    log::notice!(
+        "REPLICAOF {}:{} enabled (user request from '{}')",
+        primary.host,
+        primary.port,
+        who(ctx)
+    );
+    if was_primary {
+        for worker in &server.workers {
+            worker.send(Message::Demoted);
+        }
+    }
+}
+
+fn follow_nobody(ctx: &mut Context<'_, '_>) {
+    let server = ctx.server;
+    let Some(history) = server.repl.unfollow() else {
+        return;
+    };
+    server.config.follow(None);
+    role_changed(server);
+    log::notice!("Discarding previously cached primary state.");
+    log::notice!(
+        "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
+        history.second_id,
+        history.second_offset,
+        history.id
+    );
+    log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
+}
+
+/// How the log shows who asked for something.
+fn who(ctx: &Context<'_, '_>) -> String {
+    let client = &ctx.client;
+    let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let (name, user) = match ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
+        true => ("*redacted*".to_owned(), "*redacted*".to_owned()),
+        false => (shown(&client.name), shown(client.login.name())),
+    };
+    format!(
+        "id={} addr={} laddr={} fd={} name={name} user={user} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local_address,
+        client.fd,
+        shown(&client.lib_name),
+        shown(&client.lib_version),
+    )
+}
+
+fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::SYNTAX);
+    }
+    for index in (1..ctx.argc()).step_by(2) {
+        match ctx.arg(index).to_ascii_lowercase().as_slice() {
+            b"getack" => {
+                if ctx.client.flags.has(Flags::PRIMARY) {
+                    ctx.server.repl.asked.store(true, std::sync::atomic::Ordering::Release);
+                }
+                return Ok(());
+            }
+            _ => {
+                return Err(CommandError::about(
+                    "ERR Unrecognized REPLCONF option: ",
+                    ctx.arg(index),
+                    "",
+                ));
+            }
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let refused = CommandError::constant;
+    if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
+        return Err(refused("ERR FAILOVER not allowed in cluster mode."));
+    }
+    if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {
+        return Err(refused("ERR No failover in progress."));
+    }
+    Handover::parse(ctx)?;
+    if ctx.server.repl.follows() {
+        return Err(refused("ERR FAILOVER is not valid when server is a replica."));
+    }
+    Err(refused("ERR FAILOVER requires connected replicas."))
+}
+
+/// What FAILOVER asks for.
+#[derive(Default)]
+struct Handover {
+    timeout_ms: Option<i64>,
+    to: Option<(Vec<u8>, i64)>,
+    force: bool,
+}
+
+impl Handover {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Handover, CommandError> {
+        let mut asked = Handover::default();
+        let mut index = 1;
+        let number = |index: usize| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER);
+        while index < ctx.argc() {
+            let left = ctx.argc() - index - 1;
+            match ctx.arg(index).to_ascii_lowercase().as_slice() {
+                b"timeout" if left >= 1 && asked.timeout_ms.is_none() => {
+                    let timeout_ms = number(index + 1)?;
+                    if timeout_ms <= 0 {
+                        return Err(CommandError::constant("ERR FAILOVER timeout must be greater than 0"));
+                    }
+                    asked.timeout_ms = Some(timeout_ms);
+                    index += 1;
+                }
+                b"to" if left >= 2 && asked.to.is_none() => {
+                    asked.to = Some((ctx.arg(index + 1).to_vec(), number(index + 2)?));
+                    index += 2;
+                }
+                b"force" if !asked.force => asked.force = true,
+                _ => return Err(CommandError::SYNTAX),
+            }
+            index += 1;
+        }
+        Ok(asked)
+    }
+}
