@@ -18,6 +18,8 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
+/// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
+///   the dispatcher.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -40,7 +42,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "script", "cluster", "persist", "repl", "net"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("apply",       &["config", "observe", "process", "state", "messages"]),
+    ("apply",       &["config", "observe", "process", "repl", "state", "messages"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
@@ -49,6 +51,8 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
+    ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
+                      "saving", "dispatch"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
@@ -56,7 +60,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+                      "saving", "background", "tuning", "script", "commands", "dispatch", "follow", "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

@@ -1,12 +1,14 @@
 //! ROLE, REPLICAOF and what servers tell each other about replication.
 
+use std::sync::atomic::Ordering;
+
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::apply::role_changed;
 use crate::config::{Primary, id};
-use crate::net::client::Flags;
+use crate::net::client::{Flags, Introduction};
 use crate::observe::log;
 use crate::repl::{Endpoint, Phase};
 use crate::state::Message;
@@ -53,7 +55,9 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if ctx.client.flags.has(Flags::REPLICA) {
-        return Err(CommandError::constant("ERR Command is not valid when client is a replica."));
+        return Err(CommandError::constant(
+            "ERR Command is not valid when client is a replica.",
+        ));
     }
     let port = parse_i64(ctx.arg(2))
         .and_then(|port| u16::try_from(port).ok())
@@ -68,7 +72,13 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.simple("OK Already connected to specified master");
         return Ok(());
     }
-    follow(ctx, Endpoint { host: host.into(), port });
+    follow(
+        ctx,
+        Endpoint {
+            host: host.into(),
+            port,
+        },
+    );
     ctx.reply.ok();
     Ok(())
 }
@@ -137,25 +147,90 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc().is_multiple_of(2) {
         return Err(CommandError::SYNTAX);
     }
-    for index in (1..ctx.argc()).step_by(2) {
-        match ctx.arg(index).to_ascii_lowercase().as_slice() {
+    let args = ctx.args;
+    for index in (1..args.len()).step_by(2) {
+        let value = args.at(index + 1);
+        match args.at(index).to_ascii_lowercase().as_slice() {
+            b"ack" => return Ok(()),
             b"getack" => {
                 if ctx.client.flags.has(Flags::PRIMARY) {
-                    ctx.server.repl.asked.store(true, std::sync::atomic::Ordering::Release);
+                    ctx.server.repl.asked.store(true, Ordering::Release);
                 }
                 return Ok(());
             }
-            _ => {
-                return Err(CommandError::about(
-                    "ERR Unrecognized REPLCONF option: ",
-                    ctx.arg(index),
-                    "",
-                ));
-            }
+            option => note(ctx.client.introduction.get_or_insert_default(), option, value)?,
         }
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// Notes what a replica says about itself.
+fn note(introduction: &mut Introduction, option: &[u8], value: &[u8]) -> CommandResult {
+    let is_on = || match parse_i64(value) {
+        Some(number @ (0 | 1)) => Ok(number == 1),
+        Some(_) => Err(CommandError::constant(
+            "ERR value is out of range, value must between 0 and 1",
+        )),
+        None => Err(CommandError::NOT_AN_INTEGER),
+    };
+    match option {
+        b"listening-port" => introduction.port = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?,
+        b"ip-address" if value.len() < LONGEST_ADDRESS => {
+            introduction.address = String::from_utf8_lossy(value).into_owned();
+        }
+        b"ip-address" => {
+            return Err(CommandError::text(format!(
+                "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                value.len()
+            )));
+        }
+        // Others are for primaries that know them.
+        b"capa" => match value.to_ascii_lowercase().as_slice() {
+            b"eof" => introduction.knows_marks = true,
+            b"psync2" => introduction.knows_renaming = true,
+            _ => {}
+        },
+        b"rdb-only" => introduction.dump_only = is_on()?,
+        b"rdb-filter-only" => {
+            (introduction.without_data, introduction.without_functions) = (true, true);
+            for word in value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
+                if !word.eq_ignore_ascii_case(b"functions") {
+                    return Err(CommandError::about(
+                        "ERR Unsupported rdb-filter-only option: ",
+                        word,
+                        "",
+                    ));
+                }
+                introduction.without_functions = false;
+            }
+        }
+        b"version" => {
+            introduction.version = version_number(value)
+                .ok_or_else(|| CommandError::about("ERR Unrecognized version format: ", value, ""))?;
+        }
+        _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
+    }
+    Ok(())
+}
+
+/// The longest address that a replica may have, bytes, and one more.
+const LONGEST_ADDRESS: usize = 256;
+
+/// `1.2.3` as a number.
+fn version_number(text: &[u8]) -> Option<u32> {
+    let parts: Vec<u32> = text
+        .split(|byte| *byte == b'.')
+        .map(|part| {
+            parse_i64(part)
+                .and_then(|number| u8::try_from(number).ok())
+                .map(u32::from)
+        })
+        .collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [major, minor, patch] => Some(major << 16 | minor << 8 | patch),
+        _ => None,
+    }
 }
 
 fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -69,6 +69,7 @@ pub fn admit<'a>(
     if tunables.max_memory != 0
         && needs_memory(client, command)
         && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
+        && !leaves_memory_to_primary(thread)
     {
         return Admission::Refused(OUT_OF_MEMORY);
     }
@@ -91,6 +92,12 @@ pub fn admit<'a>(
         return Admission::Paused;
     }
     Admission::Run
+}
+
+/// Whether the primary alone sees to it that there is room.
+#[cold]
+fn leaves_memory_to_primary(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -127,9 +134,10 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
     if redirects && (flags.contains(Flags::READONLY) || writes()) {
         let state = thread.server.repl.state();
-        return state.primary.as_ref().map(|primary| {
-            CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port))
-        });
+        return state
+            .primary
+            .as_ref()
+            .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
     }
     if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));

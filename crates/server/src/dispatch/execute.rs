@@ -177,7 +177,11 @@ impl<'a> Frame<'a> {
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
             // Nothing has expired for a primary: it decides about that, and tells.
-            now_ms: if client.flags.has(Flags::PRIMARY) { 0 } else { self.now_ms },
+            now_ms: if client.flags.has(Flags::PRIMARY) {
+                0
+            } else {
+                self.now_ms
+            },
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,

@@ -243,7 +243,12 @@ pub fn run_leased<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let args = request.args(&connection.input);
-    let prepared = match prepare(thread, request.command, args, connection.client.flags.has(ClientFlags::PRIMARY)) {
+    let prepared = match prepare(
+        thread,
+        request.command,
+        args,
+        connection.client.flags.has(ClientFlags::PRIMARY),
+    ) {
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };

@@ -138,11 +138,6 @@ impl Stream {
         self.lane.connection.client.db
     }
 
-    /// Bytes of the stream up to the last place that counts as reached.
-    pub fn reached(&self) -> u64 {
-        self.lane.reached
-    }
-
     /// Runs all complete commands that have arrived. `progress` is told how far the stream is each time that it gets on.
     ///
     /// # Errors
@@ -253,7 +248,11 @@ impl Stream {
         let server = self.thread.server.clone();
         match after {
             After::Background(work) => {
-                self.lane.connection.output.bytes.extend_from_slice(&work(&server, seat));
+                self.lane
+                    .connection
+                    .output
+                    .bytes
+                    .extend_from_slice(&work(&server, seat));
             }
             After::Serve(withheld) => server.workers[0].send(Message::Serve(withheld.0)),
             After::Several(parts) => {

@@ -38,7 +38,10 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     let pong = link.line()?;
     let wants_login = [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"];
     if !pong.starts_with(b"+") && !wants_login.iter().any(|error| pong.starts_with(error)) {
-        return Err(Failure::Told(format!("Error reply to PING from primary: '{}'", shown(&pong))));
+        return Err(Failure::Told(format!(
+            "Error reply to PING from primary: '{}'",
+            shown(&pong)
+        )));
     }
     log::notice!("Primary replied to PING, replication can continue...");
     log_in(link)?;
@@ -48,7 +51,11 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
         0 => config.integer(id::PORT),
         announced => announced,
     };
-    tell(link, &[b"listening-port", port.to_string().as_bytes()], "REPLCONF listening-port")?;
+    tell(
+        link,
+        &[b"listening-port", port.to_string().as_bytes()],
+        "REPLCONF listening-port",
+    )?;
     let address = config.text(id::REPLICA_ANNOUNCE_IP);
     if !address.is_empty() {
         tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;

@@ -189,7 +189,9 @@ impl Link {
                 return Ok(line);
             }
             if self.ahead.len() > LINE_BYTES {
-                return Err(Failure::Protocol("Bad protocol from PRIMARY: a line without an end".into()));
+                return Err(Failure::Protocol(
+                    "Bad protocol from PRIMARY: a line without an end".into(),
+                ));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let mut ahead = std::mem::take(&mut self.ahead);

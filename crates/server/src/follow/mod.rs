@@ -39,6 +39,8 @@ use link::{Failure, Link};
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How often the primary is told how far this server is.
 const ACK_PERIOD: Duration = Duration::from_secs(1);
+/// How old what CLIENT LIST shows of the primary may be.
+const SHOW_PERIOD: Duration = Duration::from_millis(20);
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
@@ -204,6 +206,8 @@ impl Follower {
         let server = self.server.clone();
         let repl = &server.repl;
         let mut acknowledged = Instant::now();
+        let mut shown = Instant::now();
+        self.show_client(stream);
         if let Err(failure) = self.acknowledge(link) {
             return failure;
         }
@@ -217,8 +221,9 @@ impl Follower {
                     return Failure::Protocol("Protocol error from primary, discarding what it sent".into());
                 }
             }
-            if self.show_client(stream) {
-                return Failure::Closed;
+            if shown.elapsed() >= SHOW_PERIOD {
+                shown = Instant::now();
+                self.show_client(stream);
             }
             if repl.asked.swap(false, Ordering::AcqRel) || acknowledged.elapsed() >= ACK_PERIOD {
                 acknowledged = Instant::now();
@@ -262,12 +267,8 @@ impl Follower {
         client
     }
 
-    /// Shows the primary among the clients; whether somebody wants it to be disconnected.
-    fn show_client(&self, stream: &mut Stream) -> bool {
-        let mut shown = crate::observe::lock(&self.server.primary_client);
-        let killed = shown
-            .as_ref()
-            .is_some_and(|(client, _)| client.flags.has(crate::net::client::Flags::CLOSE_ASAP));
+    /// Shows the primary among the clients. Who wants it to be disconnected ends the link.
+    fn show_client(&self, stream: &mut Stream) {
         let buffers: Buffers = stream.connection().buffers(0);
         let client = stream.client();
         let mut view = client.view();
@@ -278,7 +279,6 @@ impl Follower {
         view.net_input_bytes = client.net_input_bytes;
         view.net_output_bytes = client.net_output_bytes;
         view.commands = client.commands;
-        *shown = Some((view, buffers));
-        killed
+        *crate::observe::lock(&self.server.primary_client) = Some((view, buffers));
     }
 }

@@ -121,7 +121,9 @@ fn read_extent(link: &mut Link) -> Result<Extent, Failure> {
     let shown = || String::from_utf8_lossy(&line).into_owned();
     if let Some(error) = line.strip_prefix(b"-") {
         let error = String::from_utf8_lossy(error).into_owned();
-        return Err(Failure::Told(format!("PRIMARY aborted replication with an error: {error}")));
+        return Err(Failure::Told(format!(
+            "PRIMARY aborted replication with an error: {error}"
+        )));
     }
     let bad = || {
         Failure::Told(format!(
@@ -340,8 +342,12 @@ fn load_from_file(
 
 /// Receives a dump into a file.
 fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
-    let mut file = File::create(path)
-        .map_err(|error| Failure::of("Opening the temp file needed for PRIMARY <-> REPLICA synchronization", &error))?;
+    let mut file = File::create(path).map_err(|error| {
+        Failure::of(
+            "Opening the temp file needed for PRIMARY <-> REPLICA synchronization",
+            &error,
+        )
+    })?;
     let unwritten = |error: io::Error| {
         Failure::of(
             "Write error or short write writing to the DB dump file needed for PRIMARY <-> REPLICA synchronization",
@@ -568,6 +574,3 @@ fn put_into_place(
         ))
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -118,6 +118,27 @@ impl ClientKind {
     }
 }
 
+/// What a replica says about itself (REPLCONF).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Introduction {
+    /// Where it listens; 0 if it has not said.
+    pub port: i64,
+    /// Its address; empty if that of its connection is right.
+    pub address: String,
+    /// It understands a dump that ends with a mark.
+    pub knows_marks: bool,
+    /// It understands that a history gets another name.
+    pub knows_renaming: bool,
+    /// It wants the dump and no stream.
+    pub dump_only: bool,
+    /// It wants no keys in the dump.
+    pub without_data: bool,
+    /// It wants no functions in the dump.
+    pub without_functions: bool,
+    /// Its version, as a number with two hexadecimal digits for each part; 0 if it has not said.
+    pub version: u32,
+}
+
 /// One client.
 pub struct Client {
     /// Unique, ascending.
@@ -166,6 +187,8 @@ pub struct Client {
     pub subscriptions: Option<Box<Subscriptions>>,
     /// How it tracks keys.
     pub tracking: Option<Box<Tracking>>,
+    /// What it says about itself as a replica.
+    pub introduction: Option<Box<Introduction>>,
 }
 
 /// Figures that only the connection knows, for CLIENT LIST.
@@ -216,6 +239,7 @@ impl Client {
             watches: None,
             subscriptions: None,
             tracking: None,
+            introduction: None,
         }
     }
 

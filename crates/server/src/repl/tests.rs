@@ -13,7 +13,11 @@ fn endpoint(port: u16) -> Endpoint {
 fn who_stops_following_keeps_the_old_name_up_to_where_it_was() {
     let replication = Replication::default();
     assert!(replication.standing().is_plain());
-    assert_eq!(replication.unfollow().map(|_| ()), None, "a primary has nobody to leave");
+    assert_eq!(
+        replication.unfollow().map(|_| ()),
+        None,
+        "a primary has nobody to leave"
+    );
     replication.follow(endpoint(1));
     assert!(replication.standing().has(Standing::FOLLOWS) && replication.standing().has(Standing::CUT_OFF));
     replication.state().history.id = "a".repeat(40);
@@ -33,7 +37,11 @@ fn what_is_done_for_an_old_term_changes_nothing() {
     let (primary, term) = replication.wait_for_primary();
     assert_eq!(primary, endpoint(1));
     replication.follow(endpoint(2));
-    assert!(replication.in_term(term, |state| state.phase = Phase::Connected).is_none());
+    assert!(
+        replication
+            .in_term(term, |state| state.phase = Phase::Connected)
+            .is_none()
+    );
     assert_eq!(replication.state().phase, Phase::Connect);
     assert_eq!(replication.wait_for_primary().0, endpoint(2));
 }

@@ -496,11 +496,7 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let loads = aside || standing.has(Standing::LOADING);
     lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
     lines.put("async_loading", u8::from(aside));
-    lines.zeroes(&[
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
+    lines.zeroes(&["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
     lines.put("current_fork_perc", "0.00");
     lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
     let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
@@ -540,7 +536,11 @@ fn loading_lines(server: &Server, lines: &mut Lines) {
     let total = loading.total_bytes.load(Ordering::Relaxed);
     let shown_total = if total == 0 { loaded } else { total };
     let elapsed_s = (unix_ms() / 1000).saturating_sub(started_s);
-    let percent = if shown_total == 0 { 0.0 } else { loaded as f64 / shown_total as f64 * 100.0 };
+    let percent = if shown_total == 0 {
+        0.0
+    } else {
+        loaded as f64 / shown_total as f64 * 100.0
+    };
     let left_s = match (loaded, total) {
         (0, _) | (_, 0) => 1,
         (loaded, total) => elapsed_s * total.saturating_sub(loaded) / loaded,
@@ -716,7 +716,11 @@ fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Li
     if state.phase == Phase::Transfer {
         let transfer = &state.transfer;
         let (total, read) = (transfer.total_bytes as i64, transfer.read_bytes as i64);
-        let percent = if total == 0 { 0.0 } else { read as f64 / total as f64 * 100.0 };
+        let percent = if total == 0 {
+            0.0
+        } else {
+            read as f64 / total as f64 * 100.0
+        };
         lines.put("master_sync_total_bytes", total);
         lines.put("master_sync_read_bytes", read);
         lines.put("master_sync_left_bytes", total - read);
@@ -727,12 +731,20 @@ fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Li
         );
     }
     if !is_up {
-        let down_s = state.down_since_s.map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
+        let down_s = state
+            .down_since_s
+            .map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
         lines.put("master_link_down_since_seconds", down_s);
     }
     lines.put("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
-    lines.put("slave_read_only", u8::from(server.config.boolean(id::REPLICA_READ_ONLY)));
-    lines.put("replica_announced", u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)));
+    lines.put(
+        "slave_read_only",
+        u8::from(server.config.boolean(id::REPLICA_READ_ONLY)),
+    );
+    lines.put(
+        "replica_announced",
+        u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)),
+    );
 }
 
 fn cpu_lines(server: &Server, lines: &mut Lines) {
