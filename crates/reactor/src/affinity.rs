@@ -32,6 +32,12 @@ pub fn step_back(nice: i32) -> io::Result<()> {
     )?)
 }
 
+/// The system's number of the calling thread. The main thread's is that of the process.
+#[must_use]
+pub fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
 /// Reads a list as the `*-cpulist` options take it: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to
 /// 20). `None` if it is malformed, or names a CPU beyond what the kernel's set can hold.
 pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {

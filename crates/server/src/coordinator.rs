@@ -223,6 +223,7 @@ impl Coordinator {
         self.sample_rates();
         self.reclaim();
         let server = &self.server;
+        saving::begin_due(server);
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
             && !server.repl.follows()

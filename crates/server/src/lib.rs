@@ -30,6 +30,7 @@ mod repl;
 mod saving;
 mod script;
 mod shutdown;
+mod snapshot;
 mod start;
 mod state;
 mod tracking;

@@ -1,7 +1,11 @@
 //! Dumps of the running server: written, loaded, and written once more before the process ends.
 //!
-//! A dump is written and loaded in exclusive mode: everybody else waits. Writing has the moment that it shows for
-//! itself then, and needs no memory.
+//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE, save
+//! points) is a [`crate::snapshot`] that goes into a file.
+
+mod in_background;
+
+pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -13,15 +17,15 @@ use weft_reactor::unix_ms;
 
 use crate::config::{Config, id};
 use crate::keyspace::access::Whole;
-use crate::keyspace::clock::AccessClock;
 use crate::keyspace::empty::take;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Destination, Fault, LoadError, Loaded, Loader};
+use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader};
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
+use crate::snapshot::clock;
 use crate::state::Server;
 
 /// Something failed; the log has told what.
@@ -46,11 +50,14 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
     let contents = Contents {
         reach: Reach::Everything(all),
         counts: &server.keyspace.counts,
-        functions: &functions,
+        head: Head {
+            functions: &functions,
+            now_s,
+            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            ..Head::default()
+        },
         config: &server.config,
-        clock: access_clock(&server.config, now_s),
-        now_s,
-        used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+        clock: clock(&server.config, now_s),
     };
     if let Err(error) = rdb::save(&path(&server.config), &contents) {
         log::warning!("{error}");
@@ -58,7 +65,19 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
     }
     log::notice!("DB saved on disk");
     server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    server.config.touch();
     Ok(())
+}
+
+/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not come
+/// back.
+///
+/// # Errors
+/// When that fails.
+pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+    // One that was being written may be about to take its name.
+    server.snapshot.wait_for_cancelled();
+    save(server, seat)
 }
 
 /// Loads the dump that is there when the server starts, if there is one.
@@ -100,9 +119,10 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
         destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
+        preimages: &server.keyspace.preimages,
         seat: row,
         config: &server.config,
-        clock: access_clock(&server.config, now_ms / 1000),
+        clock: clock(&server.config, now_ms / 1000),
         now_ms,
         replace,
     };
@@ -178,10 +198,11 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     if how.save {
         write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
     }
-    let counts = &server.keyspace.counts;
+    let keyspace = &server.keyspace;
+    let databases = 0..keyspace.counts.databases();
     let taken = how
         .flush
-        .then(|| take(&mut Whole::Alone(&mut all), 0..counts.databases(), counts, row));
+        .then(|| take(&mut Whole::Alone(&mut all), databases, keyspace, row));
     if how.flush {
         server.scripts.libraries.flush();
     }
@@ -221,6 +242,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     if !saves_before_end(&server.config, how) {
         return Ok(());
     }
+    end_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
     server.pause_clients(unix_ms(), u64::MAX, false);
     match save(server, seat) {
@@ -240,14 +262,4 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
 
 fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
-}
-
-/// The access clock of entries that are read or written at this time.
-pub fn access_clock(config: &Config, now_s: u64) -> AccessClock {
-    AccessClock {
-        now_s,
-        lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
-        lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
-        lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
-    }
 }

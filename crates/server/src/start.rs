@@ -258,8 +258,9 @@ pub(crate) fn server(
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, the link to a primary, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 1 + 2;
+    // One seat a worker, the background threads, the link to a primary, a snapshot, and a few to spare for what comes and
+    // goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2 + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
@@ -290,6 +291,7 @@ pub(crate) fn server(
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
+        snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),

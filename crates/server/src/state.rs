@@ -25,6 +25,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
 use crate::persist::rdb::Status;
+use crate::persist::running::Running;
 use crate::pubsub::Registry;
 use crate::repl::Replication;
 use crate::script::Scripts;
@@ -385,6 +386,8 @@ pub struct Server {
     pub shutdown: ShutdownRequest,
     /// What is known about dumps.
     pub dumps: Status,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

@@ -17,6 +17,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
 ///   the dispatcher.
@@ -43,7 +44,8 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "tracking", "script", "cluster", "persist", "repl", "net"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
     ("apply",       &["config", "observe", "process", "repl", "state", "messages"]),
-    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
@@ -52,7 +54,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
     ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
-                      "saving", "dispatch"]),
+                      "saving", "snapshot", "dispatch"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",

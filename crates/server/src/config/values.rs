@@ -229,6 +229,11 @@ impl Config {
         }
     }
 
+    /// Tells caches of parameters that something else changed which they take in, such as whether writes are refused.
+    pub fn touch(&self) {
+        self.bump();
+    }
+
     /// Tells caches that values changed; comes after the stores.
     pub(super) fn bump(&self) {
         self.generation.fetch_add(1, Ordering::Release);

@@ -66,12 +66,10 @@ pub fn admit<'a>(
     if !free && let Err(denial) = permitted(server, client, command, args()) {
         return Admission::Denied(denial);
     }
-    if tunables.max_memory != 0
-        && needs_memory(client, command)
-        && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
-        && !leaves_memory_to_primary(thread)
+    if tunables.guarded
+        && let Some(error) = guarded(thread, client, command)
     {
-        return Admission::Refused(OUT_OF_MEMORY);
+        return Admission::Refused(error);
     }
     if !thread.standing.is_plain()
         && let Some(error) = out_of_standing(thread, client, command)
@@ -98,6 +96,33 @@ pub fn admit<'a>(
 #[cold]
 fn leaves_memory_to_primary(thread: &Thread) -> bool {
     thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
+}
+
+/// Why a command may not do what it would do to memory or to data.
+#[cold]
+fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
+    let tunables = &thread.tunables;
+    let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
+    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() && !leaves_memory_to_primary(thread) {
+        return Some(OUT_OF_MEMORY);
+    }
+    // A PING tells those who watch over servers.
+    let refused = || writes(client, command) || command.full_name == "ping";
+    (tunables.refuses_writes && refused()).then_some(CommandError::constant(NOT_SAVED))
+}
+
+/// Whether a command writes; EXEC does if a command of the transaction does.
+fn writes(client: &Client, command: &Command<Binding>) -> bool {
+    let commands = crate::commands::registry().commands();
+    let of_transaction = || {
+        let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
+        let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
+        queued.any(|queued| {
+            let command = commands.get(queued.command);
+            command.is_some_and(|command| command.spec.flags.contains(Flags::WRITE))
+        })
+    };
+    command.spec.flags.contains(Flags::WRITE) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -129,7 +154,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     }
     let (standing, config) = (thread.standing, &thread.server.config);
     let flags = command.spec.flags;
-    let writes = || flags.contains(Flags::WRITE) || (command.full_name == "exec" && transaction_writes_data(client));
+    let writes = || writes(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
     if redirects && (flags.contains(Flags::READONLY) || writes()) {
@@ -193,6 +218,9 @@ pub fn of_script(
         {
             Admission::Refused(OUT_OF_MEMORY)
         }
+        Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
+            Admission::Refused(CommandError::constant(NOT_SAVED))
+        }
         Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
             Admission::Run
         }
@@ -202,13 +230,14 @@ pub fn of_script(
 
 const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
 
+/// The error of a write while the last dump has failed.
+pub const NOT_SAVED: &str = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the \
+                             data set are disabled, because this instance is configured to report errors during writes \
+                             if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey \
+                             logs for details about the RDB error.";
+
 /// Commands that are held back while nothing may change.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
-
-fn transaction_writes_data(client: &Client) -> bool {
-    let transaction = client.transaction.as_ref();
-    transaction.is_some_and(|transaction| transaction.writes_data)
-}
 
 fn transaction_writes(client: &Client) -> bool {
     client

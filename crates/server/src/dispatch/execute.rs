@@ -78,11 +78,11 @@ pub struct Thread {
 impl Thread {
     /// The state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
-        let tunables = super::tunables::Tunables::read(&server.config);
+        let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
         Thread {
             seat,
-            effects: Effects::default(),
+            effects: Effects::of(&server.keyspace),
             now_ms: 0,
             clock: tunables.clock,
             ticks: timer.raw(),
@@ -106,7 +106,7 @@ impl Thread {
     /// Starts a batch: its time, and parameters that have changed.
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.tunables.refresh(&self.server.config);
+        self.tunables.refresh(&self.server);
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -265,7 +265,8 @@ pub enum Outcome {
     After(After),
 }
 
-/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has lent values.
+/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has values that
+/// are lent, or to be saved before they change.
 pub(super) fn lease<'p>(
     pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],

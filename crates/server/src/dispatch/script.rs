@@ -58,6 +58,7 @@ use crate::repl::Standing;
 use crate::script::{self, Answer, Beginning, Flags, Host, Outcome as Ended, Program, Run, Scripts, Stop};
 use crate::state::Server;
 
+use super::admit::NOT_SAVED;
 use super::announce::{Caller, announce, line_of_whole};
 use super::background::Detached;
 use super::effects::release;
@@ -117,6 +118,11 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
 pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let may_run = Flags::ALLOW_OOM;
     flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(may_run) && !flags.has(Flags::NO_WRITES))
+}
+
+/// Whether a script says what it does, and does not promise to write nothing.
+pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
 }
 
 /// Whether a script has promised to write nothing.
@@ -731,6 +737,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
                 return refuse("ERR Can not execute the command on a stale replica");
             }
+        }
+        if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
+            return refuse(NOT_SAVED);
         }
         if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");

@@ -130,7 +130,6 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
         transaction.writes |= flags.intersects(CHANGES);
-        transaction.writes_data |= flags.contains(CommandFlags::WRITE);
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         transaction.db = db_after(request, &input[plan.start..plan.end], ranges).unwrap_or(transaction.db);
         transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;

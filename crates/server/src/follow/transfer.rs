@@ -25,13 +25,15 @@ use super::link::{Failure, Link};
 use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
 use crate::keyspace::apart::Apart;
-use crate::keyspace::empty::Taken;
+use crate::keyspace::access::Whole;
+use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::{Exclusive, SLOTS, Seat, ready};
 use crate::messages::{Post, wake};
 use crate::observe::log;
+use crate::persist::running::Purpose;
 use crate::persist::rdb::{Destination, Fault, LoadError, Loaded, Loader, Opened};
 use crate::repl::{History, Phase, Standing, Transfer, no_id};
-use crate::saving::access_clock;
+use crate::snapshot::clock;
 use crate::script::{Library, Policy, load_library};
 use crate::state::{Message, Server};
 
@@ -414,9 +416,10 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         destination: Destination::Apart(&mut data),
         hasher: &server.keyspace.hasher,
         counts,
+        preimages: &server.keyspace.preimages,
         seat: seat.index(),
         config: &server.config,
-        clock: access_clock(&server.config, unix_ms() / 1000),
+        clock: clock(&server.config, unix_ms() / 1000),
         // What has expired is the primary's to delete.
         now_ms: 0,
         replace: false,
@@ -483,13 +486,13 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
     let taken = alone(server, seat, term, |all, row| {
+        end_snapshots(server);
         repl.put(standing, true);
         repl.state().resumable = false;
         (!plan.swaps).then(|| {
             server.scripts.libraries.flush();
-            let counts = &server.keyspace.counts;
-            let mut whole = crate::keyspace::access::Whole::Alone(all);
-            crate::keyspace::empty::take(&mut whole, 0..counts.databases(), counts, row)
+            let databases = 0..server.keyspace.counts.databases();
+            take(&mut Whole::Alone(all), databases, &server.keyspace, row)
         })
     })?;
     if let Some(taken) = taken {
@@ -499,6 +502,17 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
         free(server, taken);
     }
     Ok(())
+}
+
+/// Ends what is being written: its data goes away. For the holder of the exclusive mode.
+fn end_snapshots(server: &Server) {
+    if server
+        .snapshot
+        .cancel(&[Purpose::Dump, Purpose::LogBase, Purpose::Replicas])
+    {
+        log::notice!("Ending the snapshot that is being written, as its data is replaced");
+        server.keyspace.preimages.abandon();
+    }
 }
 
 /// The load is over, one way or the other.
@@ -532,6 +546,7 @@ fn put_into_place(
     let counts = &server.keyspace.counts;
     let repl = &server.repl;
     let placed = alone(server, seat, term, |all, row| {
+        end_snapshots(server);
         let taken = data.install(all, counts, row, unix_ms());
         // Its names were taken by nobody but each other.
         let restored = server.scripts.libraries.restore(&libraries, Policy::Flush);

@@ -60,12 +60,12 @@ impl Lease<'_> {
         }
     }
 
-    /// Whether the slot is held for writing and values of it are lent.
+    /// Whether the slot is held for writing and values of it are lent, or to be saved before they change.
     #[inline]
     pub fn meets_loans(&self) -> bool {
         match self {
             Lease::Read(_) => false,
-            Lease::Write(lease) => lease.header().is_lent(),
+            Lease::Write(lease) => lease.header().is_reserved(),
         }
     }
 
@@ -510,6 +510,9 @@ impl<'k> KeyWrite<'k> {
     ) -> Self {
         // The slot outlives the table borrow; `finish` publishes through the header alone.
         let (table, interested) = slot.table_and_interested(db);
+        if header.is_unsaved() {
+            effects.keep(db, key, table);
+        }
         let mut write = KeyWrite {
             keys_before: table.len(),
             keys_told: table.len(),

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::access::PlannedKey;
+use super::access::{NamedKey, PlannedKey};
 use super::event::Event;
+use super::preimage::Preimages;
 use super::ready::ReadyKey;
+use super::{Keyspace, SlotTable};
 use crate::pubsub::{Publication, Recipient};
 use crate::tracking::{Invalidation, Redirected};
 use crate::watch::Watch;
@@ -164,9 +166,28 @@ pub struct Effects {
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
+    /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
+    pub preimages: Option<Arc<Preimages>>,
 }
 
 impl Effects {
+    /// The record of a thread that works on this keyspace.
+    pub fn of(keyspace: &Keyspace) -> Self {
+        Effects {
+            preimages: Some(keyspace.preimages.clone()),
+            ..Effects::default()
+        }
+    }
+
+    /// Keeps what a key of a slot is that a snapshot has not saved yet, before it changes.
+    #[cold]
+    pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+        match &self.preimages {
+            Some(preimages) => preimages.keep(db, key, table),
+            None => unreachable!("who writes keys of the keyspace knows where their old states are kept"),
+        }
+    }
+
     /// Keeps freed memory until the leases have ended.
     #[inline]
     pub fn discard(&mut self, garbage: Garbage<Value>) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{KeyCounts, is_expired, value_due_ms};
+use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Cause, Effects, ExpiredKey, Hooks};
 use super::event::Event;
 use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
@@ -93,8 +93,9 @@ fn expire_slot(
     let mut more = false;
     effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
-    if header.is_lent() {
-        // Taking fields out of a hash that is lent would mean copying it. It stays due, for the next cycle.
+    if header.is_reserved() {
+        // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have to
+        // be kept. The slot stays due, for the next cycle.
         return false;
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks.any());
@@ -282,6 +283,14 @@ pub fn delete_found_within(
         let still_expired = table
             .find(hash, &name)
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
+        if still_expired && header.is_unsaved() {
+            let key = NamedKey {
+                name: &name,
+                hash,
+                slot,
+            };
+            keyspace.preimages.keep(db, key, table);
+        }
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));

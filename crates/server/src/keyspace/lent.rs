@@ -21,7 +21,7 @@
 //!    That is slow, and right.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Slots;
@@ -61,7 +61,7 @@ impl Lent {
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Loan> {
         numbers.sort_unstable();
         numbers.dedup();
-        let mut records = lock(&self.records);
+        let records = lock(&self.records);
         let now = Instant::now();
         let is_reserved = |number| {
             records
@@ -71,6 +71,21 @@ impl Lent {
         if numbers.iter().any(is_reserved) {
             return None;
         }
+        Some(self.begin(records, slots, numbers))
+    }
+
+    /// Begins a loan of values of a slot that the caller has a lease of, wanted or not: what a snapshot reads of them
+    /// has to be read at some time, and who wants to change them waits for that.
+    pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Loan {
+        self.begin(lock(&self.records), slots, vec![number])
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        mut records: MutexGuard<'_, HashMap<u16, Record>>,
+        slots: &Arc<Slots>,
+        numbers: Vec<u16>,
+    ) -> Loan {
         for number in &numbers {
             let record = records.entry(*number).or_insert(Record {
                 loans: 0,
@@ -79,11 +94,11 @@ impl Lent {
             record.loans += 1;
             slots.header(usize::from(*number)).set_lent(true);
         }
-        Some(Loan {
+        Loan {
             lent: self.clone(),
             slots: slots.clone(),
             numbers,
-        })
+        }
     }
 
     /// Somebody was put off who wants to change a value that this slot has lent.

@@ -39,8 +39,6 @@ pub struct Transaction {
     pub refused: bool,
     /// Whether a command may change data, or tell replicas something else.
     pub writes: bool,
-    /// Whether a command may change data.
-    pub writes_data: bool,
     /// Whether a command may not run out of memory.
     pub denied_out_of_memory: bool,
     /// Whether a command needs the whole keyspace.

@@ -7,6 +7,7 @@ pub mod hashes;
 pub mod lists;
 pub mod payload;
 pub mod rdb;
+pub mod running;
 pub mod sets;
 pub mod sorted_sets;
 pub mod streams;

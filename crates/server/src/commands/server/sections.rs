@@ -11,6 +11,7 @@ use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::persist::running::Purpose;
 use crate::pubsub::Space;
 use crate::repl::{Endpoint, Phase, Standing, State};
 use crate::script::Kind;
@@ -497,15 +498,24 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
     lines.put("async_loading", u8::from(aside));
     lines.zeroes(&["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
-    lines.put("current_fork_perc", "0.00");
-    lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
+    let running = &server.snapshot;
+    let keys_done = running.keys_done.load(Ordering::Relaxed);
+    let keys_total = running.keys_total.load(Ordering::Relaxed);
+    let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
+    lines.put("current_fork_perc", format!("{percent:.2}"));
+    lines.put("current_save_keys_processed", keys_done);
+    lines.put("current_save_keys_total", keys_total);
     let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
     lines.put("rdb_changes_since_last_save", changes);
-    lines.put("rdb_bgsave_in_progress", 0);
+    let dumping = matches!(running.purpose(), Some(Purpose::Dump | Purpose::Replicas));
+    lines.put("rdb_bgsave_in_progress", u8::from(dumping));
     lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
-    lines.put("rdb_last_bgsave_status", "ok");
-    lines.put("rdb_last_bgsave_time_sec", -1);
-    lines.put("rdb_current_bgsave_time_sec", -1);
+    let failed = dumps.last_failed.load(Ordering::Relaxed);
+    lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
+    lines.put("rdb_last_bgsave_time_sec", dumps.last_took_s.load(Ordering::Relaxed));
+    let since_s = running.since_s(Purpose::Dump).or(running.since_s(Purpose::Replicas));
+    let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
+    lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
     lines.put("rdb_last_cow_size", 0);
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
@@ -559,8 +569,9 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
     lines.put("pubsub_patterns", server.pubsub.patterns());
     lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
+    // Nothing forks; what a fork is to clients is the moment of a snapshot.
+    lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.zeroes(&[
-        "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
         "slave_expires_tracked_keys",

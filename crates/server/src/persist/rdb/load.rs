@@ -11,10 +11,11 @@ use super::extent::{is_empty, module_name, skip_value};
 use super::source::Source;
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
-use crate::keyspace::access::{KeyCounts, value_due_ms};
+use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
 use crate::keyspace::apart::Apart;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::preimage::Preimages;
 use crate::keyspace::stored::stored;
 use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
 use crate::observe::log;
@@ -46,6 +47,8 @@ pub struct Loader<'l, 'p> {
     pub hasher: &'l KeyHasher,
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
+    /// Where a snapshot finds what keys were that the file replaces.
+    pub preimages: &'l Preimages,
     /// The row of this thread.
     pub seat: usize,
     /// Parameters.
@@ -246,7 +249,20 @@ impl Loader<'_, '_> {
 
     fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
         let hash = self.hasher.hash(name);
-        let table = self.destination.table_mut(KeyHasher::slot(hash), db);
+        let number = KeyHasher::slot(hash);
+        if let Destination::Keyspace(all) = &mut self.destination {
+            let (header, slot) = all.parts_mut(number);
+            if header.is_unsaved() {
+                let slot_number = number as u16;
+                let key = NamedKey {
+                    name,
+                    hash,
+                    slot: slot_number,
+                };
+                self.preimages.keep(db, key, slot.table_mut(db));
+            }
+        }
+        let table = self.destination.table_mut(number, db);
         let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
         let mut volatile = 0;
         if table.find(hash, name).is_some() {

@@ -47,6 +47,7 @@ impl Place {
             destination: Destination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,
             counts: &self.keyspace.counts,
+            preimages: &self.keyspace.preimages,
             seat: row,
             config: &self.config,
             clock: AccessClock::default(),
@@ -64,13 +65,17 @@ impl Place {
         let contents = Contents {
             reach: Reach::Everything(&all),
             counts: &self.keyspace.counts,
-            functions,
+            head: Head {
+                functions,
+                now_s: 1,
+                used_memory_bytes: 1,
+                ..Head::default()
+            },
             config: &self.config,
             clock: AccessClock::default(),
-            now_s: 1,
-            used_memory_bytes: 1,
         };
-        write_file(path, &contents).expect("is written");
+        let written = write_file(path.with_extension("temporary"), &contents);
+        written.and_then(|file| file.publish(path)).expect("is written");
     }
 
     /// The keys, as [`KEYS`] shows them. Only of what was published.
