@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod aof;
 mod apply;
 mod background;
 mod blocking;
@@ -18,6 +19,7 @@ mod dispatch;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod keyspace;
 mod messages;
 mod net;

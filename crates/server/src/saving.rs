@@ -9,7 +9,7 @@ pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -45,6 +45,14 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+    write_file(server, all, &path(&server.config))?;
+    log::notice!("DB saved on disk");
+    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    server.config.touch();
+    Ok(())
+}
+
+fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripts.libraries.codes();
     let contents = Contents {
@@ -59,14 +67,10 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
         config: &server.config,
         clock: clock(&server.config, now_s),
     };
-    if let Err(error) = rdb::save(&path(&server.config), &contents) {
+    rdb::save(path, &contents).map_err(|error| {
         log::warning!("{error}");
-        return Err(Failed);
-    }
-    log::notice!("DB saved on disk");
-    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
-    server.config.touch();
-    Ok(())
+        Failed
+    })
 }
 
 /// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not come
@@ -112,9 +116,42 @@ fn tell(error: &LoadError) {
     log::warning!("{error}");
 }
 
+/// Loads the dump that an append-only file begins with; returns where it ends. Keys that have expired are loaded: what
+/// follows in the file may still mean them.
+///
+/// # Errors
+/// When it cannot be loaded; the log has told why.
+pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, Failed> {
+    load_file(server, path, all, row, (false, 0)).map_err(|error| {
+        tell(&error);
+        Failed
+    })
+}
+
+/// Writes a dump into a file that an append-only file begins with.
+///
+/// # Errors
+/// When that fails; the log has told why.
+pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
+    write_file(server, all, path)
+}
+
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
-    let now_ms = unix_ms();
     server.dumps.loading.store(true, Ordering::Relaxed);
+    let loaded = load_file(server, &path(&server.config), all, row, (replace, unix_ms()));
+    server.dumps.loading.store(false, Ordering::Relaxed);
+    loaded.map(|_| ())
+}
+
+/// Loads a file; `expiry_ms` is the time whose expired keys are dropped.
+fn load_file(
+    server: &Server,
+    path: &Path,
+    all: &mut Exclusive<'_>,
+    row: usize,
+    (replace, expiry_ms): (bool, u64),
+) -> Result<u64, LoadError> {
+    let now_ms = unix_ms();
     let mut loader = Loader {
         destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
@@ -123,12 +160,10 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
         seat: row,
         config: &server.config,
         clock: clock(&server.config, now_ms / 1000),
-        now_ms,
+        now_ms: expiry_ms,
         replace,
     };
-    let loaded = rdb::load(&path(&server.config), &mut loader);
-    server.dumps.loading.store(false, Ordering::Relaxed);
-    let loaded = loaded?;
+    let loaded = rdb::load(path, &mut loader)?;
     load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty {
         0 => String::new(),
@@ -141,7 +176,7 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
         loaded.expired_hashes
     );
     server.dumps.loaded(&loaded);
-    Ok(())
+    Ok(loaded.end)
 }
 
 /// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
+use crate::aof;
 use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::apply::shape_log;
 use crate::commands::context::Binding;
@@ -27,6 +28,7 @@ use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
+use crate::journal::Journal;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
@@ -162,7 +164,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
-    crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
+    load_data(&server)?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
@@ -198,6 +200,18 @@ fn follow_configured(server: &Server) {
             port: primary.port,
         });
     }
+}
+
+/// Loads what was written before: the append-only file if there shall be one, else the dump.
+fn load_data(server: &Arc<Server>) -> Result<(), Failed> {
+    let _ = server.replay.set(crate::dispatch::replay::replay);
+    if !server.config.boolean(id::APPENDONLY) {
+        return crate::saving::load_at_start(server).map_err(|crate::saving::Failed| Failed);
+    }
+    aof::load_at_start(server).map_err(|aof::Failed| Failed)?;
+    // Commands of the file are nobody's.
+    server.metrics.reset_commands();
+    aof::open_at_start(server).map_err(|aof::Failed| Failed)
 }
 
 fn open_log(config: &Config) {
@@ -263,6 +277,7 @@ pub(crate) fn server(
     let seats = workers + crate::background::THREADS + crate::script::THREADS + 2 + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
+        journal: Arc::new(Journal::new(workers)),
         keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
@@ -292,6 +307,9 @@ pub(crate) fn server(
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
         snapshot: Default::default(),
+        aof: Arc::default(),
+        aof_files: Mutex::default(),
+        replay: OnceLock::new(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -348,7 +366,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 }
 
 /// Ends the work: nobody is served any more.
-fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
+fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
     server.scripts.running.end_all();
     let config = &server.config;
@@ -361,6 +379,7 @@ fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<Jo
         // A worker that panicked has ended the process.
         let _ = thread.join();
     }
+    aof::finish(server);
 }
 
 /// 40 random hexadecimal digits.

@@ -1,6 +1,7 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,11 +13,12 @@ use weft_sync::Mailbox;
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::config::Config;
+use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
-use crate::keyspace::{Keyspace, Seat};
+use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
@@ -24,6 +26,8 @@ use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
+use crate::persist::aof::reading::{Commands, Fault};
+use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
 use crate::persist::running::Running;
 use crate::pubsub::Registry;
@@ -70,6 +74,8 @@ pub enum Message {
         output: Output,
         /// What is left to be done before the client goes on.
         after: After,
+        /// The ticket of its last write in the log.
+        log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
@@ -90,6 +96,8 @@ pub enum Message {
     Demoted,
     /// Clients that were paused may go on.
     Unpaused,
+    /// The log has got further: replies that waited for it may go.
+    Logged,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// How long clients may take.
@@ -317,6 +325,21 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
+/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+
+/// How the commands of a file ended.
+pub enum Replayed {
+    /// At its end.
+    Whole,
+    /// In a transaction that begins at this offset.
+    Unfinished(u64),
+    /// With an error; the last whole command ends at this offset.
+    Failed(Fault, u64),
+    /// With a command of this name, which does not exist.
+    Unknown(String),
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -332,6 +355,8 @@ pub struct Server {
     pub acl: Acl,
     /// Data.
     pub keyspace: Keyspace,
+    /// The log of writes.
+    pub journal: Arc<Journal>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.
@@ -388,6 +413,12 @@ pub struct Server {
     pub dumps: Status,
     /// The snapshot that is being written.
     pub snapshot: Running,
+    /// What is known about the append-only file.
+    pub aof: Arc<aof::Status>,
+    /// Its files.
+    pub aof_files: Mutex<Files>,
+    /// Runs the commands of a file: what does that is above everything that asks for it.
+    pub replay: OnceLock<Replay>,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

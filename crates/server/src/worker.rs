@@ -139,6 +139,8 @@ pub struct Worker {
     next_sweep_ms: u64,
     /// Whether some connection may have more output in flight than the soft limit allows for long.
     any_over_soft_limit: bool,
+    /// Connections whose output waits until the log has passed their writes.
+    withheld: Vec<usize>,
     /// Whether more keys are remembered for clients than shall be.
     has_surplus: bool,
 }
@@ -180,6 +182,7 @@ impl Worker {
             stopping: None,
             next_sweep_ms: 0,
             any_over_soft_limit: false,
+            withheld: Vec::new(),
             has_surplus: false,
         })
     }
@@ -357,6 +360,7 @@ impl Worker {
             &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
         );
         release(&mut thread.effects, &thread.server);
+        thread.effects.scribe.wake();
         thread.keep_ready();
     }
 

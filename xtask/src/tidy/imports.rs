@@ -14,10 +14,12 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
 /// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
+/// - `journal` is the log of writes; it is below `keyspace`, for a command's record of effects holds a thread's end of it.
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
 /// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
+/// - `aof` opens, loads and rewrites the append-only file.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
 ///   the dispatcher.
@@ -34,23 +36,25 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("watch",       &[]),
     ("pubsub",      &["config", "observe", "acl"]),
     ("tracking",    &["config", "observe"]),
-    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking"]),
+    ("journal",     &["observe"]),
+    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking", "journal"]),
     ("script",      &["observe"]),
     ("cluster",     &["config", "observe", "acl", "keyspace"]),
-    ("persist",     &["config", "observe", "keyspace"]),
+    ("persist",     &["config", "observe", "journal", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
     ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "script", "cluster", "persist", "repl", "net"]),
+                      "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("apply",       &["config", "observe", "process", "repl", "state", "messages"]),
     ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "saving"]),
+    ("apply",       &["config", "observe", "process", "repl", "state", "messages", "aof"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "script"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
     ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
@@ -59,10 +63,11 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
-                      "tuning"]),
+                      "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "background", "tuning", "script", "commands", "dispatch", "follow", "worker", "coordinator"]),
+                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow",
+                      "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

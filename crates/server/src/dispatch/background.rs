@@ -123,12 +123,13 @@ impl Detached {
     pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run(server, seat, worker);
+            let (output, after, log_ticket) = self.run(server, seat, worker);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
                 output,
                 after,
+                log_ticket,
             });
         })
     }
@@ -137,17 +138,18 @@ impl Detached {
     pub fn into_script_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run_script(server, seat, worker);
+            let (output, after, log_ticket) = self.run_script(server, seat, worker);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
                 output,
                 after,
+                log_ticket,
             });
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
         let running = &server.scripts.running;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
@@ -173,7 +175,7 @@ impl Detached {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
         let thread = Thread::new(server.clone(), seat.index());
         self.run_as(thread, seat, worker, &mut attempt)
     }
@@ -184,7 +186,7 @@ impl Detached {
         seat: &mut Seat,
         worker: WorkerId,
         attempt: &mut Attempt<'_>,
-    ) -> (Output, After) {
+    ) -> (Output, After, u64) {
         let server = thread.server.clone();
         thread.may_leave = false;
         let plan = Plan {
@@ -215,7 +217,8 @@ impl Detached {
         }
         Post::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
-        (connection.output, after)
+        thread.effects.scribe.wake();
+        (connection.output, after, connection.client.log_ticket)
     }
 }
 
@@ -286,6 +289,8 @@ struct Draft {
     changes: Vec<Change>,
     dirty: u64,
     lookups: (u64, u64),
+    /// What the log is to repeat instead of the command.
+    instead: Option<Vec<u8>>,
     /// How long that took, in ticks of the thread's timer.
     ticks: u64,
 }
@@ -298,7 +303,9 @@ fn draft(
     snapshot: &mut Snapshot,
     connection: &mut Connection,
 ) -> Option<Draft> {
-    let hooks = std::mem::replace(&mut thread.effects.hooks, Hooks::REPEAT);
+    let hooks = thread.effects.hooks;
+    let logged = thread.server.keyspace.hooks.now().and(Hooks::LOG);
+    thread.effects.hooks = Hooks::REPEAT.or(logged);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -322,12 +329,16 @@ fn draft(
     release(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
+    let instead = effects.scribe.take_instead();
+    // It has happened to a copy only.
+    effects.scribe.clear();
     let draft = Draft {
         result,
         reply,
         changes: std::mem::take(&mut effects.changes),
         dirty: std::mem::take(&mut effects.dirty),
         lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
+        instead,
         ticks: thread.timer.raw() - thread.ticks,
     };
     let elsewhere = draft.changes.iter().any(|change| change.db != db);
@@ -381,6 +392,7 @@ fn publish(
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
+            context.keys.effects.scribe.put_instead(draft.instead);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };

@@ -8,6 +8,7 @@ use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
+use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::messages::Post;
@@ -46,6 +47,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
             next += 1;
         }
     }
+    thread.effects.scribe.wake();
     count(&mut thread.effects, &thread.server, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
@@ -77,6 +79,7 @@ fn run_until_exclusive(
         .checked_sub(1)
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
+    let crowded = thread.effects.scribe.is_crowded();
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
@@ -107,6 +110,10 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
+        if crowded && must_wait_for_log(&role, command) {
+            settle(plan, connection, Outcome::Contended);
+            continue;
+        }
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
         let outcome = match role {
             Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
@@ -242,6 +249,14 @@ fn refuse_busy(
     let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
     reply_error(thread, connection, &error);
     Outcome::Done
+}
+
+/// Whether a command that may write is to be put off while the log is far behind with what this thread wrote.
+#[cold]
+fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
+    let runs = !matches!(role, Role::Queued);
+    let reads = command.spec.flags.contains(CommandFlags::READONLY);
+    runs && !reads
 }
 
 /// Whether a plan needs the whole keyspace.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::blocking::Waiter;
+use crate::blocking::{Served, Waiter};
 use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::reach::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
@@ -24,7 +24,7 @@ use crate::state::{Server, Unserved};
 use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
-use super::loans;
+use super::{loans, logging};
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::serve;
@@ -61,8 +61,12 @@ pub struct Thread {
     pub may_block: bool,
     /// Whether this is a thread for scripts.
     pub for_script: bool,
+    /// Whether its commands were run before: no key expires by itself.
+    pub replays: bool,
+    /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
+    pub expiry_ms: u64,
     /// Blocked clients that the running command served.
-    pub served: Vec<Arc<Waiter>>,
+    pub served: Vec<(Arc<Waiter>, Served)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
@@ -80,9 +84,13 @@ impl Thread {
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
+        let effects = Effects {
+            scribe: server.journal.scribe(),
+            ..Effects::of(&server.keyspace)
+        };
         Thread {
             seat,
-            effects: Effects::of(&server.keyspace),
+            effects,
             now_ms: 0,
             clock: tunables.clock,
             ticks: timer.raw(),
@@ -93,6 +101,8 @@ impl Thread {
             may_leave: true,
             may_block: true,
             for_script: false,
+            replays: false,
+            expiry_ms: 0,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
@@ -106,7 +116,9 @@ impl Thread {
     /// Starts a batch: its time, and parameters that have changed.
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.expiry_ms = if self.replays { 0 } else { now_ms };
         self.tunables.refresh(&self.server);
+        self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -131,12 +143,13 @@ impl Thread {
 
     /// What a command works with, and who is served by it.
     #[inline]
-    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<Arc<Waiter>>) {
+    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<(Arc<Waiter>, Served)>) {
         let frame = Frame {
             server: &self.server,
             clock: &self.clock,
             effects: &mut self.effects,
             now_ms: self.now_ms,
+            expiry_ms: self.expiry_ms,
             seat: self.seat,
             may_leave: self.may_leave,
             may_block: self.may_block,
@@ -152,6 +165,7 @@ pub(super) struct Frame<'a> {
     clock: &'a AccessClock,
     effects: &'a mut Effects,
     now_ms: u64,
+    expiry_ms: u64,
     seat: usize,
     may_leave: bool,
     may_block: bool,
@@ -176,12 +190,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
-            // Nothing has expired for a primary: it decides about that, and tells.
-            now_ms: if client.flags.has(Flags::PRIMARY) {
-                0
-            } else {
-                self.now_ms
-            },
+            now_ms: self.expiry_ms,
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,
@@ -424,6 +433,7 @@ pub(super) fn run_as<'p>(
     let before = output.mark();
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
+    let dirty = thread.effects.dirty;
     // Under the leases: whoever listens to one of the keys has said so before it took its own.
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let (frame, served) = thread.split();
@@ -438,13 +448,20 @@ pub(super) fn run_as<'p>(
     let mut context = frame.context(call, client, output);
     let result = handler(&mut context);
     let after = std::mem::take(&mut context.after);
+    if context.keys.effects.logs() {
+        logging::end_call(&mut context.keys, &after, dirty);
+        context.keys.effects.scribe.end_unit();
+    }
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
         serve::serve_ready(&mut context.keys, pass, server, served)
     };
-    if context.keys.effects.hooks.any() {
+    if context.keys.effects.hooks.has(Hooks::TELLS) {
         announce(&mut context, &after, Caller::Client);
+    }
+    if context.keys.effects.scribe.has_ops() {
+        context.client.log_ticket = logging::commit(context.keys.effects);
     }
     // The leases end here.
     drop(context);

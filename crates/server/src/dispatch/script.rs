@@ -64,7 +64,7 @@ use super::background::Detached;
 use super::effects::release;
 use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, write_error};
 use super::record::{self, Ending, Thresholds};
-use super::{serve, transaction};
+use super::{logging, serve, transaction};
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
@@ -886,6 +886,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             return (None, After::Nothing);
         }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
+        let dirty = self.thread.effects.dirty;
         let call = Call {
             command,
             args,
@@ -896,7 +897,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
-        if context.keys.effects.hooks.any() {
+        if context.keys.effects.logs() {
+            logging::end_call(&mut context.keys, &after, dirty);
+        }
+        if context.keys.effects.hooks.has(Hooks::TELLS) {
             announce(&mut context, &after, Caller::Script);
         }
         (result.err(), after)

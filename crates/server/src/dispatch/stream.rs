@@ -100,8 +100,7 @@ impl Stream {
     /// The stream of a link that was made for `term` and has selected database `db`. `client` stands for the primary.
     pub fn new(server: &Arc<Server>, seat: &Seat, term: u64, mut client: Client, db: usize) -> Self {
         let mut thread = Thread::new(server.clone(), seat.index());
-        thread.may_leave = false;
-        thread.may_block = false;
+        (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser();
         client.flags.put(Flags::PRIMARY, true);
         client.db = db.min(counts(server).databases() - 1);

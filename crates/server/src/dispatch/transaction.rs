@@ -49,7 +49,7 @@ use super::admit::CHANGES;
 use super::announce::{self, Caller};
 use super::effects::release;
 use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
-use super::loans;
+use super::{loans, logging};
 use super::record::{self, Ending, Thresholds};
 use super::{script, serve};
 
@@ -350,7 +350,7 @@ fn run<'p>(
     (thread.may_leave, thread.may_block) = (false, false);
     let before = connection.output.mark();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
-    let unserved = serve_ready(thread, pass, held, &connection.client);
+    let unserved = serve_ready(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     finish_exec(thread, request, connection, start, false);
     settle(thread, connection, before, parts, unserved)
@@ -439,10 +439,14 @@ fn run_queued<'p>(
         pass,
     };
     thread.effects.hooks = thread.server.keyspace.hooks.now();
+    let dirty = thread.effects.dirty;
     let mut context = thread.split().0.context(call, client, output);
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
-    if context.keys.effects.hooks.any() {
+    if context.keys.effects.logs() {
+        logging::end_call(&mut context.keys, &after, dirty);
+    }
+    if context.keys.effects.hooks.has(Hooks::TELLS) {
         announce::announce(&mut context, &after, Caller::Transaction);
     }
     drop(context);
@@ -526,16 +530,30 @@ fn finish_queued(
     });
 }
 
-/// Serves those who wait for what the commands made ready, and ends the effects of all of them.
+/// Serves those who wait for what the commands made ready, and ends the effects of all of them: to the log they are one.
 pub(super) fn serve_ready<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    held: Held<'_, 'p>,
+    client: &mut Client,
+) -> Option<Box<Unserved>> {
+    thread.effects.scribe.end_unit();
+    let unserved = match thread.effects.ready.is_empty() {
+        true => None,
+        false => serve_all(thread, pass, held, client),
+    };
+    if thread.effects.scribe.has_ops() {
+        client.log_ticket = logging::commit(&mut thread.effects);
+    }
+    unserved
+}
+
+fn serve_all<'p>(
     thread: &mut Thread,
     pass: Option<&'p Pass<'p>>,
     held: Held<'_, 'p>,
     client: &Client,
 ) -> Option<Box<Unserved>> {
-    if thread.effects.ready.is_empty() {
-        return None;
-    }
     let (frame, served) = thread.split();
     let server = frame.server;
     let Some(command) = crate::commands::registry().by_original_name(b"exec") else {

@@ -23,6 +23,8 @@ pub struct Tunables {
     pub pubsub_output_limit: OutputBufferLimit,
     /// Whether there is any reason to look closer at what a command would do to memory or to data.
     pub guarded: bool,
+    /// `lazyfree-lazy-expire`.
+    pub lazy_expire: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
     /// Whether writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
@@ -80,6 +82,7 @@ impl Tunables {
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
             output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
+            lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {

@@ -790,6 +790,12 @@ impl KeyWrite<'_> {
         }
     }
 
+    /// Has the log repeat this instead of the command that runs.
+    #[inline]
+    pub fn log_instead(&mut self, words: &[&[u8]]) {
+        self.effects.log_instead(words);
+    }
+
     fn delete_if_expired(&mut self) {
         if self.expiring_before == 0 || self.access.sees_expired {
             return;
@@ -800,6 +806,9 @@ impl KeyWrite<'_> {
         if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
+            if self.effects.logs() {
+                self.effects.log_expired(self.db, self.name);
+            }
             self.tell_interested();
         }
     }

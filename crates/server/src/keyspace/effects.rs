@@ -12,6 +12,7 @@ use super::event::Event;
 use super::preimage::Preimages;
 use super::ready::ReadyKey;
 use super::{Keyspace, SlotTable};
+use crate::journal::{Scribe, Target};
 use crate::pubsub::{Publication, Recipient};
 use crate::tracking::{Invalidation, Redirected};
 use crate::watch::Watch;
@@ -29,6 +30,14 @@ impl Hooks {
     pub const TRACKING: Hooks = Hooks(1 << 2);
     /// The command works on a snapshot: what it does there is then done to the real keys.
     pub const REPEAT: Hooks = Hooks(1 << 3);
+    /// There is an append-only file.
+    pub const LOG_FILE: Hooks = Hooks(1 << 4);
+    /// There are replicas, or may be again.
+    pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
+    /// Writes are logged, for one or the other.
+    pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
+    /// Other clients are told what commands do.
+    pub const TELLS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::REPEAT.0);
     /// Events are recorded, for one or the other.
     pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
 
@@ -42,6 +51,22 @@ impl Hooks {
     #[inline]
     pub const fn has(self, other: Hooks) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// What is in either.
+    pub const fn or(self, other: Hooks) -> Hooks {
+        Hooks(self.0 | other.0)
+    }
+
+    /// What is in both.
+    pub const fn and(self, other: Hooks) -> Hooks {
+        Hooks(self.0 & other.0)
+    }
+
+    /// For whom writes are logged.
+    pub fn log_target(self) -> Target {
+        let part = |hook, target| if self.has(hook) { target } else { Target::NOBODY };
+        part(Hooks::LOG_FILE, Target::FILE).or(part(Hooks::LOG_REPLICAS, Target::REPLICAS))
     }
 }
 
@@ -146,6 +171,8 @@ pub struct Effects {
     pub expired_keys: u64,
     /// Fields of hashes deleted because they were expired.
     pub expired_fields: u64,
+    /// What the log is to repeat.
+    pub scribe: Scribe,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
@@ -211,6 +238,33 @@ impl Effects {
             name: name.to_vec(),
             missed: noticed && self.hooks.has(Hooks::EVENTS),
         });
+    }
+
+    /// Whether writes are logged: a handler that is to be repeated as another command says so then.
+    #[inline]
+    pub fn logs(&self) -> bool {
+        self.hooks.has(Hooks::LOG)
+    }
+
+    /// Has the log repeat this instead of the command that runs.
+    pub fn log_instead(&mut self, words: &[&[u8]]) {
+        if self.logs() {
+            self.scribe.instead(words);
+        }
+    }
+
+    /// Has the log repeat this before the command that runs.
+    pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
+        if self.logs() {
+            self.scribe.also(self.hooks.log_target(), db, words);
+        }
+    }
+
+    /// Has the log repeat that a key has expired.
+    #[cold]
+    pub fn log_expired(&mut self, db: usize, name: &[u8]) {
+        let word: &[u8] = if self.scribe.lazy_expire { b"UNLINK" } else { b"DEL" };
+        self.log_also(db, &[word, name]);
     }
 
     /// Records an event of a key.

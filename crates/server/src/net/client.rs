@@ -145,6 +145,8 @@ pub struct Client {
     pub id: u64,
     /// Selected database.
     pub db: usize,
+    /// The ticket of its last write in the log; 0 for none.
+    pub log_ticket: u64,
     /// RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// Who it is, and what it may do.
@@ -218,6 +220,7 @@ impl Client {
         Client {
             id,
             db: 0,
+            log_ticket: 0,
             protocol: Protocol::Resp2,
             login: Login::stranger(),
             name: Vec::new(),
@@ -248,6 +251,7 @@ impl Client {
     pub fn view(&self) -> Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
+        view.log_ticket = self.log_ticket;
         view.protocol = self.protocol;
         view.login = self.login.clone();
         view.name.clone_from(&self.name);

@@ -2,6 +2,7 @@
 
 pub use weft_values::lzf;
 
+pub mod aof;
 pub mod functions;
 pub mod hashes;
 pub mod lists;

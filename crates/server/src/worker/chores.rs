@@ -60,6 +60,7 @@ impl Worker {
             &mut |effects| Post::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
+        thread.effects.scribe.wake();
         thread.keep_ready();
         crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
         let elapsed = start.elapsed();

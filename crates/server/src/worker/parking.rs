@@ -80,10 +80,17 @@ impl Worker {
     }
 
     /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
-    pub(super) fn unpark_ran(&mut self, client: u64, ticket: u64, mut reply: Output, after: After) {
+    pub(super) fn unpark_ran(
+        &mut self,
+        (client, ticket): (u64, u64),
+        mut reply: Output,
+        after: After,
+        log_ticket: u64,
+    ) {
         let Some(token) = self.parked(client, ticket) else {
             return self.start_after_gone(after);
         };
+        self.note_logged(token, log_ticket);
         match after {
             After::Nothing => self.reply(token, |output| output.append(&mut reply)),
             other => self.start_after(token, other),

@@ -157,6 +157,7 @@ impl Worker {
             Some(refusal) => self.book_refusal(token, &blocked, refusal),
             None => self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed),
         }
+        self.note_logged(token, served.log_ticket);
         if waiter.keys.len() > 1 {
             self.take_out(waiter.clone());
         }

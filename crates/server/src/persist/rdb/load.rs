@@ -74,6 +74,8 @@ pub struct Loaded {
     pub expired_hashes: u64,
     /// Libraries of functions.
     pub functions: Vec<Vec<u8>>,
+    /// Where the dump ends in the file.
+    pub end: u64,
     /// Where in which history of replication the file was made, if it says so.
     pub position: Position,
 }
@@ -196,6 +198,7 @@ impl Loader<'_, '_> {
         if version >= FIRST_CHECKED_VERSION {
             check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
         }
+        loaded.end = source.offset();
         Ok(loaded)
     }
 
