@@ -12,6 +12,7 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
+use crate::journal::Target;
 use crate::keyspace::access::{AccessContext, Held, Whole};
 use crate::keyspace::empty::{Taken, take, touch_watched};
 use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready};
@@ -121,6 +122,8 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
         ctx.keys.access.seat,
     );
     ctx.keys.effects.dirty += taken.keys;
+    // Also where nothing was there: whoever repeats it may have something.
+    ctx.keys.effects.log_for(Target::ALL);
     note_ready(ctx, databases);
     let seat = ctx.keys.access.seat;
     Post::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();

@@ -118,6 +118,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let deleted = key.delete();
     if expired {
         if deleted {
+            key.effects().log_passed(ctx.args.at(1));
             key.changed(Event::generic("del"));
         } else {
             key.unchanged();
@@ -129,6 +130,15 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
             && let Some(entry) = key.entry()
         {
             entry.set_clock(clock);
+        }
+        if let Some(at_ms) = at_ms
+            && !options.absolute_ttl
+        {
+            let mut digits = itoa::Buffer::new();
+            let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+            words[2] = digits.format(at_ms).as_bytes();
+            words.push(b"ABSTTL");
+            key.log_instead(&words);
         }
         key.changed(Event::generic("restore"));
     }

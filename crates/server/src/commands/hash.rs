@@ -10,6 +10,7 @@ use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::scan_options::ScanOptions;
+use crate::keyspace::access::KeyWrite;
 use crate::keyspace::event::Event;
 use fields::{
     CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, remove_fields, set_fields, show,
@@ -86,6 +87,10 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.unchanged();
         ctx.reply.integer(0);
         return Ok(());
+    }
+    if hash_at(&key).is_some_and(HashRef::is_volatile) {
+        // Where it is repeated the field may still be there, though it has expired.
+        key.log_instead(&[b"HSET", ctx.args.at(1), name, ctx.args.at(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
     key.expired_fields(done.expired);
@@ -260,6 +265,9 @@ fn change_number<R>(
     let before = hash_at(&key).and_then(|hash| hash.value(name, now_ms));
     match change(before, &mut digits) {
         Ok(result) => {
+            if key.effects().logs() {
+                log_number(&mut key, event, name, &digits, now_ms);
+            }
             let pair = std::iter::once((name, &digits[..]));
             let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
             key.expired_fields(done.expired);
@@ -269,6 +277,29 @@ fn change_number<R>(
         Err(error) => {
             key.unchanged();
             Err(error)
+        }
+    }
+}
+
+/// Has the log repeat the value of a number that has changed, with its expiry. Only whole numbers of hashes in which
+/// nothing expires are the same wherever the command is repeated.
+#[cold]
+fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
+    let hash = hash_at(key);
+    if event == "hincrby" && !hash.is_some_and(HashRef::is_volatile) {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let expire_at_ms = match hash {
+        Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
+        _ => None,
+    };
+    let key_name = key.named();
+    match expire_at_ms {
+        None => key.log_instead(&[b"HSET", key_name, name, value]),
+        Some(at_ms) => {
+            let at = digits.format(at_ms).as_bytes();
+            key.log_instead(&[b"HSETEX", key_name, b"PXAT", at, b"FIELDS", b"1", name, value]);
         }
     }
 }

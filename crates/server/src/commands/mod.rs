@@ -47,6 +47,7 @@ pub mod stream_blocking;
 pub mod stream_claim;
 pub mod stream_groups;
 pub mod stream_info;
+pub mod stream_log;
 pub mod stream_pending;
 pub mod stream_read;
 pub mod string;

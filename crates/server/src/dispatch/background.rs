@@ -54,6 +54,7 @@ use crate::commands::context::{After, Binding, CommandResult, Context};
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
+use crate::journal::Said;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
@@ -289,8 +290,8 @@ struct Draft {
     changes: Vec<Change>,
     dirty: u64,
     lookups: (u64, u64),
-    /// What the log is to repeat instead of the command.
-    instead: Option<Vec<u8>>,
+    /// What the log is to repeat.
+    said: Said,
     /// How long that took, in ticks of the thread's timer.
     ticks: u64,
 }
@@ -329,16 +330,14 @@ fn draft(
     release(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
-    let instead = effects.scribe.take_instead();
-    // It has happened to a copy only.
-    effects.scribe.clear();
+    let said = effects.scribe.take_said();
     let draft = Draft {
         result,
         reply,
         changes: std::mem::take(&mut effects.changes),
         dirty: std::mem::take(&mut effects.dirty),
         lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
-        instead,
+        said,
         ticks: thread.timer.raw() - thread.ticks,
     };
     let elsewhere = draft.changes.iter().any(|change| change.db != db);
@@ -392,7 +391,7 @@ fn publish(
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
-            context.keys.effects.scribe.put_instead(draft.instead);
+            context.keys.effects.scribe.say_again(draft.said);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };

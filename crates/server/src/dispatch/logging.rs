@@ -1,5 +1,6 @@
 //! What follows from a command for the log of writes, before its leases end.
 
+use crate::journal::Target;
 use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
 use crate::state::After;
@@ -8,6 +9,12 @@ use crate::state::After;
 /// handler said.
 #[cold]
 pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &After, dirty: u64) {
+    end_call_for(keys, after, dirty, Target::ALL);
+}
+
+/// The same for some of those who listen.
+#[cold]
+pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &After, dirty: u64, wanted: Target) {
     let effects = &mut *keys.effects;
     if matches!(after, After::Defer | After::Leave(_) | After::AsWriter) {
         // It runs again, from its start. What has expired meanwhile has expired.
@@ -15,7 +22,7 @@ pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &After, dirty: u64) {
         return;
     }
     let changed = effects.dirty != dirty;
-    let target = effects.hooks.log_target();
+    let target = effects.hooks.log_target().and(wanted);
     effects.scribe.end_call(target, keys.db, changed, keys.args.iter());
 }
 

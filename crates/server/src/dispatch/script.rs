@@ -46,6 +46,7 @@ use crate::commands::script::{NO_SCRIPT, busy_with};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
+use crate::journal::Target;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::hash::KeyHasher;
@@ -531,6 +532,8 @@ struct Runner<'r, 'h, 'p> {
     read_only: bool,
     may_lack_memory: bool,
     has_token: bool,
+    /// For whom its commands are logged.
+    logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
     /// Figures of commands, until it is certain that they count.
@@ -573,6 +576,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             read_only: prepared.read_only,
             may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
             has_token: false,
+            logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             tally: Vec::new(),
             thread,
@@ -898,7 +902,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
         if context.keys.effects.logs() {
-            logging::end_call(&mut context.keys, &after, dirty);
+            logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
         }
         if context.keys.effects.hooks.has(Hooks::TELLS) {
             announce(&mut context, &after, Caller::Script);
@@ -1013,6 +1017,10 @@ impl Host for Runner<'_, '_, '_> {
 
     fn set_protocol(&mut self, protocol: Protocol) {
         self.client.protocol = protocol;
+    }
+
+    fn set_replication(&mut self, parts: u8) {
+        self.logged_for = Target::of_bits(parts);
     }
 
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {

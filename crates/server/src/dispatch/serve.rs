@@ -313,6 +313,10 @@ impl Reach for Serving<'_, '_, '_, '_> {
         Serving::holds(self, key.slot)
     }
 
+    fn effects(&mut self) -> &mut Effects {
+        self.service.effects
+    }
+
     fn now_ms(&self) -> u64 {
         self.service.access.now_ms
     }

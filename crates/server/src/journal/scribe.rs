@@ -26,6 +26,11 @@ impl Target {
     /// Both.
     pub const ALL: Target = Target(3);
 
+    /// The file for bit 0, replicas for bit 1.
+    pub const fn of_bits(bits: u8) -> Target {
+        Target(bits & 3)
+    }
+
     /// What is in both.
     #[inline]
     pub const fn and(self, other: Target) -> Target {
@@ -62,6 +67,15 @@ enum Repeat {
     Instead,
     /// Nothing.
     Nothing,
+}
+
+/// What a call said about itself.
+pub struct Said {
+    repeat: Repeat,
+    instead: Vec<u8>,
+    ops: Vec<u8>,
+    unit_ops: u32,
+    last_op: usize,
 }
 
 /// A thread's end of the log.
@@ -133,27 +147,27 @@ impl Scribe {
         self.forced = Target::NOBODY;
     }
 
-    /// What a call said is to be repeated instead of it, and forgets that: for one whose work is done elsewhere.
-    pub fn take_instead(&mut self) -> Option<Vec<u8>> {
-        let said = match self.repeat {
-            Repeat::Verbatim => None,
-            Repeat::Instead => Some(std::mem::take(&mut self.instead)),
-            Repeat::Nothing => Some(Vec::new()),
+    /// Takes out what a call on copies of its keys said, to be said again when its work is done to the keys themselves.
+    pub fn take_said(&mut self) -> Said {
+        let said = Said {
+            repeat: self.repeat,
+            instead: std::mem::take(&mut self.instead),
+            ops: std::mem::take(&mut self.ops),
+            unit_ops: self.unit_ops,
+            last_op: self.last_op,
         };
-        self.forget_call();
+        self.clear();
         said
     }
 
-    /// Says what [`Self::take_instead`] has returned.
-    pub fn put_instead(&mut self, said: Option<Vec<u8>>) {
-        match said {
-            None => {}
-            Some(said) if said.is_empty() => self.nothing(),
-            Some(said) => {
-                self.instead = said;
-                self.repeat = Repeat::Instead;
-            }
+    /// Says what [`Self::take_said`] has returned.
+    pub fn say_again(&mut self, said: Said) {
+        if said.unit_ops > 0 {
+            self.last_op = self.ops.len() + said.last_op;
+            self.unit_ops += said.unit_ops;
+            self.ops.extend_from_slice(&said.ops);
         }
+        (self.repeat, self.instead) = (said.repeat, said.instead);
     }
 
     /// Forgets everything since the last ticket: it was done to a copy.

@@ -534,6 +534,13 @@ impl<'k> KeyWrite<'k> {
     }
 }
 
+impl<'k> KeyWrite<'k> {
+    /// The key's name, beside other uses of the key.
+    pub fn named(&self) -> &'k [u8] {
+        self.name
+    }
+}
+
 impl KeyWrite<'_> {
     /// The key's name.
     #[inline]
@@ -794,6 +801,11 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         self.effects.log_instead(words);
+    }
+
+    /// What the command did, for what it says to the log.
+    pub fn effects(&mut self) -> &mut Effects {
+        self.effects
     }
 
     fn delete_if_expired(&mut self) {

@@ -253,6 +253,30 @@ impl Effects {
         }
     }
 
+    /// Has the log repeat nothing of the command that runs but what was said beside it.
+    pub fn log_nothing(&mut self) {
+        if self.logs() {
+            self.scribe.nothing();
+        }
+    }
+
+    /// Has the log repeat, instead of the command that runs, that a key was deleted as its new expiry has passed.
+    pub fn log_passed(&mut self, name: &[u8]) {
+        let word = self.expiry_word();
+        self.log_instead(&[word, name]);
+    }
+
+    fn expiry_word(&self) -> &'static [u8] {
+        if self.scribe.lazy_expire { b"UNLINK" } else { b"DEL" }
+    }
+
+    /// Has the log repeat the command that runs for some, even if it changes nothing.
+    pub fn log_for(&mut self, target: Target) {
+        if self.logs() {
+            self.scribe.force(target);
+        }
+    }
+
     /// Has the log repeat this before the command that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
         if self.logs() {
@@ -263,7 +287,11 @@ impl Effects {
     /// Has the log repeat that a key has expired.
     #[cold]
     pub fn log_expired(&mut self, db: usize, name: &[u8]) {
-        let word: &[u8] = if self.scribe.lazy_expire { b"UNLINK" } else { b"DEL" };
+        if self.hooks.has(Hooks::REPEAT) {
+            // A copy of the key is deleted; the key itself will be.
+            return;
+        }
+        let word = self.expiry_word();
         self.log_also(db, &[word, name]);
     }
 

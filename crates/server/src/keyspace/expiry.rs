@@ -144,7 +144,7 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
     for ExpiredFields { name, emptied, fields } in hashes.drain(..) {
         log_expired_fields(effects, db, &name, &fields);
         if emptied && effects.logs() {
-            effects.log_also(db, &[b"DEL", &name]);
+            effects.log_expired(db, &name);
         }
         effects.scribe.end_unit();
         if events {
