@@ -16,6 +16,7 @@ mod commands;
 mod config;
 mod coordinator;
 mod dispatch;
+mod feed;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -35,6 +36,7 @@ mod shutdown;
 mod snapshot;
 mod start;
 mod state;
+mod supply;
 mod tracking;
 mod tuning;
 mod watch;

@@ -295,6 +295,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     }
 }
 
-fn path(config: &Config) -> PathBuf {
+/// The file that dumps go into.
+pub fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
 }

@@ -43,7 +43,7 @@ use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
 use crate::repl::Endpoint;
 use crate::shutdown::{Shutdown, ShutdownRequest};
-use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
+use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::worker::Worker;
 
 /// How long clients may take for replies that are on their way when the server ends.
@@ -157,7 +157,8 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (scripts_in, scripts_out) = crate::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
     ground.cpus.start_background_threads();
-    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in)?;
+    let (supply_in, supply_out) = mpsc::channel();
+    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
     load_users(&server)?;
     // Workers take the first seats; the tuner counts on that.
@@ -170,6 +171,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let threads = start_workers(made)?;
     follow_configured(&server);
     crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
+    crate::supply::start(&server, supply_out).map_err(fatal("cannot start the thread that serves replicas"))?;
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     announce(&server, &ground.listeners, &ground.supervisor);
     let coordinator = Coordinator::new(
@@ -271,10 +273,11 @@ pub(crate) fn server(
     workers: usize,
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
+    supply: mpsc::Sender<SupplyOrder>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, the link to a primary, a snapshot, and a few to spare for what comes and
-    // goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2 + 2;
+    // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
+    // comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3 + 2;
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         journal: Arc::new(Journal::new(workers)),
@@ -294,7 +297,10 @@ pub(crate) fn server(
         script_jobs,
         scripts: Default::default(),
         repl: Default::default(),
-        primary_client: Mutex::default(),
+        linked_clients: Mutex::default(),
+        supply,
+        supply_waker: OnceLock::new(),
+        myself: OnceLock::new(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),
@@ -318,6 +324,7 @@ pub(crate) fn server(
         tunings: AtomicU64::new(0),
         config,
     });
+    let _ = server.myself.set(Arc::downgrade(&server));
     refresh_event_hook(&server);
     Ok(server)
 }

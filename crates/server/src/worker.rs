@@ -28,7 +28,7 @@ use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 use crate::pubsub::Recipient;
-use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use crate::state::{ClientVisitor, Message, Server, SupplyOrder, WorkerId};
 use parking::Parts;
 use waits::Waits;
 
@@ -390,13 +390,17 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
 }
 
 impl Worker {
-    /// Shows the primary, which belongs to no worker, and ends the link if it is to be closed.
-    fn visit_primary(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         let server = self.server();
-        if let Some((client, buffers)) = &mut *crate::observe::lock(&server.primary_client) {
+        for (id, (client, buffers)) in &mut *crate::observe::lock(&server.linked_clients) {
             visit(client, *buffers);
-            if client.flags.has(Flags::CLOSE_ASAP) {
-                server.repl.sever();
+            if !client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            match client.flags.has(Flags::PRIMARY) {
+                true => server.repl.sever(),
+                false => server.order_supply(SupplyOrder::Disconnect(*id)),
             }
         }
     }
@@ -412,7 +416,7 @@ impl ClientVisitor for Worker {
             }
         }
         if self.id == 0 {
-            self.visit_primary(visit);
+            self.visit_linked(visit);
         }
     }
 

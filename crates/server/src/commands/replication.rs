@@ -4,22 +4,25 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::number::parse_i64;
 
-use super::context::{Binding, CommandResult, Context, exclusive, leased};
+use super::context::{After, Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::apply::role_changed;
 use crate::config::{Primary, id};
+use crate::feed;
 use crate::net::client::{Flags, Introduction};
 use crate::observe::log;
-use crate::repl::{Endpoint, Phase};
-use crate::state::Message;
+use crate::repl::{Endpoint, Known, Phase, Progress};
+use crate::state::{Message, SupplyOrder, SyncRequest};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("failover", leased(failover)),
+    ("psync", leased(psync)),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),
     ("role", leased(role)),
     ("slaveof", exclusive(replicaof)),
+    ("sync", leased(sync)),
 ];
 
 fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -27,10 +30,18 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     let state = repl.state();
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
+        let known = repl.replicas.known();
+        let online = |replica: &&Known| replica.progress == Progress::Online;
         reply.array(3);
         reply.bulk(b"master");
         reply.integer(repl.offset());
-        reply.array(0);
+        reply.array(known.iter().filter(online).count());
+        for replica in known.iter().filter(online) {
+            reply.array(3);
+            reply.bulk(replica.host.as_bytes());
+            reply.bulk_integer(replica.port);
+            reply.bulk_integer(replica.acknowledged);
+        }
         return Ok(());
     };
     reply.array(5);
@@ -42,6 +53,35 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
         Phase::Connected => repl.offset(),
         _ => -1,
     });
+    Ok(())
+}
+
+fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    supply(ctx, None, false)
+}
+
+fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
+    supply(ctx, Some((id, offset)), true)
+}
+
+/// Has the replica served by the thread that does that.
+fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
+    let repl = &ctx.server.repl;
+    if repl.is_handing_over() {
+        return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
+    }
+    if repl.follows() && repl.state().phase != Phase::Connected {
+        return Err(CommandError::constant(
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+        ));
+    }
+    let introduction = ctx.client.introduction.as_deref();
+    if introduction.is_some_and(|introduction| introduction.without_data && !introduction.knows_marks) {
+        return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
+    }
+    ctx.after = After::Supply(Box::new(SyncRequest { resume, is_psync }));
     Ok(())
 }
 
@@ -93,6 +133,7 @@ fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
     }));
     log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
     server.repl.follow(primary.clone());
+    feed::on_follow(server);
     role_changed(server);
     log::notice!(
         "REPLICAOF {}:{} enabled (user request from '{}')",
@@ -113,6 +154,8 @@ fn follow_nobody(ctx: &mut Context<'_, '_>) {
         return;
     };
     server.config.follow(None);
+    feed::on_unfollow(server);
+    server.order_supply(SupplyOrder::DisconnectAll);
     role_changed(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(

@@ -167,6 +167,9 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
+    if standing.has(Standing::LACKS_REPLICAS) && !standing.has(Standing::FOLLOWS) && writes() {
+        return Some(refused("NOREPLICAS Not enough good replicas to write."));
+    }
     let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
     if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
         return Some(refused(

@@ -35,6 +35,9 @@ pub trait Connections {
     fn after(&mut self, token: usize, after: After);
     /// Tells others what a command did for them.
     fn notify(&mut self, thread: &mut Thread);
+    /// The passage of the gate is about to end: what has run by now is what others find who have the keyspace to
+    /// themselves next.
+    fn pass_ends(&mut self) {}
 }
 
 /// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
@@ -99,6 +102,7 @@ fn run_until_exclusive(
         let role = Role::of(&connection.client, command);
         if needs_everything(&role, binding) {
             thread.reach = prefetcher.reach;
+            connections.pass_ends();
             return index;
         }
         if !admitted(thread, plan, &plans.ranges, connection) {
@@ -145,6 +149,7 @@ fn run_until_exclusive(
         }
     }
     thread.reach = prefetcher.reach;
+    connections.pass_ends();
     plans.list.len()
 }
 
@@ -206,11 +211,12 @@ fn run_one_exclusive(
         Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
         Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
     };
-    drop(all);
-    server.scripts.running.let_in();
     if let Some(after) = settle(plan, connection, outcome) {
         connections.after(plan.token, after);
     }
+    connections.pass_ends();
+    drop(all);
+    server.scripts.running.let_in();
     if thread.effects.has_notices() {
         connections.notify(thread);
     }

@@ -221,12 +221,19 @@ fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandEr
             "READONLY Can not run script with write flag on readonly replica",
         ));
     }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
+        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+    }
     Ok(())
 }
 
 fn is_stale(thread: &Thread) -> bool {
     let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
     thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+}
+
+fn lacks_replicas(thread: &Thread) -> bool {
+    thread.standing.has(Standing::LACKS_REPLICAS) && !thread.standing.has(Standing::FOLLOWS)
 }
 
 fn is_read_only(thread: &Thread) -> bool {
@@ -737,6 +744,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         if !self.thread.standing.is_plain() && !self.client.flags.has(ClientFlags::PRIMARY) {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
+            }
+            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.wrote() {
+                return refuse("NOREPLICAS Not enough good replicas to write.");
             }
             if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
                 return refuse("ERR Can not execute the command on a stale replica");

@@ -9,13 +9,18 @@
 //! 4. A place in the stream counts as reached when a command before it has run and no transaction is open. A link that
 //!    is made again goes on from there, so nothing runs twice and no transaction in halves.
 //! 5. A term that is over ends it between two commands.
+//! 6. What was reached goes into the backlog, byte for byte, before the passage of the gate ends in which it happened: who
+//!    has the keyspace to itself finds data and offset at the same place. So replicas of this server follow the stream of
+//!    its primary.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_reactor::unix_ms;
 
 use crate::commands::context::After;
+use crate::config::id;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
 use crate::messages::{Post, wake};
@@ -57,6 +62,12 @@ struct Lane {
     base: u64,
     /// Bytes of the stream up to the last place that counts as reached.
     reached: u64,
+    /// The offset of the history at which the stream began.
+    origin: i64,
+    /// Bytes of the stream that are in the backlog.
+    relayed: u64,
+    /// Bytes that were cut from the input and are not in the backlog yet.
+    held: Vec<u8>,
     after: Option<After>,
 }
 
@@ -66,6 +77,44 @@ impl Lane {
         if self.connection.client.transaction.is_none() {
             self.reached = self.base + self.connection.consumed as u64;
         }
+    }
+}
+
+impl Lane {
+    /// What is in the input, or was, of the stream's bytes from `relayed` on up to `until`.
+    fn relay(&mut self, server: &Server) {
+        if self.reached == self.relayed {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.held);
+        let from = self.relayed.max(self.base) - self.base;
+        if self.reached > self.base {
+            bytes.extend_from_slice(&self.connection.input[from as usize..(self.reached - self.base) as usize]);
+        }
+        let kept = (self.reached - self.relayed) as usize;
+        // Behind a place in what was cut lies what the next place brings.
+        self.held = bytes.split_off(kept.min(bytes.len()));
+        self.relayed = self.reached;
+        let repl = &server.repl;
+        let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
+        repl.replicas.shelf().append(&bytes, most_bytes);
+        repl.set_offset(self.origin + self.reached as i64);
+        if repl.replicas.has_readers.load(Ordering::Relaxed) {
+            server.wake_supply();
+        }
+    }
+
+    /// Forgets what was executed; whether that was something.
+    fn cut(&mut self) -> bool {
+        let executed = self.connection.consumed;
+        let end = self.base + executed as u64;
+        if end > self.relayed {
+            let from = (self.relayed.max(self.base) - self.base) as usize;
+            self.held.extend_from_slice(&self.connection.input[from..executed]);
+        }
+        self.base = end;
+        self.connection.discard_consumed();
+        executed > 0
     }
 }
 
@@ -80,6 +129,7 @@ impl Connections for Only<'_> {
         if self.server.repl.term() != self.lane.term {
             return None;
         }
+        // Before the next command of the batch runs.
         self.lane.note_place();
         Some(&mut self.lane.connection)
     }
@@ -88,6 +138,13 @@ impl Connections for Only<'_> {
         // Commands behind it wait until that is done.
         self.lane.connection.state = State::Parked(0);
         self.lane.after = Some(after);
+    }
+
+    fn pass_ends(&mut self) {
+        if self.server.repl.term() == self.lane.term {
+            self.lane.note_place();
+            self.lane.relay(self.server);
+        }
     }
 
     fn notify(&mut self, thread: &mut Thread) {
@@ -111,6 +168,9 @@ impl Stream {
                 term,
                 base: 0,
                 reached: 0,
+                origin: server.repl.offset(),
+                relayed: 0,
+                held: Vec::new(),
                 after: None,
             },
             plans: Plans::default(),
@@ -137,11 +197,11 @@ impl Stream {
         self.lane.connection.client.db
     }
 
-    /// Runs all complete commands that have arrived. `progress` is told how far the stream is each time that it gets on.
+    /// Runs all complete commands that have arrived.
     ///
     /// # Errors
     /// When the stream ends. What was reached by then counts.
-    pub fn run(&mut self, seat: &mut Seat, progress: &mut dyn FnMut(u64)) -> Result<(), Broken> {
+    pub fn run(&mut self, seat: &mut Seat) -> Result<(), Broken> {
         let mut pause = FIRST_PAUSE;
         loop {
             self.begin();
@@ -162,9 +222,7 @@ impl Stream {
                 self.finish(seat, after);
             }
             self.conclude();
-            self.lane.note_place();
-            let advanced = self.cut();
-            progress(self.lane.reached);
+            let advanced = self.lane.cut();
             if self.thread.server.repl.term() != self.lane.term {
                 return Err(Broken::TermOver);
             }
@@ -205,15 +263,6 @@ impl Stream {
         planner.plan(0, &mut self.lane.connection, &mut self.plans)
     }
 
-    /// Forgets what was executed; whether that was something.
-    fn cut(&mut self) -> bool {
-        let connection = &mut self.lane.connection;
-        let executed = connection.consumed;
-        self.lane.base += executed as u64;
-        connection.discard_consumed();
-        executed > 0
-    }
-
     /// What is done behind the leases of a batch.
     fn conclude(&mut self) {
         let Stream { thread, lane, .. } = self;
@@ -232,7 +281,7 @@ impl Stream {
             server
                 .repl
                 .unexpected_errors
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                .fetch_add(1, Ordering::Relaxed);
             log::warning!(
                 "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
                 String::from_utf8_lossy(error),
@@ -267,6 +316,8 @@ impl Stream {
             | After::Detached(_)
             | After::Script(_)
             | After::ReplyAt(_)
+            | After::Supply(_)
+            | After::Replicas(_)
             | After::AsWriter
             | After::Block(_) => {}
         }

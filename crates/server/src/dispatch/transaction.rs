@@ -473,6 +473,8 @@ fn run_queued<'p>(
         | After::AsWriter
         | After::Block(_)
         | After::Several(..)
+        | After::Supply(_)
+        | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
 }

@@ -31,7 +31,7 @@ use crate::keyspace::Seat;
 use crate::net::client::{Buffers, Client};
 use crate::observe::log;
 use crate::repl::{Endpoint, Phase, Standing};
-use crate::state::Server;
+use crate::state::{Server, SupplyOrder};
 use introduction::Answer;
 use link::{Failure, Link};
 
@@ -125,6 +125,14 @@ impl Follower {
         let mut link = Link::new(socket, server.clone(), term)?;
         enter(Phase::Handshake)?;
         introduction::introduce(&mut link)?;
+        // What was written while this server was a primary is still on its way into the backlog.
+        while repl.feeds.load(Ordering::SeqCst) {
+            if repl.term() != term {
+                return Err(Failure::TermOver);
+            }
+            server.journal.wake();
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Ok(link)
     }
 
@@ -136,15 +144,23 @@ impl Follower {
                 log::notice!("Successful partial resynchronization with primary.");
                 let repl = &self.server.repl;
                 let offset = repl.offset();
-                repl.in_term(term, |state| {
-                    let history = &mut state.history;
-                    if let Some(id) = id.filter(|id| *id != history.id) {
+                let renamed = repl
+                    .in_term(term, |state| {
+                        let history = &mut state.history;
+                        let id = id.filter(|id| *id != history.id)?;
                         log::notice!("Primary replication ID changed to {id}");
                         history.second_id = std::mem::replace(&mut history.id, id);
                         history.second_offset = offset + 1;
-                    }
-                })
-                .ok_or(Failure::TermOver)?;
+                        Some(())
+                    })
+                    .ok_or(Failure::TermOver)?;
+                if renamed.is_some() {
+                    // They come back and learn the new name.
+                    self.server.order_supply(SupplyOrder::DisconnectAll);
+                }
+                if repl.replicas.shelf().extent().is_none() {
+                    repl.replicas.shelf().open(offset);
+                }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
                 Ok(true)
             }
@@ -191,7 +207,7 @@ impl Follower {
         stream.input().append(&mut link.ahead);
         let mut received = stream.input().len() as u64;
         let failure = self.run_stream(link, &mut stream, base, &mut received);
-        *crate::observe::lock(&server.primary_client) = None;
+        crate::observe::lock(&server.linked_clients).remove(&stream.client().id);
         self.db = stream.db();
         if matches!(failure, Failure::Protocol(_)) {
             // Nobody knows where it went wrong.
@@ -213,8 +229,7 @@ impl Follower {
         }
         loop {
             repl.set_received(base + *received as i64);
-            let progress = &mut |reached: u64| repl.set_offset(base + reached as i64);
-            match stream.run(&mut self.seat, progress) {
+            match stream.run(&mut self.seat) {
                 Ok(()) => {}
                 Err(Broken::TermOver) => return Failure::TermOver,
                 Err(Broken::Protocol) => {
@@ -279,6 +294,6 @@ impl Follower {
         view.net_input_bytes = client.net_input_bytes;
         view.net_output_bytes = client.net_output_bytes;
         view.commands = client.commands;
-        *crate::observe::lock(&self.server.primary_client) = Some((view, buffers));
+        crate::observe::lock(&self.server.linked_clients).insert(view.id, (view, buffers));
     }
 }

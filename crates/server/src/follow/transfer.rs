@@ -35,7 +35,7 @@ use crate::persist::rdb::{Destination, Fault, LoadError, Loaded, Loader, Opened}
 use crate::repl::{History, Phase, Standing, Transfer, no_id};
 use crate::snapshot::clock;
 use crate::script::{Library, Policy, load_library};
-use crate::state::{Message, Server};
+use crate::state::{Message, Server, SupplyOrder};
 
 /// Bytes of the mark that ends a dump whose size the primary does not know.
 const MARK_BYTES: usize = 40;
@@ -558,6 +558,7 @@ fn put_into_place(
                 }
             }
         }
+        repl.replicas.shelf().open(offset);
         repl.set_offset(offset);
         repl.set_received(offset);
         let mut state = repl.state();
@@ -574,6 +575,8 @@ fn put_into_place(
         end_loading(server);
     }
     let (taken, restored) = placed?;
+    // They have another history now, and must begin anew.
+    server.order_supply(SupplyOrder::DisconnectAll);
     Post::new(server, &mut thread.effects, seat.index()).invalidate_everything();
     wake(server, &mut thread.effects);
     thread.keep_ready();

@@ -17,12 +17,17 @@
 //! 4. A history is a name (the replication ID) and an offset. A server that stops following keeps the old name as its
 //!    second one, valid up to where it was, so that others who followed the same primary can go on with it.
 
+pub mod backlog;
+mod replicas;
+
+pub use replicas::{Known, Progress, Replicas, Wait};
+
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::observe::lock;
+use crate::observe::{lock, log};
 
 /// What a server's role in replication, and the state of its data, mean for commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +42,8 @@ impl Standing {
     pub const LOADING: Standing = Standing(1 << 2);
     /// It has its old data while a dump is being loaded beside it.
     pub const LOADING_ASIDE: Standing = Standing(1 << 3);
+    /// Too few replicas keep up (`min-replicas-to-write`).
+    pub const LACKS_REPLICAS: Standing = Standing(1 << 4);
 
     /// Both.
     pub const fn with(self, other: Standing) -> Standing {
@@ -201,6 +208,12 @@ pub struct Replication {
     pub unexpected_errors: AtomicU64,
     /// The load under way.
     pub loading: Loading,
+    /// Those who follow this server.
+    pub replicas: Replicas,
+    /// Whether the log feeds the backlog: not while another server's stream does.
+    pub feeds: AtomicBool,
+    /// Whether this server is about to hand its role over.
+    pub hands_over: AtomicBool,
 }
 
 impl Replication {
@@ -259,8 +272,14 @@ impl Replication {
     pub fn follow(&self, primary: Endpoint) {
         let mut state = self.state();
         if state.primary.is_none() {
-            // What this server has written itself is part of no history that a primary knows.
-            state.resumable = false;
+            // What was written without a backlog is part of no history that a primary could know.
+            state.resumable = self.replicas.shelf().extent().is_some();
+            if state.resumable {
+                log::notice!(
+                    "Before turning into a replica, using my own primary parameters to synthesize a cached primary: I may \
+                     be able to synchronize with the new primary with just a partial transfer."
+                );
+            }
         }
         state.primary = Some(primary);
         state.phase = Phase::Connect;
@@ -334,6 +353,11 @@ impl Replication {
             // As above.
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Whether this server is about to hand its role over to a replica.
+    pub fn is_handing_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
     }
 
     /// Begins a new history, for tests: neither ID is valid any more.

@@ -17,6 +17,7 @@ use crate::dispatch::{record, serve, transaction};
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Wait;
 use crate::state::{Blocked, Message, Unserved};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
@@ -43,6 +44,13 @@ pub enum ClientWait {
         /// The reply.
         bytes: Vec<u8>,
     },
+    /// Replicas, or the disk.
+    Replicas {
+        /// When that ends at the latest, ms since the epoch.
+        at_ms: u64,
+        /// For what.
+        wait: Wait,
+    },
 }
 
 impl ClientWait {
@@ -50,6 +58,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.ticket,
             ClientWait::Time { ticket, .. } => *ticket,
+            ClientWait::Replicas { wait, .. } => wait.ticket,
         }
     }
 
@@ -57,6 +66,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => Some(*at_ms),
+            ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
         }
     }
 }
@@ -113,7 +123,7 @@ impl Worker {
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
-            ClientWait::Time { .. } => None,
+            ClientWait::Time { .. } | ClientWait::Replicas { .. } => None,
         };
         if let Some(connection) = self.clients.connection(token) {
             connection.waiter.clone_from(&waiter);
@@ -193,6 +203,7 @@ impl Worker {
                 null
             }
             ClientWait::Time { bytes, .. } => bytes,
+            ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
         };
         if let Some(error) = error {
             let server = self.server();
@@ -220,10 +231,30 @@ impl Worker {
         }
     }
 
+    /// How far replicas are for a client whose time is over.
+    fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
+        let server = self.server();
+        server.repl.replicas.waits().retain(|other| other != wait);
+        crate::commands::wait::reply(server, wait)
+    }
+
+    /// A client that waited for replicas has its reply.
+    pub(super) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.ticket == ticket);
+        if self.waits.by_client.get(&client).is_some_and(waits) {
+            self.end_wait(client);
+        }
+    }
+
     /// A client is gone: nobody may serve it any more.
     pub(super) fn abandon(&mut self, client: u64) {
-        if let Some(ClientWait::Keys(blocked)) = self.end_wait(client) {
-            self.abandon_waiter(blocked.waiter);
+        match self.end_wait(client) {
+            Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
+            Some(ClientWait::Replicas { wait, .. }) => {
+                let server = self.server();
+                server.repl.replicas.waits().retain(|other| *other != wait);
+            }
+            Some(ClientWait::Time { .. }) | None => {}
         }
     }
 
@@ -278,7 +309,7 @@ impl Worker {
     pub(super) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
-            Some(ClientWait::Time { .. }) | None => None,
+            Some(ClientWait::Time { .. } | ClientWait::Replicas { .. }) | None => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();

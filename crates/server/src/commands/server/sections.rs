@@ -13,7 +13,7 @@ use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
 use crate::persist::running::Purpose;
 use crate::pubsub::Space;
-use crate::repl::{Endpoint, Phase, Standing, State};
+use crate::repl::{Endpoint, Phase, Progress, Standing, State};
 use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
@@ -313,7 +313,9 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
-    lines.put("connected_clients", server.connections.load(Ordering::Relaxed));
+    let replicas = server.repl.replicas.known().len();
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(replicas);
+    lines.put("connected_clients", clients_alone);
     lines.put("cluster_connections", 0);
     lines.put("maxclients", server.config.integer(id::MAXCLIENTS));
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
@@ -613,8 +615,11 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
         "total_net_repl_input_bytes",
         server.repl.input_bytes.load(Ordering::Relaxed),
     );
-    lines.zeroes(&[
+    lines.put(
         "total_net_repl_output_bytes",
+        server.repl.replicas.output_bytes.load(Ordering::Relaxed),
+    );
+    lines.zeroes(&[
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
     ]);
@@ -623,7 +628,10 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_input_repl_kbps", "0.00");
     lines.put("instantaneous_output_repl_kbps", "0.00");
     lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
-    lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    let replicas = &server.repl.replicas;
+    lines.put("sync_full", replicas.full.load(Ordering::Relaxed));
+    lines.put("sync_partial_ok", replicas.partial.load(Ordering::Relaxed));
+    lines.put("sync_partial_err", replicas.partial_refused.load(Ordering::Relaxed));
 }
 
 fn key_lines(server: &Server, lines: &mut Lines) {
@@ -695,15 +703,49 @@ fn replication_lines(server: &Server, lines: &mut Lines) {
     if let Some(primary) = &state.primary {
         link_lines(server, &state, primary, lines);
     }
-    lines.zeroes(&["connected_slaves", "replicas_waiting_psync"]);
+    replica_lines(server, lines);
+    lines.put("replicas_waiting_psync", 0);
     lines.put("master_failover_state", "no-failover");
     lines.put("master_replid", &state.history.id);
     lines.put("master_replid2", &state.history.second_id);
     lines.put("master_repl_offset", repl.offset());
     lines.put("second_repl_offset", state.history.second_offset);
-    lines.put("repl_backlog_active", 0);
+    let extent = repl.replicas.shelf().extent();
+    lines.put("repl_backlog_active", u8::from(extent.is_some()));
     lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
-    lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+    lines.put(
+        "repl_backlog_first_byte_offset",
+        extent.map_or(0, |extent| extent.start + 1),
+    );
+    lines.put("repl_backlog_histlen", extent.map_or(0, |extent| extent.end - extent.start));
+}
+
+/// The replicas of this server.
+fn replica_lines(server: &Server, lines: &mut Lines) {
+    let replicas = &server.repl.replicas;
+    let now_s = unix_ms() / 1000;
+    let known = replicas.known().clone();
+    lines.put("connected_slaves", known.len());
+    let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
+    if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
+        lines.put("min_slaves_good_slaves", replicas.good(now_s, most_lag_s));
+    }
+    for (index, replica) in known.iter().enumerate() {
+        let lag_s = match replica.progress {
+            Progress::Online => now_s.saturating_sub(replica.heard_s),
+            _ => 0,
+        };
+        lines.put(
+            &format!("slave{index}"),
+            format_args!(
+                "ip={},port={},state={},offset={},lag={lag_s},type=replica",
+                replica.host,
+                replica.port,
+                replica.progress.word(),
+                replica.acknowledged
+            ),
+        );
+    }
 }
 
 /// What a replica tells about the link to its primary.
