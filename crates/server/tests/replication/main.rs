@@ -1,9 +1,11 @@
-//! A replica from outside: a primary written here, whose exchange is that of Valkey 9.1.2, and a real one where there is
-//! one.
+//! Replication from outside: with a primary and a replica written here, whose exchange is that of Valkey 9.1.2, and with
+//! real ones where there are some.
 
-#[path = "harness/client.rs"]
+mod serving;
+
+#[path = "../harness/client.rs"]
 mod client;
-#[path = "harness/server.rs"]
+#[path = "../harness/server.rs"]
 mod server;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +19,7 @@ use client::Client;
 use server::{PATIENCE, Server};
 
 /// A dump that Valkey wrote.
-const DUMP: &[u8] = include_bytes!("../src/persist/rdb/tests/valkey.rdb");
+const DUMP: &[u8] = include_bytes!("../../src/persist/rdb/tests/valkey.rdb");
 /// What INFO says once a replica follows.
 const UP: &str = "master_link_status:up";
 
