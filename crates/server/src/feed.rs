@@ -51,11 +51,12 @@ impl Feeder {
     fn remark(&mut self) {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
-        if !replicas.has_readers.load(Ordering::Relaxed) {
+        // Who is to take over must have everything: nothing is added then.
+        if !replicas.has_readers.load(Ordering::Relaxed) || server.repl.is_handing_over() {
             return;
         }
         let period = Duration::from_secs(server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
-        if self.last_ping.elapsed() >= period && !server.repl.is_handing_over() {
+        if self.last_ping.elapsed() >= period {
             self.last_ping = Instant::now();
             write_command([&b"PING"[..]].into_iter(), &mut self.gathered);
         }

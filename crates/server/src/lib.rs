@@ -30,6 +30,7 @@ mod process;
 mod pubsub;
 mod reclaim;
 mod repl;
+mod role;
 mod saving;
 mod script;
 mod shutdown;

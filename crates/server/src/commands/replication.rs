@@ -6,18 +6,17 @@ use weft_resp::number::parse_i64;
 
 use super::context::{After, Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
-use crate::apply::role_changed;
-use crate::config::{Primary, id};
-use crate::feed;
+use crate::config::id;
 use crate::net::client::{Flags, Introduction};
 use crate::observe::log;
-use crate::repl::{Endpoint, Known, Phase, Progress};
-use crate::state::{Message, SupplyOrder, SyncRequest};
+use crate::repl::{Endpoint, Handover, HandoverState, Known, Phase, Progress};
+use crate::role;
+use crate::state::SyncRequest;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("failover", leased(failover)),
-    ("psync", leased(psync)),
+    ("failover", exclusive(failover)),
+    ("psync", exclusive(psync)),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),
     ("role", leased(role)),
@@ -63,7 +62,24 @@ fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
     let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
+    if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
+        take_over(ctx, &id)?;
+    }
     supply(ctx, Some((id, offset)), true)
+}
+
+/// The primary asks this replica to take over.
+fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
+    let repl = &ctx.server.repl;
+    if !repl.follows() {
+        return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if !repl.state().history.id.eq_ignore_ascii_case(id) {
+        return Err(CommandError::constant("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    role::unfollow(ctx.server);
+    log::notice!("PRIMARY MODE enabled (failover request from '{}')", who(ctx));
+    Ok(())
 }
 
 /// Has the replica served by the thread that does that.
@@ -88,6 +104,9 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
 fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
         return Err(CommandError::constant("ERR REPLICAOF not allowed in cluster mode."));
+    }
+    if ctx.server.repl.handover().state != HandoverState::None {
+        return Err(CommandError::constant("ERR REPLICAOF not allowed while failing over."));
     }
     if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
         follow_nobody(ctx);
@@ -123,48 +142,16 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Follows a primary from now on: clients that wait for something are not served any more.
 fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
-    let server = ctx.server;
-    let was_primary = !server.repl.follows();
-    server.config.follow(Some(Primary {
-        host: primary.host.clone(),
-        port: primary.port,
-    }));
-    log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-    server.repl.follow(primary.clone());
-    feed::on_follow(server);
-    role_changed(server);
-    log::notice!(
-        "REPLICAOF {}:{} enabled (user request from '{}')",
-        primary.host,
-        primary.port,
-        who(ctx)
-    );
-    if was_primary {
-        for worker in &server.workers {
-            worker.send(Message::Demoted);
-        }
-    }
+    let (host, port) = (primary.host.clone(), primary.port);
+    role::follow(ctx.server, primary);
+    log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
 }
 
 fn follow_nobody(ctx: &mut Context<'_, '_>) {
-    let server = ctx.server;
-    let Some(history) = server.repl.unfollow() else {
-        return;
-    };
-    server.config.follow(None);
-    feed::on_unfollow(server);
-    server.order_supply(SupplyOrder::DisconnectAll);
-    role_changed(server);
-    log::notice!("Discarding previously cached primary state.");
-    log::notice!(
-        "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
-        history.second_id,
-        history.second_offset,
-        history.id
-    );
-    log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
+    if role::unfollow(ctx.server) {
+        log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
+    }
 }
 
 /// How the log shows who asked for something.
@@ -281,27 +268,68 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
         return Err(refused("ERR FAILOVER not allowed in cluster mode."));
     }
+    let server = ctx.server;
     if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {
-        return Err(refused("ERR No failover in progress."));
+        if !role::abort_handover(server, "Failover manually aborted") {
+            return Err(refused("ERR No failover in progress."));
+        }
+        ctx.reply.ok();
+        return Ok(());
     }
-    Handover::parse(ctx)?;
-    if ctx.server.repl.follows() {
+    let asked = Asked::parse(ctx)?;
+    if server.repl.handover().state != HandoverState::None {
+        return Err(refused("ERR FAILOVER already in progress."));
+    }
+    if server.repl.follows() {
         return Err(refused("ERR FAILOVER is not valid when server is a replica."));
     }
-    Err(refused("ERR FAILOVER requires connected replicas."))
+    let known = server.repl.replicas.known().clone();
+    if known.is_empty() {
+        return Err(refused("ERR FAILOVER requires connected replicas."));
+    }
+    if asked.force && (asked.timeout_ms.is_none() || asked.to.is_none()) {
+        return Err(refused(
+            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
+        ));
+    }
+    let mut target = None;
+    if let Some((host, port)) = &asked.to {
+        let meant = |replica: &&Known| replica.host.as_bytes() == &host[..] && replica.port == *port;
+        let replica = known.iter().find(meant);
+        let replica = replica.ok_or(refused("ERR FAILOVER target HOST and PORT is not a replica."))?;
+        if replica.progress != Progress::Online {
+            return Err(refused("ERR FAILOVER target replica is not online."));
+        }
+        target = Some(Endpoint {
+            host: replica.host.as_str().into(),
+            port: u16::try_from(*port).unwrap_or(0),
+        });
+    }
+    let until_ms = asked.timeout_ms.map(|timeout_ms| ctx.now_ms.saturating_add(timeout_ms as u64));
+    role::begin_handover(
+        server,
+        Handover {
+            state: HandoverState::WaitForSync,
+            target,
+            until_ms,
+            force: asked.force,
+        },
+    );
+    ctx.reply.ok();
+    Ok(())
 }
 
 /// What FAILOVER asks for.
 #[derive(Default)]
-struct Handover {
+struct Asked {
     timeout_ms: Option<i64>,
     to: Option<(Vec<u8>, i64)>,
     force: bool,
 }
 
-impl Handover {
-    fn parse(ctx: &Context<'_, '_>) -> Result<Handover, CommandError> {
-        let mut asked = Handover::default();
+impl Asked {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Asked, CommandError> {
+        let mut asked = Asked::default();
         let mut index = 1;
         let number = |index: usize| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER);
         while index < ctx.argc() {

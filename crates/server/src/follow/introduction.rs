@@ -11,6 +11,7 @@ use weft_resp::number::parse_i64;
 use super::link::{Failure, Link};
 use crate::config::{COMPATIBLE_VERSION, id};
 use crate::observe::log;
+use crate::repl::HandoverState;
 
 /// What a primary answers to PSYNC.
 pub enum Answer {
@@ -111,7 +112,12 @@ pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
         log::notice!("Partial resynchronization not possible (no cached primary)");
         ("?".to_owned(), "-1".to_owned())
     };
-    link.send(&[b"PSYNC", id.as_bytes(), offset.as_bytes()])?;
+    let hands_over = server.repl.handover().state == HandoverState::InProgress;
+    let mut request: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
+    if hands_over {
+        request.push(b"FAILOVER");
+    }
+    link.send(&request)?;
     let line = link.full_line()?;
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {

@@ -30,7 +30,8 @@ use crate::dispatch::stream::{Broken, Stream};
 use crate::keyspace::Seat;
 use crate::net::client::{Buffers, Client};
 use crate::observe::log;
-use crate::repl::{Endpoint, Phase, Standing};
+use crate::repl::{Endpoint, HandoverState, Phase, Standing};
+use crate::role;
 use crate::state::{Server, SupplyOrder};
 use introduction::Answer;
 use link::{Failure, Link};
@@ -139,7 +140,14 @@ impl Follower {
     /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether it
     /// does.
     fn synchronise(&mut self, link: &mut Link, term: u64) -> Result<bool, Failure> {
-        match introduction::ask_for_stream(link)? {
+        let answer = introduction::ask_for_stream(link);
+        if self.server.repl.handover().state == HandoverState::InProgress {
+            match &answer {
+                Ok(_) => role::end_handover(&self.server),
+                Err(_) => self.abort_handover(),
+            }
+        }
+        match answer? {
             Answer::Continue(id) => {
                 log::notice!("Successful partial resynchronization with primary.");
                 let repl = &self.server.repl;
@@ -172,6 +180,17 @@ impl Follower {
                 Ok(false)
             }
         }
+    }
+
+    /// The replica did not want this server's role: it is the primary again.
+    fn abort_handover(&mut self) {
+        let server = self.server.clone();
+        server.scripts.running.keep_out();
+        {
+            let _all = self.seat.exclusive();
+            role::abort_handover(&server, "Failover target rejected psync request");
+        }
+        server.scripts.running.let_in();
     }
 
     /// The link is up: clients may rely on the data. `None` if the term is over.

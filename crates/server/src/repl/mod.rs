@@ -176,6 +176,42 @@ pub struct State {
     socket: Option<TcpStream>,
 }
 
+/// How far a handover of this server's role to a replica is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoverState {
+    /// There is none.
+    #[default]
+    None,
+    /// A replica has to get everything first.
+    WaitForSync,
+    /// This server follows the replica, which is asked to take over.
+    InProgress,
+}
+
+impl HandoverState {
+    /// The word that INFO has for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            HandoverState::None => "no-failover",
+            HandoverState::WaitForSync => "waiting-for-sync",
+            HandoverState::InProgress => "failover-in-progress",
+        }
+    }
+}
+
+/// A handover of this server's role to a replica.
+#[derive(Clone, Debug, Default)]
+pub struct Handover {
+    /// How far it is.
+    pub state: HandoverState,
+    /// To whom; anybody if that is not said.
+    pub target: Option<Endpoint>,
+    /// Until when the replica may take to get everything, ms since the epoch.
+    pub until_ms: Option<u64>,
+    /// Whether it takes over then all the same.
+    pub force: bool,
+}
+
 /// A load under way, as INFO tells it.
 #[derive(Default)]
 pub struct Loading {
@@ -214,6 +250,7 @@ pub struct Replication {
     pub feeds: AtomicBool,
     /// Whether this server is about to hand its role over.
     pub hands_over: AtomicBool,
+    handover: Mutex<Handover>,
 }
 
 impl Replication {
@@ -353,6 +390,11 @@ impl Replication {
             // As above.
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// The handover to a replica. Held for moments only.
+    pub fn handover(&self) -> MutexGuard<'_, Handover> {
+        lock(&self.handover)
     }
 
     /// Whether this server is about to hand its role over to a replica.

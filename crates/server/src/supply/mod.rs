@@ -32,7 +32,8 @@ use crate::net::client::{Flags, Introduction};
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
 use crate::persist::running::Purpose;
-use crate::repl::{Known, Progress, Standing};
+use crate::repl::{HandoverState, Known, Progress, Standing};
+use crate::role::{self, Step};
 use crate::state::{Message, Server, SupplyOrder, SyncRequest};
 use dump::DumpTarget;
 
@@ -141,6 +142,9 @@ impl Supplier {
             }
             self.pump_all();
             self.answer_waits();
+            if self.server.repl.is_handing_over() {
+                self.advance_handover();
+            }
             if self.last_tick.elapsed() >= TICK {
                 self.last_tick = Instant::now();
                 self.tick();
@@ -609,6 +613,31 @@ impl Supplier {
             if !server.repl.follows() {
                 feed::close(&server, &all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
+            }
+        }
+        server.scripts.running.let_in();
+    }
+
+    /// Hands this server's role over, if somebody is ready for it.
+    fn advance_handover(&mut self) {
+        let server = self.server.clone();
+        let step = role::handover_step(&server);
+        if step == Step::Wait {
+            return;
+        }
+        server.scripts.running.keep_out();
+        {
+            let _all = self.seat.exclusive();
+            match step {
+                Step::Wait => {}
+                Step::Abort => {
+                    role::abort_handover(&server, "Replica never caught up before timeout");
+                }
+                Step::To(replica) => {
+                    if server.repl.handover().state == HandoverState::WaitForSync {
+                        role::hand_over(&server, replica);
+                    }
+                }
             }
         }
         server.scripts.running.let_in();

@@ -331,3 +331,54 @@ fn replicas_have_the_same_data_in_the_end_whatever_was_written_while_they_came_a
         }
     }
 }
+
+#[test]
+fn a_primary_hands_its_role_over_and_follows() {
+    let server = Server::start(&AT_ONCE);
+    let mut primary = Client::connect(server.port);
+    assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER requires connected replicas.");
+    assert_eq!(primary.call(&["FAILOVER", "ABORT"]), "ERR No failover in progress.");
+    let other = Server::start(&AT_ONCE);
+    let valkey = Valkey::start(&[]);
+    for port in [Some(other.port), valkey.as_ref().map(|valkey| valkey.port)].into_iter().flatten() {
+        let mut replica = Client::connect(port);
+        replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+        await_info(&mut replica, UP);
+        primary.call(&["SET", "key", &port.to_string()]);
+        assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
+        let port = port.to_string();
+        assert_eq!(
+            primary.call(&["FAILOVER", "TO", "127.0.0.1", "1"]),
+            "ERR FAILOVER target HOST and PORT is not a replica."
+        );
+        assert_eq!(primary.call(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "60000"]), "OK");
+        await_info(&mut replica, "role:master");
+        await_info(&mut primary, "role:slave");
+        await_info(&mut primary, UP);
+        assert_eq!(info(&mut primary, "master_failover_state"), "no-failover");
+        assert_eq!(info(&mut replica, "sync_partial_ok"), "1");
+        assert_eq!(replica.call(&["SET", "behind", "it"]), "OK");
+        compare(&mut replica, &mut primary);
+        // And back, by hand.
+        replica.call(&["REPLICAOF", "NO", "ONE"]);
+        primary.call(&["REPLICAOF", "NO", "ONE"]);
+        assert_eq!(primary.call(&["SET", "key", "again"]), "OK");
+    }
+    // Nobody is there to take it.
+    let mut silent = Replica::connect(server.port);
+    silent.introduce();
+    silent.send(&["PSYNC", "?", "-1"]);
+    let (_, offset) = place(&silent.line());
+    silent.take_dump();
+    silent.send(&["REPLCONF", "ACK", &(offset - 1).to_string()]);
+    await_info(&mut primary, "connected_slaves:1");
+    let start = Instant::now();
+    while primary.call(&["FAILOVER", "TO", "10.1.2.3", "1234", "TIMEOUT", "300"]) != "OK" {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(primary.call(&["REPLICAOF", "NO", "ONE"]), "ERR REPLICAOF not allowed while failing over.");
+    assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER already in progress.");
+    await_info(&mut primary, "master_failover_state:no-failover");
+    assert_eq!(primary.call(&["SET", "key", "still"]), "OK");
+}

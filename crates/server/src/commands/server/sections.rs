@@ -705,7 +705,7 @@ fn replication_lines(server: &Server, lines: &mut Lines) {
     }
     replica_lines(server, lines);
     lines.put("replicas_waiting_psync", 0);
-    lines.put("master_failover_state", "no-failover");
+    lines.put("master_failover_state", repl.handover().state.word());
     lines.put("master_replid", &state.history.id);
     lines.put("master_replid2", &state.history.second_id);
     lines.put("master_repl_offset", repl.offset());
