@@ -46,6 +46,9 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
             (at_fault, reason.to_owned())
         })?;
     }
+    if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
+        server.repl.judge_replicas(&server.config);
+    }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;
     }

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::config::{Config, id};
 use crate::observe::{lock, log};
 
 /// What a server's role in replication, and the state of its data, mean for commands.
@@ -267,6 +268,15 @@ impl Replication {
         } else {
             self.standing.fetch_and(!what.0, Ordering::AcqRel);
         }
+    }
+
+    /// Decides whether enough replicas keep up for writes to be accepted (`min-replicas-to-write`).
+    pub fn judge_replicas(&self, config: &Config) {
+        let wanted = config.integer(id::MIN_REPLICAS_TO_WRITE);
+        let most_lag_s = config.unsigned(id::MIN_REPLICAS_MAX_LAG);
+        let now_s = weft_reactor::unix_ms() / 1000;
+        let lacks = wanted > 0 && most_lag_s > 0 && self.replicas.good(now_s, most_lag_s) < wanted;
+        self.put(Standing::LACKS_REPLICAS, lacks);
     }
 
     /// Whether this server follows another.

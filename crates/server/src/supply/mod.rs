@@ -32,7 +32,7 @@ use crate::net::client::{Flags, Introduction};
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
 use crate::persist::running::Purpose;
-use crate::repl::{HandoverState, Known, Progress, Standing};
+use crate::repl::{HandoverState, Known, Progress};
 use crate::role::{self, Step};
 use crate::state::{Message, Server, SupplyOrder, SyncRequest};
 use dump::DumpTarget;
@@ -71,7 +71,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
         last_tick: Instant::now(),
         alone_since: None,
     };
-    supplier.judge_replicas();
+    supplier.server.repl.judge_replicas(&supplier.server.config);
     std::thread::Builder::new()
         .name("weft-supply".into())
         .spawn(move || supplier.run())?;
@@ -179,7 +179,8 @@ impl Supplier {
                     self.close(token);
                 }
             }
-            SupplyOrder::Look => self.judge_replicas(),
+            // What follows looks at everything.
+            SupplyOrder::Look => {}
         }
     }
 
@@ -321,7 +322,7 @@ impl Supplier {
         replica.awaits_ack = awaits_ack;
         replica.heard = Instant::now();
         self.publish(token, |known| known.progress = Progress::Online);
-        self.judge_replicas();
+        self.server.repl.judge_replicas(&self.server.config);
         self.pump(token);
     }
 
@@ -352,7 +353,7 @@ impl Supplier {
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }
-        self.judge_replicas();
+        self.server.repl.judge_replicas(&self.server.config);
     }
 
     /// Changes what others know of a replica.
@@ -478,17 +479,6 @@ impl Supplier {
         });
     }
 
-    /// Whether writes are accepted: `min-replicas-to-write`.
-    fn judge_replicas(&self) {
-        let (config, repl) = (&self.server.config, &self.server.repl);
-        let (wanted, most_lag_s) = (
-            config.integer(id::MIN_REPLICAS_TO_WRITE),
-            config.unsigned(id::MIN_REPLICAS_MAX_LAG),
-        );
-        let lacks = wanted > 0 && most_lag_s > 0 && repl.replicas.good(unix_ms() / 1000, most_lag_s) < wanted;
-        repl.put(Standing::LACKS_REPLICAS, lacks);
-    }
-
     /// Shows replicas among the clients.
     fn show_clients(&self) {
         let mut shown = lock(&self.server.linked_clients);
@@ -510,7 +500,7 @@ impl Supplier {
     // ---- time -------------------------------------------------------------------------------------------------------
 
     fn tick(&mut self) {
-        self.judge_replicas();
+        self.server.repl.judge_replicas(&self.server.config);
         self.show_clients();
         self.close_late();
         self.close_far_behind();
