@@ -31,7 +31,7 @@
 //! # Rules for `unsafe`
 //!
 //! Everything a connection needs goes through rustix's safe calls. `unsafe` remains in
-//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs` and `allocator_options.rs`, under these rules, which the
+//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs`, `affinity.rs` and `allocator_options.rs`, under these rules, which the
 //! `SAFETY` comments cite:
 //!
 //! 1. **Plain structs.** A C struct of integers and pointers may be zeroed; a call that fills one

@@ -224,6 +224,7 @@ impl Coordinator {
         self.reclaim();
         let server = &self.server;
         saving::begin_due(server);
+        crate::aof::begin_due(server);
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
             && !server.repl.follows()
@@ -271,12 +272,12 @@ impl Coordinator {
             return;
         }
         self.next_reclaim = now + reclaim::PERIOD;
-        if self.reclaimer.is_worth_it(now) {
-            let job: Job = Box::new(|_, seat| {
+        if let Some(reclaim) = self.reclaimer.look(now) {
+            let job: Job = Box::new(move |_, seat| {
                 // Twice: the second pass fills the slabs that the first one emptied in part.
                 compact::compact(seat);
                 compact::compact(seat);
-                if let Err(reason) = crate::observe::memory::purge() {
+                if let Err(reason) = reclaim.run() {
                     log::warning!("Free memory could not be given back: {reason}");
                 }
             });

@@ -120,7 +120,9 @@ fn attach(server: &Arc<Server>) {
     let repl = &server.repl;
     repl.feeds.store(true, Ordering::SeqCst);
     let offset = repl.offset() as u64;
-    server.journal.mark(move |feeds| feeds.add(NAME, Box::new(feeder), offset));
+    server
+        .journal
+        .mark(move |feeds| feeds.add(NAME, Box::new(feeder), offset));
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
 }
 

@@ -1,11 +1,12 @@
 //! Gives free pages back to the operating system when that is worth it.
 //!
-//! The allocator could do it by itself, a while after pages became free. But the growing tables leave
-//! small holes all over the heap, and each hole that is given back takes a huge page apart, which costs
-//! every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
-//! allocator keeps its free pages for reuse, and this looks at them once a second: when they are many,
-//! beside what is in use, and the heap has stopped growing, the tables are moved together and the free pages given
-//! back at once.
+//! The allocator could do it by itself, a while after pages became free. But each hole that is given back takes a huge page
+//! apart, which costs every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
+//! allocator keeps its free pages for reuse, and this looks at them once a second, when the heap has stopped growing.
+//!
+//! The arrays of the tables lie apart, in an arena of their own (`weft_table::arrays`). When they have grown, many pages are
+//! free there: the arrays are moved together and the rest is given back, which does not touch the entries. Elsewhere
+//! it takes many free pages, beside what is in use, until all are given back.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(10);
 /// Free pages below this part of the used ones stay.
 const KEPT_PART: u64 = 16;
+/// The same where the arrays of the tables are.
+const KEPT_PART_OF_ARRAYS: u64 = 8;
 /// Free pages below this many bytes stay.
 const KEPT_BYTES: u64 = 4 << 20;
 /// A heap that grew by less than this part of itself in a period has stopped growing.
@@ -37,29 +40,61 @@ impl Reclaimer {
         }
     }
 
-    /// Whether free pages should be given back now.
-    pub fn is_worth_it(&mut self, now: Instant) -> bool {
-        let Some(figures) = memory::figures() else {
-            return false;
-        };
+    /// Which free pages should be given back now.
+    pub fn look(&mut self, now: Instant) -> Option<Reclaim> {
+        let figures = memory::figures()?;
         let grown = figures.active.saturating_sub(self.active);
         self.active = figures.active;
-        let worth_it = now >= self.not_before && grown <= figures.active / QUIET_PART && is_wasteful(&figures);
-        if worth_it {
-            self.not_before = now + PAUSE;
+        if now < self.not_before || grown > figures.active / QUIET_PART {
+            return None;
         }
-        worth_it
+        let reclaim = worth(&figures)?;
+        self.not_before = now + PAUSE;
+        Some(reclaim)
     }
 }
 
-fn is_wasteful(figures: &Figures) -> bool {
-    let free = figures.resident.saturating_sub(figures.active + figures.metadata);
-    free > KEPT_BYTES && free > figures.active / KEPT_PART
+/// What is to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Free pages among the arrays of the tables.
+    Arrays,
+    /// All free pages.
+    Everything,
+}
+
+impl Reclaim {
+    /// Gives the pages back.
+    ///
+    /// # Errors
+    /// The allocator's reason.
+    pub fn run(self) -> Result<(), String> {
+        match self {
+            Reclaim::Arrays => memory::purge_arrays(),
+            Reclaim::Everything => memory::purge(),
+        }
+    }
+}
+
+fn worth(figures: &Figures) -> Option<Reclaim> {
+    let is_wasteful = |free: u64, active: u64, part: u64| free > KEPT_BYTES && free > active / part;
+    let arrays = figures.arrays;
+    let free = figures
+        .resident
+        .saturating_sub(figures.active + figures.metadata + arrays.free);
+    if is_wasteful(free, figures.active, KEPT_PART) {
+        Some(Reclaim::Everything)
+    } else if is_wasteful(arrays.free, arrays.active, KEPT_PART_OF_ARRAYS) {
+        Some(Reclaim::Arrays)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::memory::Arrays;
 
     #[test]
     fn a_few_free_pages_stay_and_many_go() {
@@ -68,10 +103,28 @@ mod tests {
             active: active << 20,
             metadata: 5 << 20,
             resident: (active + free + 5) << 20,
+            arrays: Arrays::default(),
         };
-        assert!(!is_wasteful(&figures(1000, 50)));
-        assert!(is_wasteful(&figures(1000, 70)));
-        assert!(!is_wasteful(&figures(10, 3)));
-        assert!(is_wasteful(&figures(10, 900)));
+        assert_eq!(worth(&figures(1000, 50)), None);
+        assert_eq!(worth(&figures(1000, 70)), Some(Reclaim::Everything));
+        assert_eq!(worth(&figures(10, 3)), None);
+        assert_eq!(worth(&figures(10, 900)), Some(Reclaim::Everything));
+    }
+
+    #[test]
+    fn free_pages_among_the_arrays_do_not_cost_the_entries_their_huge_pages() {
+        let figures = |arrays: u64, free: u64| Figures {
+            allocated: 320 << 20,
+            active: 320 << 20,
+            metadata: 5 << 20,
+            resident: (320 + 5 + free) << 20,
+            arrays: Arrays {
+                active: arrays << 20,
+                free: free << 20,
+            },
+        };
+        assert_eq!(worth(&figures(32, 30)), Some(Reclaim::Arrays));
+        assert_eq!(worth(&figures(200, 24)), None, "less than an eighth");
+        assert_eq!(worth(&figures(8, 4)), None, "too few to matter");
     }
 }

@@ -115,7 +115,11 @@ pub fn handover_step(server: &Server) -> Step {
     if handover.until_ms.is_some_and(|until_ms| unix_ms() >= until_ms) {
         return match (handover.force, handover.target) {
             (true, Some(target)) => {
-                log::notice!("FAILOVER to {}:{} time out exceeded, failing over.", target.host, target.port);
+                log::notice!(
+                    "FAILOVER to {}:{} time out exceeded, failing over.",
+                    target.host,
+                    target.port
+                );
                 Step::To(target)
             }
             _ => Step::Abort,
@@ -138,7 +142,11 @@ pub fn handover_step(server: &Server) -> Step {
     let Some(replica) = ready else {
         return Step::Wait;
     };
-    log::notice!("Failover target {}:{} is synced, failing over.", replica.host, replica.port);
+    log::notice!(
+        "Failover target {}:{} is synced, failing over.",
+        replica.host,
+        replica.port
+    );
     Step::To(Endpoint {
         host: replica.host.as_str().into(),
         port: u16::try_from(replica.port).unwrap_or(0),

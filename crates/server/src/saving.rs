@@ -114,6 +114,10 @@ fn tell(error: &LoadError) {
         log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
     }
     log::warning!("{error}");
+    if matches!(error.fault, Fault::Checksum(..)) {
+        let (offset, path) = (error.offset, error.path.display());
+        log::warning!("Internal error in RDB reading offset {offset} of {path} -> RDB CRC error");
+    }
 }
 
 /// Loads the dump that an append-only file begins with; returns where it ends. Keys that have expired are loaded: what

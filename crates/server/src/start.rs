@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
-use crate::aof;
 use crate::acl::{Acl, Misdeclared, check_declarations};
+use crate::aof;
 use crate::apply::shape_log;
 use crate::commands::context::Binding;
 use crate::commands::permission;
@@ -312,10 +312,10 @@ pub(crate) fn server(
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
-        snapshot: Default::default(),
         aof: Arc::default(),
         aof_files: Mutex::default(),
         replay: OnceLock::new(),
+        snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -375,6 +375,7 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 /// Ends the work: nobody is served any more.
 fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));

@@ -269,6 +269,8 @@ pub enum After {
     Script(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
+    /// Park the connection until its writes are on the disk, or the time is over.
+    AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
@@ -286,6 +288,17 @@ pub enum After {
 
 // It is moved with the outcome of every command.
 const _: () = assert!(size_of::<After>() <= 24);
+
+/// A wait for the log (WAITAOF).
+#[derive(Clone, Copy)]
+pub struct LogWait {
+    /// The ticket of the last write that is waited for.
+    pub ticket: u64,
+    /// Whether replicas are waited for as well.
+    pub replicas: bool,
+    /// When the time is over, ms since the epoch.
+    pub at_ms: u64,
+}
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {
@@ -450,14 +463,14 @@ pub struct Server {
     pub shutdown: ShutdownRequest,
     /// What is known about dumps.
     pub dumps: Status,
-    /// The snapshot that is being written.
-    pub snapshot: Running,
     /// What is known about the append-only file.
     pub aof: Arc<aof::Status>,
     /// Its files.
     pub aof_files: Mutex<Files>,
     /// Runs the commands of a file: what does that is above everything that asks for it.
     pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.

@@ -1,7 +1,7 @@
 //! Dumps in the background, seen from outside: each shows all data at one moment, whatever happens meanwhile.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -45,7 +45,9 @@ impl Client {
 
     fn info(&mut self, field: &str) -> String {
         let text = self.call(&["INFO", "everything"]);
-        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {field}")).trim().to_owned()
     }
 
@@ -114,12 +116,22 @@ fn fill(client: &mut Client) {
         client.call(&["RPUSH", &format!("token:{token}:0"), "a", "b"]);
     }
     for element in 0..ELEMENTS {
-        client.call(&["RPUSH", &format!("list:{}", element % LISTS), &format!("element:{element}")]);
-        client.call(&["SADD", &format!("set:{}", element % LISTS), &format!("member:{element}")]);
+        client.call(&[
+            "RPUSH",
+            &format!("list:{}", element % LISTS),
+            &format!("element:{element}"),
+        ]);
+        client.call(&[
+            "SADD",
+            &format!("set:{}", element % LISTS),
+            &format!("member:{element}"),
+        ]);
     }
     for half in 0..2 {
         for part in 0..MANY / 100 {
-            let elements: Vec<String> = (0..100).map(|index| format!("{half}-{part}-{index}-and-more")).collect();
+            let elements: Vec<String> = (0..100)
+                .map(|index| format!("{half}-{part}-{index}-and-more"))
+                .collect();
             let words: Vec<&str> = elements.iter().map(String::as_str).collect();
             client.call(&[&["RPUSH", &format!("large:list:{half}")], &words[..]].concat());
             let fields: Vec<&str> = words.iter().flat_map(|word| [*word, "5"]).collect();
@@ -160,7 +172,13 @@ fn works() -> Vec<Work> {
     works.push(Box::new(|client, random| {
         let value = random.to_string();
         let pair = random % 50;
-        client.call(&["MSET", &format!("left:{pair}"), &value, &format!("right:{pair}"), &value]);
+        client.call(&[
+            "MSET",
+            &format!("left:{pair}"),
+            &value,
+            &format!("right:{pair}"),
+            &value,
+        ]);
         client.call(&["SET", &format!("passing:{}", random % 500), &value, "PX", "3"]);
     }));
     works.push(Box::new({
@@ -185,10 +203,7 @@ fn works() -> Vec<Work> {
         client.call(&["LMOVE", from, to, "RIGHT", "LEFT"]);
         let field = format!("{}-{}-3-and-more", random % 2, random % (MANY / 100));
         let hash = format!("large:hash:{}", random % 2);
-        client.transact(&[
-            &["HINCRBY", &hash, &field, "-1"],
-            &["INCRBY", "large:balance", "1"],
-        ]);
+        client.transact(&[&["HINCRBY", &hash, &field, "-1"], &["INCRBY", "large:balance", "1"]]);
     }));
     works.push(Box::new(|client, _| {
         client.transact(&[&["APPEND", "large:text:0", "y"], &["APPEND", "large:text:1", "y"]]);
@@ -260,7 +275,11 @@ fn check(client: &mut Client) {
         fields += values.map(|value| value.parse::<i64>().expect("a number")).sum::<i64>();
     }
     let balance = client.call(&["GET", "large:balance"]).parse().unwrap_or(0);
-    assert_eq!(fields + balance, 10 * MANY as i64, "large hashes are of the same moment");
+    assert_eq!(
+        fields + balance,
+        10 * MANY as i64,
+        "large hashes are of the same moment"
+    );
     let texts = [0, 1].map(|half| client.number(&["STRLEN", &format!("large:text:{half}")]));
     assert_eq!(texts[0], texts[1], "large strings are of the same moment");
     check_databases(client);
@@ -274,7 +293,11 @@ fn check_databases(client: &mut Client) {
         assert_eq!(client.number(&["DBSIZE"]), SWAPPED as i64);
         let first = client.call(&["GET", "key:0"]);
         for index in 0..SWAPPED {
-            assert_eq!(client.call(&["GET", &format!("key:{index}")]), first, "databases are swapped as a whole");
+            assert_eq!(
+                client.call(&["GET", &format!("key:{index}")]),
+                first,
+                "databases are swapped as a whole"
+            );
         }
         owners.insert(first, db);
     }
@@ -285,11 +308,17 @@ fn check_databases(client: &mut Client) {
     let reply = client.call(&[&["MGET"], &words[..]].concat());
     let mut values = reply.trim_matches(['(', ')']).split(' ');
     let first = values.next().expect("a value");
-    assert!(values.all(|value| value == first), "a database that is emptied and filled is whole: {reply}");
+    assert!(
+        values.all(|value| value == first),
+        "a database that is emptied and filled is whole: {reply}"
+    );
     client.call(&["SELECT", "0"]);
     for index in (0..FILLERS).step_by(97) {
         let (name, value) = (format!("filler:{index}"), format!("value:{index}"));
-        assert!(client.call(&["GET", &name]).starts_with(&value), "what nobody touches is there");
+        assert!(
+            client.call(&["GET", &name]).starts_with(&value),
+            "what nobody touches is there"
+        );
     }
 }
 
@@ -313,4 +342,206 @@ fn a_dump_shows_all_data_at_one_moment() {
         }
     });
     check(&mut Client::connect(server.port));
+}
+
+/// Begins a dump that takes very long.
+fn slow_dump(client: &mut Client, keys: usize) {
+    client.call(&["DEBUG", "POPULATE", &keys.to_string()]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
+    assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1");
+}
+
+fn files(client: &mut Client) -> Vec<String> {
+    files_in(&client.directory())
+}
+
+fn files_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("lists");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn one_dump_at_a_time_until_it_is_cancelled() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    let none = "ERR Background saving is currently not in progress or scheduled";
+    assert_eq!(client.call(&["BGSAVE", "CANCEL"]), none);
+    slow_dump(&mut client, 100);
+    for words in [&["BGSAVE"][..], &["BGSAVE", "SCHEDULE"], &["SAVE"]] {
+        assert_eq!(client.call(words), "ERR Background save already in progress");
+    }
+    assert_eq!(client.info("current_save_keys_total"), "100");
+    assert_eq!(client.call(&["SET", "key", "value"]), "OK", "nobody waits for a dump");
+    assert_eq!(client.call(&["BGSAVE", "CANCEL"]), "Background saving cancelled");
+    client.wait_for("rdb_bgsave_in_progress", "0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok", "a wish is no failure");
+    assert_eq!(files(&mut client), Vec::<String>::new());
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    client.dump();
+    assert_eq!(files(&mut client), ["dump.rdb"]);
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    assert_eq!(client.info("rdb_saves"), "2");
+}
+
+#[test]
+fn a_dump_within_a_transaction_comes_after_it() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    let replies = client.transact(&[&["SET", "key", "value"], &["BGSAVE"], &["SET", "key", "other"]]);
+    assert_eq!(replies, "(OK Background saving scheduled OK)");
+    client.wait_for("rdb_saves", "1");
+    client.wait_for("rdb_bgsave_in_progress", "0");
+    let copy = loaded(&mut client);
+    assert_eq!(Client::connect(copy.port).call(&["GET", "key"]), "other");
+    client.call(&["DEBUG", "PAUSE-CRON", "1"]);
+    client.transact(&[&["BGSAVE"]]);
+    assert_eq!(
+        client.call(&["BGSAVE", "CANCEL"]),
+        "Scheduled background saving cancelled"
+    );
+}
+
+#[test]
+fn a_dump_that_fails_is_told_and_nothing_is_lost() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["CONFIG", "SET", "save", "3600 1000000"]);
+    client.call(&["SET", "key", "value"]);
+    client.dump();
+    let dump = client.directory().join("dump.rdb");
+    let kept = std::fs::read(&dump).expect("reads");
+    std::fs::remove_file(&dump).expect("removes");
+    std::fs::create_dir_all(dump.join("in-the-way")).expect("makes a directory");
+    client.call(&["SET", "key", "other"]);
+    client.call(&["BGSAVE"]);
+    client.wait_for("rdb_last_bgsave_status", "err");
+    client.wait_for("rdb_bgsave_in_progress", "0");
+    assert_eq!(files(&mut client), ["dump.rdb"], "no file is left over");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "1");
+    let refused = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+                   Commands that may modify the data set are disabled, because this instance is configured to report \
+                   errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the \
+                   Valkey logs for details about the RDB error.";
+    for words in [
+        &["SET", "key", "third"][..],
+        &["PING"],
+        &["FLUSHALL"],
+        &["EVAL", "return redis.pcall('SET', 'key', 'third').err", "0"],
+        &["EVAL", "#!lua\nreturn redis.call('GET', 'key')", "0"],
+    ] {
+        assert_eq!(client.call(words), refused, "{words:?}");
+    }
+    for words in [
+        &["GET", "key"][..],
+        &["EVAL", "return redis.call('GET', 'key')", "0"],
+        &["EVAL", "#!lua flags=no-writes\nreturn redis.call('GET', 'key')", "0"],
+    ] {
+        assert_eq!(client.call(words), "other", "{words:?}");
+    }
+    assert!(client.transact(&[&["SET", "key", "third"]]).starts_with("EXECABORT"));
+    client.call(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    assert_eq!(client.call(&["SET", "key", "third"]), "OK");
+    client.call(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]);
+    std::fs::remove_dir_all(&dump).expect("removes");
+    std::fs::write(&dump, kept).expect("writes");
+    client.dump();
+    assert_eq!(client.call(&["SET", "key", "fourth"]), "OK");
+}
+
+#[test]
+fn save_points_begin_dumps() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["CONFIG", "SET", "save", "1 3"]);
+    for value in ["1", "2"] {
+        client.call(&["SET", "key", value]);
+    }
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(client.info("rdb_saves"), "0", "two changes are too few");
+    client.call(&["SET", "key", "3"]);
+    client.wait_for("rdb_saves", "1");
+    client.wait_for("rdb_changes_since_last_save", "0");
+    let copy = loaded(&mut client);
+    assert_eq!(Client::connect(copy.port).call(&["GET", "key"]), "3");
+}
+
+#[test]
+fn emptying_everything_ends_a_dump_and_replaces_the_last_one() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["SET", "key", "value"]);
+    client.dump();
+    client.call(&["CONFIG", "SET", "save", "3600 1000000"]);
+    slow_dump(&mut client, 1000);
+    assert_eq!(client.call(&["FLUSHALL"]), "OK");
+    client.wait_for("rdb_bgsave_in_progress", "0");
+    assert_eq!(files(&mut client), ["dump.rdb"]);
+    let copy = loaded(&mut client);
+    assert_eq!(Client::connect(copy.port).call(&["DBSIZE"]), "0");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+}
+
+#[test]
+fn emptying_a_database_leaves_a_dump_alone() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["DEBUG", "POPULATE", "2000"]);
+    client.call(&["RPUSH", "list", "a", "b"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "300"]);
+    assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
+    while client.info("current_save_keys_processed") == "0" {}
+    assert_eq!(client.call(&["FLUSHDB"]), "OK");
+    assert_eq!(client.call(&["SET", "key:1", "new"]), "OK");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "nobody waited for it");
+    client.wait_for("rdb_bgsave_in_progress", "0");
+    let copy = loaded(&mut client);
+    let mut other = Client::connect(copy.port);
+    assert_eq!(other.call(&["DBSIZE"]), "2001");
+    assert_eq!(other.call(&["GET", "key:1"]), "value:1");
+    assert_eq!(client.call(&["DBSIZE"]), "1");
+}
+
+#[test]
+fn data_may_be_loaded_anew_while_a_dump_is_written() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["DEBUG", "POPULATE", "2000"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "300"]);
+    for how in [&["DEBUG", "RELOAD"][..], &["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]] {
+        assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
+        while client.info("current_save_keys_processed") == "0" {}
+        client.call(&["SET", "key:7", "changed"]);
+        assert_eq!(client.call(how), "OK");
+        assert_eq!(client.call(&["GET", "key:7"]), "changed");
+        client.wait_for("rdb_bgsave_in_progress", "0");
+        let copy = loaded(&mut client);
+        let mut other = Client::connect(copy.port);
+        assert_eq!(other.call(&["DBSIZE"]), "2000");
+        assert_eq!(other.call(&["GET", "key:7"]), "value:7", "that is what it was");
+        client.call(&["SET", "key:7", "value:7"]);
+    }
+}
+
+#[test]
+fn the_end_of_the_process_ends_a_dump() {
+    for how in [&["SHUTDOWN", "NOSAVE"][..], &["SHUTDOWN", "SAVE"]] {
+        let server = start();
+        let mut client = Client::connect(server.port);
+        let directory = client.directory();
+        slow_dump(&mut client, 500);
+        client.call(&["SET", "key", "value"]);
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        client.send(how);
+        let expected: &[&str] = if how[1] == "SAVE" { &["dump.rdb"] } else { &[] };
+        let start = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", server.port)).is_ok() || files_in(&directory) != expected {
+            assert!(start.elapsed() < PATIENCE, "{how:?}: {:?}", files_in(&directory));
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

@@ -103,5 +103,5 @@ pub use counters::StripedCounters;
 pub use domain::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
-pub use ring::{RingReader, RingWriter, ring};
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};
+pub use ring::{RingReader, RingWriter, ring};

@@ -19,6 +19,7 @@
 //! 2. `next` is put in place after the last change of `filled`, and `sealed` behind it. A reader that has seen `sealed`
 //!    therefore sees the last `filled`, and finds the mutex of `next` free: nobody locks it any more but the reader.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -80,20 +81,20 @@ impl Chunk {
     /// # Safety
     /// The caller has seen a `filled` of at least `end`.
     #[cfg(not(loom))]
-    unsafe fn read(&self, start: usize, end: usize) -> &[u8] {
+    unsafe fn read(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
         let cells = &self.bytes[start..end];
         // SAFETY: rule 9: bytes below `filled` do not change, and cells of bytes lie one behind the other.
-        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) }
+        Cow::Borrowed(unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) })
     }
 
     #[cfg(loom)]
-    unsafe fn read(&self, start: usize, end: usize) -> Vec<u8> {
+    unsafe fn read(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
         let byte = |cell: &UnsafeCell<u8>| {
             let access = cell.begin_read();
             // SAFETY: rule 9, which loom checks.
             unsafe { *access.pointer(cell) }
         };
-        self.bytes[start..end].iter().map(byte).collect()
+        self.bytes[start..end].iter().map(byte).collect::<Vec<u8>>().into()
     }
 }
 
@@ -218,10 +219,10 @@ impl RingReader {
         let start = self.read + HEADER_BYTES;
         let mut length = [0; 4];
         // SAFETY: as in `head`.
-        length.copy_from_slice(&unsafe { self.head.read(self.read, self.read + 4) }[..]);
+        length.copy_from_slice(&unsafe { self.head.read(self.read, self.read + 4) });
         let end = start + u32::from_le_bytes(length) as usize;
         // SAFETY: records are whole below `filled`.
-        with(&unsafe { self.head.read(start, end) }[..]);
+        with(&unsafe { self.head.read(start, end) });
         self.taken = self.taken.wrapping_add(end - self.read);
         self.read = end;
         self.counts.taken.store(self.taken, Relaxed);

@@ -59,12 +59,14 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a word of a bucket holds a 44-bit address and 20 bits of hash");
 
+pub mod arrays;
 mod bucket;
 mod entry;
 mod entry_mut;
 mod expiry;
 mod garbage;
 mod probe;
+mod same_bytes;
 mod scan;
 mod segment;
 mod shape;

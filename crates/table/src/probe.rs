@@ -198,7 +198,9 @@ impl Hint {
         let placement = Placement::of_hash(hash);
         if extent < IS_DIRECTORY {
             let home = placement.home(0, extent as usize);
-            prefetch_line(array.cast::<Bucket>().wrapping_add(home));
+            let bucket = array.cast::<Bucket>().wrapping_add(home);
+            prefetch_line(bucket);
+            prefetch_line(bucket.wrapping_add(1));
         } else {
             let place = placement.directory_index((extent & 31) as u8 % 28);
             prefetch_line(array.cast::<Segment>().wrapping_add(place));

@@ -14,9 +14,10 @@
 //! Segments neither own entries nor free their arrays when dropped: they are plain values that the
 //! table copies around (rule 4).
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::ptr;
 
+use crate::arrays;
 use crate::bucket::{Bucket, PLACEMENT_BITS, Placement, SLOTS};
 use crate::entry::Entry;
 use crate::expiry::NEVER;
@@ -289,10 +290,7 @@ impl Segment {
         }
         let layout = bucket_layout(buckets);
         // SAFETY: the layout is not empty; all zeros are empty buckets.
-        self.buckets = unsafe { alloc_zeroed(layout) }.cast();
-        if self.buckets.is_null() {
-            handle_alloc_error(layout);
-        }
+        self.buckets = unsafe { arrays::allocate(layout) }.cast();
         self.bucket_count = buckets as u16;
     }
 
@@ -426,10 +424,7 @@ impl Segment {
         // SAFETY: a segment with an entry has buckets, so the layout is not empty; every byte is
         // written before the array is used.
         unsafe {
-            let bounds = alloc(layout);
-            if bounds.is_null() {
-                handle_alloc_error(layout);
-            }
+            let bounds = arrays::allocate(layout);
             bounds.write_bytes(u8::MAX, layout.size());
             self.bounds = bounds.cast();
         }
@@ -439,7 +434,7 @@ impl Segment {
     pub(crate) fn free_bounds(&mut self) {
         if !self.bounds.is_null() {
             // SAFETY: rule 4: allocated with this layout, and not used again.
-            unsafe { dealloc(self.bounds.cast(), bounds_layout(self.bucket_count())) };
+            unsafe { arrays::free(self.bounds.cast(), bounds_layout(self.bucket_count())) };
             self.bounds = ptr::null_mut();
         }
         self.next_due = NEVER;
@@ -450,7 +445,7 @@ impl Segment {
         self.free_bounds();
         if !self.buckets.is_null() {
             // SAFETY: rule 4: allocated with this layout, and not used again.
-            unsafe { dealloc(self.buckets.cast(), bucket_layout(self.bucket_count())) };
+            unsafe { arrays::free(self.buckets.cast(), bucket_layout(self.bucket_count())) };
             self.buckets = ptr::null_mut();
             self.bucket_count = 0;
         }

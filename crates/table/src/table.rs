@@ -27,6 +27,7 @@ use crate::entry::{Entry, EntryRef};
 use crate::entry_mut::EntryMut;
 use crate::expiry::Sweep;
 use crate::garbage::{Garbage, Removed};
+use crate::same_bytes::same_bytes;
 use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, Spot, next_bucket_count};
 use crate::size_class::size_class;
 use crate::value::NewValue;
@@ -111,7 +112,7 @@ impl<V> Table<V> {
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_, V>> {
         let placement = Placement::of_hash(hash);
         let segment = self.segment_of(placement);
-        let spot = segment.find(placement, |entry| entry.key() == key)?;
+        let spot = segment.find(placement, |entry| same_bytes(entry.key(), key))?;
         // SAFETY: rule 1: the table is borrowed as long as the entry.
         Some(unsafe { EntryRef::new(segment.entry(spot)) })
     }
@@ -245,7 +246,7 @@ impl<V> Table<V> {
     fn locate(&self, hash: u64, key: &[u8]) -> Option<(usize, Spot)> {
         let placement = Placement::of_hash(hash);
         let segment = self.segment_of(placement);
-        let spot = segment.find(placement, |entry| entry.key() == key)?;
+        let spot = segment.find(placement, |entry| same_bytes(entry.key(), key))?;
         Some((self.segment_index(placement), spot))
     }
 

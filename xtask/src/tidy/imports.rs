@@ -18,11 +18,12 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
-/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `aof` opens, loads and rewrites the append-only file.
+/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
 /// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
-///   the dispatcher.
+///   the dispatcher; `supply` is the one that serves replicas from the backlog, which `feed` fills from the log; `role` says
+///   whom this server follows.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -48,25 +49,30 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
     ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
-    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "saving"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
     ("apply",       &["config", "observe", "process", "repl", "state", "messages", "aof"]),
+    ("feed",        &["config", "observe", "journal", "keyspace", "repl", "state"]),
+    ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "script",
+                      "journal"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "journal"]),
     ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
-                      "saving", "snapshot", "dispatch"]),
+                      "saving", "snapshot", "role", "dispatch"]),
+    ("supply",      &["config", "observe", "journal", "keyspace", "persist", "repl", "net", "state", "snapshot", "saving",
+                      "feed", "role"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
                       "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow",
+                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
                       "worker", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];

@@ -5,7 +5,9 @@ use weft_values::list::End;
 
 use super::blocked::{Reach, deadline_ms, wait, wait_key};
 use super::context::{Binding, CommandResult, Context, leased};
-use super::list::pop::{ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one};
+use super::list::pop::{
+    ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one,
+};
 use super::list::stored::{Rules, list_at};
 use crate::blocking::{Operation, WaitKey, Waiter};
 use crate::keyspace::access::KeyWrite;
@@ -81,7 +83,10 @@ fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -
     if move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
         match timeout {
             3 => ctx.keys.effects.log_instead(&[b"RPOPLPUSH", source, target]),
-            _ => ctx.keys.effects.log_instead(&[b"LMOVE", source, target, ctx.arg(3), ctx.arg(4)]),
+            _ => ctx
+                .keys
+                .effects
+                .log_instead(&[b"LMOVE", source, target, ctx.arg(3), ctx.arg(4)]),
         }
     } else {
         let destination = wait_key(ctx, 1);

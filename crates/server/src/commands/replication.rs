@@ -75,7 +75,9 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
         return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
     }
     if !repl.state().history.id.eq_ignore_ascii_case(id) {
-        return Err(CommandError::constant("ERR PSYNC FAILOVER replid must match my replid."));
+        return Err(CommandError::constant(
+            "ERR PSYNC FAILOVER replid must match my replid.",
+        ));
     }
     role::unfollow(ctx.server);
     log::notice!("PRIMARY MODE enabled (failover request from '{}')", who(ctx));
@@ -305,7 +307,9 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
             port: u16::try_from(*port).unwrap_or(0),
         });
     }
-    let until_ms = asked.timeout_ms.map(|timeout_ms| ctx.now_ms.saturating_add(timeout_ms as u64));
+    let until_ms = asked
+        .timeout_ms
+        .map(|timeout_ms| ctx.now_ms.saturating_add(timeout_ms as u64));
     role::begin_handover(
         server,
         Handover {

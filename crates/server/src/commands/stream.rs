@@ -243,7 +243,9 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         limits: block_limits(&ctx.server.config),
     };
     let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.logs() && options.whole_blocks).then_some(options.trim).flatten();
+    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+        .then_some(options.trim)
+        .flatten();
     let mut kept = None;
     let added = edit_or_create(ctx.keys.write(0), options.create, |stream| {
         if trim.is_some_and(|trim| trim_cost_ns(stream, trim) > in_place_ns) {
@@ -384,7 +386,9 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     };
     let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.logs() && options.whole_blocks).then_some(options.trim).flatten();
+    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+        .then_some(options.trim)
+        .flatten();
     let mut kept = None;
     let trimmed = edit(ctx.keys.write(0), |stream| {
         if trim_cost_ns(stream, trim) > in_place_ns {

@@ -3,7 +3,7 @@
 //! XREADGROUP asks for what nobody in its group got so far (`>`), or for what the consumer itself has pending.
 
 use weft_resp::{Protocol, Reply};
-use weft_values::stream::{Pending, Delivery, Stream, StreamId};
+use weft_values::stream::{Delivery, Pending, Stream, StreamId};
 
 use super::blocked::{end_ms, wait};
 use super::context::{Binding, CommandResult, Context, leased, leased_to_write};

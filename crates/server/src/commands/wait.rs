@@ -10,7 +10,7 @@ use super::error::CommandError;
 use crate::config::id;
 use crate::journal::Milestone;
 use crate::repl::Wait;
-use crate::state::Server;
+use crate::state::{LogWait, Server};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
@@ -105,6 +105,24 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    await_replicas(ctx, at_ms, replicas, Some(local));
+    if replicas > 0 {
+        await_replicas(ctx, at_ms, replicas, Some(local));
+        return Ok(());
+    }
+    let ticket = ctx.client.log_ticket;
+    let logs = config.boolean(id::APPENDONLY);
+    let is_there = logs && ctx.server.journal.reached(Milestone::Synced) >= ticket;
+    let enough = local == 0 || is_there;
+    if enough || !ctx.may_block {
+        ctx.reply.array(2);
+        ctx.reply.integer(is_there.into());
+        ctx.reply.integer(ctx.server.repl.replicas.having_synced(0));
+    } else {
+        ctx.after = After::AwaitLog(Box::new(LogWait {
+            ticket,
+            replicas: replicas > 0,
+            at_ms,
+        }));
+    }
     Ok(())
 }

@@ -108,7 +108,16 @@ fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Opti
     }
     // A PING tells those who watch over servers.
     let refused = || writes(client, command) || command.full_name == "ping";
-    (tunables.refuses_writes && refused()).then_some(CommandError::constant(NOT_SAVED))
+    if tunables.refuses_writes && refused() {
+        return Some(CommandError::constant(NOT_SAVED));
+    }
+    (tunables.aof_fails && refused()).then(|| not_appended(&thread.server))
+}
+
+/// The error of a write while the append-only file cannot be written.
+pub fn not_appended(server: &Server) -> CommandError {
+    let reason = server.aof.failure().unwrap_or_default();
+    CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 
 /// Whether a command writes; EXEC does if a command of the transaction does.
@@ -223,6 +232,9 @@ pub fn of_script(
         }
         Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
             Admission::Refused(CommandError::constant(NOT_SAVED))
+        }
+        Admission::Run if thread.tunables.aof_fails && script::may_write(server, command, args) => {
+            Admission::Refused(not_appended(server))
         }
         Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
             Admission::Run

@@ -24,10 +24,10 @@ use crate::state::{Server, Unserved};
 use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
-use super::{loans, logging};
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::serve;
+use super::{loans, logging};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;

@@ -41,7 +41,10 @@ pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     let changed = effects.dirty != dirty;
     let target = effects.hooks.log_target();
     // The command is not there any more; all that wait say what is to be repeated instead.
-    debug_assert!(!changed || effects.scribe.says_otherwise(), "a served waiter is repeated as something else");
+    debug_assert!(
+        !changed || effects.scribe.says_otherwise(),
+        "a served waiter is repeated as something else"
+    );
     effects.scribe.end_call(target, db, changed, [].into_iter());
     effects.scribe.end_unit();
 }

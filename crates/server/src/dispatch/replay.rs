@@ -39,6 +39,10 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             Ok(true) => {}
             Ok(false) if player.connection.client.transaction.is_some() => return Replayed::Unfinished(before_multi),
             Ok(false) => return Replayed::Whole,
+            // What is written behind half a transaction would be a part of it.
+            Err(fault) if player.connection.client.transaction.is_some() => {
+                return Replayed::Failed(fault, before_multi);
+            }
             Err(fault) => return Replayed::Failed(fault, valid_up_to),
         }
         let args = commands.args();
@@ -46,10 +50,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             let name = String::from_utf8_lossy(args.at(0)).into_owned();
             return Replayed::Unknown(name);
         };
-        let Some(binding) = command
-            .handler
-            .filter(|_| command.spec.accepts_arg_count(args.len()))
-        else {
+        let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
             return Replayed::Failed(Fault::Format, valid_up_to);
         };
         if command.full_name == "multi" {

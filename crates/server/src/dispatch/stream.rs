@@ -278,10 +278,7 @@ impl Stream {
         thread.effects.expired.clear();
         let output = &mut lane.connection.output;
         if let Some(error) = first_error(&output.bytes) {
-            server
-                .repl
-                .unexpected_errors
-                .fetch_add(1, Ordering::Relaxed);
+            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
             log::warning!(
                 "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
                 String::from_utf8_lossy(error),
@@ -316,6 +313,7 @@ impl Stream {
             | After::Detached(_)
             | After::Script(_)
             | After::ReplyAt(_)
+            | After::AwaitLog(_)
             | After::Supply(_)
             | After::Replicas(_)
             | After::AsWriter

@@ -49,8 +49,8 @@ use super::admit::CHANGES;
 use super::announce::{self, Caller};
 use super::effects::release;
 use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
-use super::{loans, logging};
 use super::record::{self, Ending, Thresholds};
+use super::{loans, logging};
 use super::{script, serve};
 
 /// What a command is to the transaction of its client.
@@ -472,6 +472,7 @@ fn run_queued<'p>(
         | After::Script(_)
         | After::AsWriter
         | After::Block(_)
+        | After::AwaitLog(_)
         | After::Several(..)
         | After::Supply(_)
         | After::Replicas(_)

@@ -21,12 +21,14 @@ pub struct Tunables {
     pub output_limit: OutputBufferLimit,
     /// The same of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
-    /// Whether there is any reason to look closer at what a command would do to memory or to data.
-    pub guarded: bool,
     /// `lazyfree-lazy-expire`.
     pub lazy_expire: bool,
+    /// Whether there is any reason to look closer at what a command would do to memory or to data.
+    pub guarded: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
+    /// Whether writes are refused because the append-only file cannot be written.
+    pub aof_fails: bool,
     /// Whether writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
     pub refuses_writes: bool,
     /// `timeout`, seconds; 0 for none.
@@ -74,7 +76,8 @@ impl Tunables {
         let max_memory = config.integer(id::MAXMEMORY).max(0) as u64;
         let refuses_writes = refuses_writes(server);
         Tunables {
-            guarded: max_memory > 0 || refuses_writes,
+            guarded: max_memory > 0 || refuses_writes || server.aof.fails.load(Ordering::Relaxed),
+            aof_fails: server.aof.fails.load(Ordering::Relaxed),
             refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),

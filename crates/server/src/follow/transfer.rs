@@ -24,17 +24,17 @@ use weft_reactor::unix_ms;
 use super::link::{Failure, Link};
 use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
-use crate::keyspace::apart::Apart;
 use crate::keyspace::access::Whole;
+use crate::keyspace::apart::Apart;
 use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::{Exclusive, SLOTS, Seat, ready};
 use crate::messages::{Post, wake};
 use crate::observe::log;
-use crate::persist::running::Purpose;
 use crate::persist::rdb::{Destination, Fault, LoadError, Loaded, Loader, Opened};
+use crate::persist::running::Purpose;
 use crate::repl::{History, Phase, Standing, Transfer, no_id};
-use crate::snapshot::clock;
 use crate::script::{Library, Policy, load_library};
+use crate::snapshot::clock;
 use crate::state::{Message, Server, SupplyOrder};
 
 /// Bytes of the mark that ends a dump whose size the primary does not know.
@@ -585,6 +585,10 @@ fn put_into_place(
     }
     server.dumps.loaded(&loaded);
     free(server, taken);
+    if server.config.boolean(id::APPENDONLY) {
+        // What the append-only file begins with is gone: it begins anew, with what was brought.
+        server.aof.scheduled.store(true, Ordering::Relaxed);
+    }
     restored.map_err(|reason| {
         Failure::Told(format!(
             "Failed creating the libraries of the PRIMARY: {}",

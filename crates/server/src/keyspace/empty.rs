@@ -73,7 +73,11 @@ pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, keyspace: &Keyspac
                 figure.0 += table.len() as i64;
                 figure.1 += table.with_expiry() as i64;
                 let kept = header.is_unsaved();
-                tables.extend(if kept { preimages.take_over(db, index, table) } else { Some(table) });
+                tables.extend(if kept {
+                    preimages.take_over(db, index, table)
+                } else {
+                    Some(table)
+                });
             }
         }
         publish(header, slot);

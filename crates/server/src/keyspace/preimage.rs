@@ -112,7 +112,10 @@ impl Images {
             (ValueRef::Blob(blob), _) => NewValue::Blob(blob.clone()),
             (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
         };
-        drop(self.before.insert(hash, name, value, entry.expire_at_ms(), entry.clock()));
+        drop(
+            self.before
+                .insert(hash, name, value, entry.expire_at_ms(), entry.clock()),
+        );
     }
 }
 
@@ -167,6 +170,7 @@ pub struct Preimages {
     slots: OnceLock<Box<[Mutex<SlotImages>]>>,
     wanted: Mutex<VecDeque<Wanted>>,
     any_wanted: AtomicBool,
+    kept_bytes: AtomicU64,
 }
 
 impl Preimages {
@@ -180,6 +184,7 @@ impl Preimages {
             slots: OnceLock::new(),
             wanted: Mutex::default(),
             any_wanted: AtomicBool::new(false),
+            kept_bytes: AtomicU64::new(0),
         }
     }
 
@@ -199,8 +204,17 @@ impl Preimages {
         }
         let images = images.of_mut(database);
         if !images.has(key.hash, key.name) {
-            images.keep(key.hash, key.name, table.find(key.hash, key.name));
+            let entry = table.find(key.hash, key.name);
+            let bytes = entry.map_or(key.name.len(), |entry| entry.allocated_bytes());
+            self.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            images.keep(key.hash, key.name, entry);
         }
+    }
+
+    /// Bytes kept for the snapshot that is being written, those that were given back included. Of a large value only the
+    /// handle counts.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a large value in a marked slot is to be saved before it may be changed in place; it is wanted then.
@@ -310,6 +324,7 @@ impl Preimages {
             self.origins[*db].store(*db as u32, Ordering::Relaxed);
             self.places[*db].store(*db as u32, Ordering::Relaxed);
         }
+        self.kept_bytes.store(0, Ordering::Relaxed);
         self.cursor.store(0, Ordering::Release);
     }
 
@@ -323,6 +338,7 @@ impl Preimages {
         }
         lock(&self.wanted).clear();
         self.any_wanted.store(false, Ordering::Relaxed);
+        self.kept_bytes.store(0, Ordering::Relaxed);
     }
 
     /// A key that is to be saved out of turn.

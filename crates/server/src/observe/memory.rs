@@ -19,6 +19,17 @@ pub struct Figures {
     pub metadata: u64,
     /// Mapped and in memory: active, metadata, and free pages that are kept.
     pub resident: u64,
+    /// Those of the arena that has the arrays of the tables.
+    pub arrays: Arrays,
+}
+
+/// Figures of the arena that has the arrays of the tables, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrays {
+    /// In pages that hold arrays.
+    pub active: u64,
+    /// In free pages that are kept.
+    pub free: u64,
 }
 
 /// All figures at once.
@@ -29,6 +40,20 @@ pub fn figures() -> Option<Figures> {
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
+        arrays: arrays().unwrap_or_default(),
+    })
+}
+
+fn arrays() -> Option<Arrays> {
+    let arena = weft_table::arrays::arena()?;
+    let page: usize = b"arenas.page\0"[..].name().read().ok()?;
+    let bytes = |kind: &str| -> Option<u64> {
+        let pages: usize = format!("stats.arenas.{arena}.{kind}\0").as_bytes().name().read().ok()?;
+        Some((pages * page) as u64)
+    };
+    Some(Arrays {
+        active: bytes("pactive")?,
+        free: bytes("pdirty")?,
     })
 }
 
@@ -38,15 +63,25 @@ pub fn figures() -> Option<Figures> {
 /// The allocator's reason.
 pub fn purge() -> Result<(), String> {
     let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
-    for arena in 0..arenas {
-        for kind in ["dirty", "muzzy"] {
-            let name = format!("arena.{arena}.{kind}_decay_ms\0");
-            let name = name.as_bytes().name();
-            // To keep pages for no time at all gives back those that are kept now. Arenas that nobody used yet refuse.
-            let kept: Result<isize, _> = name.update(0);
-            if let Ok(decay_ms) = kept {
-                name.write(decay_ms).map_err(|error| error.to_string())?;
-            }
+    (0..arenas).try_for_each(purge_arena)
+}
+
+/// The same for the arena that has the arrays of the tables.
+///
+/// # Errors
+/// The allocator's reason.
+pub fn purge_arrays() -> Result<(), String> {
+    weft_table::arrays::arena().map_or(Ok(()), purge_arena)
+}
+
+fn purge_arena(arena: u32) -> Result<(), String> {
+    for kind in ["dirty", "muzzy"] {
+        let name = format!("arena.{arena}.{kind}_decay_ms\0");
+        let name = name.as_bytes().name();
+        // To keep pages for no time at all gives back those that are kept now. Arenas that nobody used yet refuse.
+        let kept: Result<isize, _> = name.update(0);
+        if let Ok(decay_ms) = kept {
+            name.write(decay_ms).map_err(|error| error.to_string())?;
         }
     }
     Ok(())

@@ -97,7 +97,8 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending) {
     match ending {
         Ending::Done => {
             let took_s = summary.began.elapsed().as_secs_f64();
-            log::debug!("{} keys written in {took_s:.3} seconds", summary.keys);
+            let (keys, kept_bytes) = (summary.keys, summary.kept_bytes);
+            log::debug!("{keys} keys written in {took_s:.3} seconds, {kept_bytes} bytes kept meanwhile");
             log::notice!("Background saving terminated with success");
             dumps.saved(now_s, summary.changes);
         }
@@ -111,6 +112,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending) {
     dumps
         .last_took_s
         .store(now_s.saturating_sub(summary.began_s) as i64, Ordering::Relaxed);
+    dumps.last_kept_bytes.store(summary.kept_bytes, Ordering::Relaxed);
     // Whoever keeps in mind whether writes are refused looks again.
     server.config.touch();
 }

@@ -509,7 +509,8 @@ impl Interpreter {
         };
         let ended = self.lua.scope(|scope| {
             let call = scope.create_function(|lua, values: MultiValue| {
-                gate.borrow_mut().ask(lua, &values, self.shared.protocol.get(), self.shared.replication.get())
+                gate.borrow_mut()
+                    .ask(lua, &values, self.shared.protocol.get(), self.shared.replication.get())
             })?;
             *self.shared.host.borrow_mut() = Some(call.clone());
             trampoline.call::<(bool, Value)>((&program.callback, call, keys, arguments))

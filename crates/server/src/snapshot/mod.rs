@@ -73,16 +73,23 @@ pub trait Consumer: Send {
 /// The name and the text of a note in front of the keys.
 pub type Note = (&'static str, Vec<u8>);
 
+/// Makes a consumer.
+pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
+/// Is called at the snapshot's moment.
+pub type AtMoment = Box<dyn FnOnce(&Moment<'_>) -> Vec<Note> + Send>;
+/// Is called at the end.
+pub type AtEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>;
+
 /// What is wanted of a snapshot.
 pub struct Order {
     /// What for.
     pub purpose: Purpose,
     /// Makes the consumer, on its thread, when the moment is over.
-    pub consumer: Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>,
+    pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
-    pub at_moment: Box<dyn FnOnce(&Moment<'_>) -> Vec<Note> + Send>,
+    pub at_moment: AtMoment,
     /// Is told how it ended.
-    pub at_end: Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>,
+    pub at_end: AtEnd,
 }
 
 /// The moment of which a snapshot is. Nobody else runs.
@@ -108,6 +115,8 @@ pub struct Summary {
     pub changes: u64,
     /// Keys written.
     pub keys: u64,
+    /// Bytes that old states of keys took.
+    pub kept_bytes: u64,
     /// When its moment was.
     pub began: Instant,
     /// The same, seconds since the epoch.
@@ -164,10 +173,12 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     // Who started it may have gone away.
     let _ = started.send(thread_id());
     let (keys, result) = write(server, &mut seat, &taken, consumer);
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
     server.keyspace.preimages.end(&server.keyspace.slots);
     let summary = Summary {
         changes: taken.changes,
         keys,
+        kept_bytes,
         began: taken.began,
         began_s: taken.began_s,
     };
@@ -191,7 +202,7 @@ struct Taken {
     began_s: u64,
 }
 
-fn take_moment(server: &Server, seat: &mut Seat, at_moment: Box<dyn FnOnce(&Moment<'_>) -> Vec<Note> + Send>) -> Taken {
+fn take_moment(server: &Server, seat: &mut Seat, at_moment: AtMoment) -> Taken {
     let keyspace = &server.keyspace;
     keyspace.preimages.prepare(&keyspace.slots);
     // Nobody may stand at the gate for as long as a script pleases.
@@ -241,8 +252,6 @@ fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
     let keys = taken.databases.iter().map(|database| database.keys).sum();
     server.snapshot.keys_total.store(keys, Ordering::Relaxed);
 }
-
-type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
 
 /// Writes everything, and has the consumer finish; how many keys that were.
 fn write(

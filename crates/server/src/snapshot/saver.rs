@@ -264,9 +264,7 @@ impl<'s> Saver<'s> {
         while let Some(wanted) = keyspace.preimages.next_wanted() {
             let large = loop {
                 let share = |slot, entry: EntryRef<'_, Value>| Large::of(keyspace, slot, entry);
-                let settled = keyspace
-                    .preimages
-                    .settle_wanted(&self.seat.enter(), &wanted, share);
+                let settled = keyspace.preimages.settle_wanted(&self.seat.enter(), &wanted, share);
                 match settled {
                     Some(large) => break large,
                     None => std::thread::sleep(RETRY),

@@ -337,7 +337,10 @@ fn make_consumer(
     let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
     Ok(Box::new(Filed {
         targets,
-        file: Some(DumpFile::create(temporary, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?),
+        file: Some(DumpFile::create(
+            temporary,
+            config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
+        )?),
         path: crate::saving::path(config),
         last_beat: Instant::now(),
         removes: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
@@ -388,5 +391,7 @@ fn send_functions(
         });
     };
     let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
-    spawned.map(|_| ()).map_err(|error| CannotBegin::Failed(error.to_string()))
+    spawned
+        .map(|_| ())
+        .map_err(|error| CannotBegin::Failed(error.to_string()))
 }

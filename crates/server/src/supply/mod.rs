@@ -571,7 +571,8 @@ impl Supplier {
     /// Gives a sign of life to those who wait for a dump.
     fn keep_waiting_alive(&mut self) {
         let period = Duration::from_secs(1);
-        let waiting = |replica: &Replica| replica.progress == Progress::WaitsForDump && replica.heard.elapsed() > period;
+        let waiting =
+            |replica: &Replica| replica.progress == Progress::WaitsForDump && replica.heard.elapsed() > period;
         let tokens: Vec<usize> = self
             .replicas
             .iter()
@@ -591,7 +592,9 @@ impl Supplier {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
-        let unused = self.alone_since.is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));
+        let unused = self
+            .alone_since
+            .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));
         if ttl_s == 0 || !unused || self.server.repl.follows() {
             return;
         }
@@ -694,7 +697,11 @@ impl Supplier {
                     if let Some(replica) = self.replicas.get_mut(token) {
                         replica.progress = Progress::GetsDump;
                     }
-                    let progress = if with_mark { Progress::GetsDump } else { Progress::DumpBegun };
+                    let progress = if with_mark {
+                        Progress::GetsDump
+                    } else {
+                        Progress::DumpBegun
+                    };
                     self.publish(*token, |known| known.progress = progress);
                 }
                 self.dump = Some(ids);
@@ -741,7 +748,10 @@ impl Supplier {
                 continue;
             };
             if replica.introduction.dump_only {
-                log::notice!("RDB transfer completed, rdb only replica ({}) should be disconnected asap", replica.name);
+                log::notice!(
+                    "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
+                    replica.name
+                );
                 self.close(token);
                 continue;
             }

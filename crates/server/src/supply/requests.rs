@@ -46,7 +46,10 @@ impl Supplier {
                     at += consumed;
                 }
                 Parsed::Error(error) => {
-                    log::warning!("Protocol error from a replica: {}", String::from_utf8_lossy(&error.message()));
+                    log::warning!(
+                        "Protocol error from a replica: {}",
+                        String::from_utf8_lossy(&error.message())
+                    );
                     return self.close(token);
                 }
             }

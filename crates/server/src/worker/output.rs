@@ -90,6 +90,7 @@ impl Worker {
 
     /// Sends what waited for the log, as far as the log has got.
     pub(super) fn send_withheld(&mut self) {
+        self.look_at_log();
         for token in std::mem::take(&mut self.withheld) {
             if let Some(connection) = self.clients.connection(token) {
                 connection.is_withheld = false;

@@ -7,12 +7,12 @@ use super::waits::ClientWait;
 use crate::commands::context::After;
 use crate::commands::context::background_job;
 use crate::dispatch::batch::Connections as _;
-use crate::net::client::Flags;
 use crate::messages::leave;
+use crate::net::client::Flags;
 use crate::net::connection::State;
+use crate::observe::metrics::Counter;
 use crate::state::{SupplyOrder, SyncRequest};
 use std::sync::atomic::Ordering;
-use crate::observe::metrics::Counter;
 use weft_reactor::Output;
 
 /// The reply to a transaction some of whose commands are answered elsewhere.
@@ -60,6 +60,7 @@ impl Worker {
                 let (at_ms, bytes) = *reply;
                 self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
             }
+            After::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
             After::Block(blocked) => {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));

@@ -14,11 +14,13 @@ use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
+use crate::journal::Milestone;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::persist::aof::Phase;
 use crate::repl::Wait;
-use crate::state::{Blocked, Message, Unserved};
+use crate::state::{Blocked, LogWait, Message, Server, Unserved};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const EAGER_ATTEMPTS: u32 = 16;
@@ -35,6 +37,13 @@ const DEMOTED: &[u8] =
 pub enum ClientWait {
     /// Keys.
     Keys(Box<Blocked>),
+    /// The log, to have its writes on the disk.
+    Log {
+        /// The ticket that its connection is parked under.
+        ticket: u64,
+        /// How far, and how long.
+        wait: LogWait,
+    },
     /// A point in time, at which it gets a reply that is known already.
     Time {
         /// When, ms since the epoch.
@@ -57,7 +66,7 @@ impl ClientWait {
     fn ticket(&self) -> u64 {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.ticket,
-            ClientWait::Time { ticket, .. } => *ticket,
+            ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
             ClientWait::Replicas { wait, .. } => wait.ticket,
         }
     }
@@ -67,6 +76,7 @@ impl ClientWait {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => Some(*at_ms),
             ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
+            ClientWait::Log { wait, .. } => Some(wait.at_ms),
         }
     }
 }
@@ -84,6 +94,8 @@ pub struct Waits {
     timers: Timers<u64>,
     /// Waiters whose wait is over and who still stand in queues.
     over: Vec<Arc<Waiter>>,
+    /// Clients that wait for the log.
+    for_log: Vec<u64>,
     unserved: Vec<Withheld>,
 }
 
@@ -109,6 +121,17 @@ impl Waits {
     }
 }
 
+/// What WAITAOF answers now, and whether that is what it waits for.
+fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
+    if server.aof.phase() == Phase::Off {
+        let gone = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+        return (gone.into(), !wait.replicas);
+    }
+    let is_there = server.journal.reached(Milestone::Synced) >= wait.ticket;
+    let reply = format!("*2\r\n:{}\r\n:0\r\n", u8::from(is_there));
+    (reply.into(), is_there && !wait.replicas)
+}
+
 impl Worker {
     /// A parked connection waits from now on.
     pub(super) fn begin_wait(&mut self, token: usize, wait: ClientWait) {
@@ -123,12 +146,17 @@ impl Worker {
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
-            ClientWait::Time { .. } | ClientWait::Replicas { .. } => None,
+            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
         };
+        let for_log = matches!(wait, ClientWait::Log { .. });
         if let Some(connection) = self.clients.connection(token) {
             connection.waiter.clone_from(&waiter);
         }
         self.waits.by_client.insert(client, wait);
+        if for_log {
+            self.waits.for_log.push(client);
+            self.look_at_log();
+        }
         // It may have been served before its connection was parked here.
         if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
             self.deliver(&waiter);
@@ -204,6 +232,7 @@ impl Worker {
             }
             ClientWait::Time { bytes, .. } => bytes,
             ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
+            ClientWait::Log { wait, .. } => log_reply(self.server(), wait).0,
         };
         if let Some(error) = error {
             let server = self.server();
@@ -231,6 +260,28 @@ impl Worker {
         }
     }
 
+    /// Lets those go on whose writes are on the disk.
+    pub(super) fn look_at_log(&mut self) {
+        if self.waits.for_log.is_empty() {
+            return;
+        }
+        let server = self.server().clone();
+        server.journal.ask_for_news(self.id);
+        for client in std::mem::take(&mut self.waits.for_log) {
+            let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
+                continue;
+            };
+            let ticket = *ticket;
+            let (reply, is_over) = log_reply(&server, *wait);
+            if is_over {
+                self.end_wait(client);
+                self.unpark(client, ticket, reply);
+            } else {
+                self.waits.for_log.push(client);
+            }
+        }
+    }
+
     /// How far replicas are for a client whose time is over.
     fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
         let server = self.server();
@@ -254,7 +305,7 @@ impl Worker {
                 let server = self.server();
                 server.repl.replicas.waits().retain(|other| *other != wait);
             }
-            Some(ClientWait::Time { .. }) | None => {}
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
         }
     }
 
@@ -309,7 +360,7 @@ impl Worker {
     pub(super) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
-            Some(ClientWait::Time { .. } | ClientWait::Replicas { .. }) | None => None,
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();

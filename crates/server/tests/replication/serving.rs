@@ -183,7 +183,13 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
     let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
     let lacking = "NOREPLICAS Not enough good replicas to write.";
     assert_eq!(client.call(&["SET", "key", "1"]), lacking);
-    assert_eq!(client.call(&["EVAL", "return redis.call('SET', 'key', 1)", "0"]).split(' ').next(), Some("NOREPLICAS"));
+    assert_eq!(
+        client
+            .call(&["EVAL", "return redis.call('SET', 'key', 1)", "0"])
+            .split(' ')
+            .next(),
+        Some("NOREPLICAS")
+    );
     assert_eq!(client.call(&["GET", "key"]), "-");
     let mut replica = Replica::connect(server.port);
     replica.introduce();
@@ -208,7 +214,10 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
     assert_eq!(client.call(&["WAITAOF", "0", "1", "50"]), "(0 0)");
     replica.send(&["REPLCONF", "ACK", &end, "FACK", &end]);
     let role = client.call(&["ROLE"]);
-    assert!(role.starts_with("(master ") && role.ends_with(&format!("((10.1.2.3 1234 {end})))")), "{role}");
+    assert!(
+        role.starts_with("(master ") && role.ends_with(&format!("((10.1.2.3 1234 {end})))")),
+        "{role}"
+    );
     assert_eq!(client.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
     assert_eq!(other.call(&["CLIENT", "KILL", "TYPE", "replica"]), "1");
     await_info(&mut other, "connected_slaves:0");
@@ -234,18 +243,51 @@ fn scribble(port: u16, seed: u64, stop: &AtomicBool) {
             3 => vec!["SPOP".into(), key(&mut random, "set"), "2".into()],
             4 => vec!["SADD".into(), key(&mut random, "set"), number, one, two],
             5 => vec!["LPUSH".into(), key(&mut random, "l"), number, one],
-            6 => vec!["LMOVE".into(), key(&mut random, "l"), key(&mut random, "l"), "LEFT".into(), "RIGHT".into()],
+            6 => vec![
+                "LMOVE".into(),
+                key(&mut random, "l"),
+                key(&mut random, "l"),
+                "LEFT".into(),
+                "RIGHT".into(),
+            ],
             7 => vec!["HSET".into(), key(&mut random, "h"), one, number],
             8 => vec!["HINCRBYFLOAT".into(), key(&mut random, "h"), two, "1.5".into()],
             9 => vec!["ZADD".into(), key(&mut random, "z"), number, one],
             10 => vec!["ZPOPMIN".into(), key(&mut random, "z")],
-            11 => vec!["XADD".into(), key(&mut random, "x"), "MAXLEN".into(), "~".into(), "50".into(), "*".into(), one, two],
+            11 => vec![
+                "XADD".into(),
+                key(&mut random, "x"),
+                "MAXLEN".into(),
+                "~".into(),
+                "50".into(),
+                "*".into(),
+                one,
+                two,
+            ],
             12 => vec!["PEXPIRE".into(), key(&mut random, "h"), number],
             13 => vec!["GETEX".into(), key(&mut random, "s"), "PX".into(), number],
-            14 => vec!["DEL".into(), key(&mut random, "s"), key(&mut random, "l"), key(&mut random, "z")],
-            15 => vec!["HPEXPIRE".into(), key(&mut random, "h"), number, "FIELDS".into(), "2".into(), one, two],
+            14 => vec![
+                "DEL".into(),
+                key(&mut random, "s"),
+                key(&mut random, "l"),
+                key(&mut random, "z"),
+            ],
+            15 => vec![
+                "HPEXPIRE".into(),
+                key(&mut random, "h"),
+                number,
+                "FIELDS".into(),
+                "2".into(),
+                one,
+                two,
+            ],
             16 => vec!["RENAME".into(), key(&mut random, "l"), key(&mut random, "l")],
-            17 => vec!["SUNIONSTORE".into(), key(&mut random, "set"), key(&mut random, "set"), key(&mut random, "set")],
+            17 => vec![
+                "SUNIONSTORE".into(),
+                key(&mut random, "set"),
+                key(&mut random, "set"),
+                key(&mut random, "set"),
+            ],
             18 => vec![
                 "EVAL".into(),
                 "redis.call('INCR', KEYS[1]) return redis.call('LPUSH', KEYS[2], ARGV[1])".into(),
@@ -255,7 +297,12 @@ fn scribble(port: u16, seed: u64, stop: &AtomicBool) {
                 number,
             ],
             19 => vec!["BLPOP".into(), key(&mut random, "l"), "0.01".into()],
-            20 => vec!["COPY".into(), key(&mut random, "h"), key(&mut random, "h"), "REPLACE".into()],
+            20 => vec![
+                "COPY".into(),
+                key(&mut random, "h"),
+                key(&mut random, "h"),
+                "REPLACE".into(),
+            ],
             _ => {
                 client.call(&["MULTI"]);
                 client.call(&["INCR", &key(&mut random, "n")]);
@@ -340,7 +387,10 @@ fn a_primary_hands_its_role_over_and_follows() {
     assert_eq!(primary.call(&["FAILOVER", "ABORT"]), "ERR No failover in progress.");
     let other = Server::start(&AT_ONCE);
     let valkey = Valkey::start(&[]);
-    for port in [Some(other.port), valkey.as_ref().map(|valkey| valkey.port)].into_iter().flatten() {
+    for port in [Some(other.port), valkey.as_ref().map(|valkey| valkey.port)]
+        .into_iter()
+        .flatten()
+    {
         let mut replica = Client::connect(port);
         replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
         await_info(&mut replica, UP);
@@ -351,7 +401,10 @@ fn a_primary_hands_its_role_over_and_follows() {
             primary.call(&["FAILOVER", "TO", "127.0.0.1", "1"]),
             "ERR FAILOVER target HOST and PORT is not a replica."
         );
-        assert_eq!(primary.call(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "60000"]), "OK");
+        assert_eq!(
+            primary.call(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "60000"]),
+            "OK"
+        );
         await_info(&mut replica, "role:master");
         await_info(&mut primary, "role:slave");
         await_info(&mut primary, UP);
@@ -377,7 +430,10 @@ fn a_primary_hands_its_role_over_and_follows() {
         assert!(start.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(primary.call(&["REPLICAOF", "NO", "ONE"]), "ERR REPLICAOF not allowed while failing over.");
+    assert_eq!(
+        primary.call(&["REPLICAOF", "NO", "ONE"]),
+        "ERR REPLICAOF not allowed while failing over."
+    );
     assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER already in progress.");
     await_info(&mut primary, "master_failover_state:no-failover");
     assert_eq!(primary.call(&["SET", "key", "still"]), "OK");

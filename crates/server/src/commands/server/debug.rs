@@ -83,7 +83,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             done(ctx)
         }
         (b"reload", 2..) => reload(ctx),
-        (b"loadaof", 2) => Err(CommandError::constant("ERR There is no append-only file to load")),
+        (b"loadaof", 2) => load_aof(ctx),
         (b"client-eviction", 2) => Err(CommandError::constant("ERR maxmemory-clients is disabled.")),
         (b"stringmatch-test", 2) => match_patterns(ctx),
         (b"quicklist-packed-threshold", 3) => packed_threshold(ctx),
@@ -378,6 +378,23 @@ fn describe_tables(server: &Server, seat: &mut Seat, db: usize) -> String {
         text += &format!(" number of entries: {expiring}\n");
     }
     text
+}
+
+/// DEBUG LOADAOF: what is in memory gives way to what is in the append-only file.
+fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !ctx.may_block {
+        return Err(CommandError::constant(
+            "ERR DEBUG LOADAOF is not possible within a transaction or a script",
+        ));
+    }
+    ctx.in_background(|server, seat| match crate::aof::load_again(server, seat) {
+        Ok(()) => {
+            crate::observe::log::warning!("Append Only File loaded by DEBUG LOADAOF");
+            b"+OK\r\n".to_vec()
+        }
+        Err(crate::aof::Failed) => b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec(),
+    });
+    Ok(())
 }
 
 /// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`: writes all data to the dump and loads it again.

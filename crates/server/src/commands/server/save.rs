@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::aof::{self, CannotRewrite};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::observe::log;
@@ -11,6 +12,7 @@ use crate::state::Server;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
+    ("bgrewriteaof", leased(bgrewriteaof)),
     ("bgsave", leased(bgsave)),
     ("lastsave", leased(last_save)),
     ("save", leased(save)),
@@ -71,6 +73,47 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
             Err(CannotStart::Failed) => "-ERR",
         };
         format!("{reply}\r\n").into_bytes()
+    });
+    Ok(())
+}
+
+fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    const UNDER_WAY: &str = "ERR Background append only file rewriting already in progress";
+    const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
+    let schedule = |server: &Server| {
+        server.aof.scheduled.store(true, Ordering::Relaxed);
+        // One that is asked for does not have to wait because earlier ones have failed.
+        server.aof.failures.store(0, Ordering::Relaxed);
+        log::notice!("Background append only file rewriting scheduled.");
+    };
+    match ctx.server.snapshot.purpose() {
+        Some(Purpose::LogBase) => return Err(CommandError::constant(UNDER_WAY)),
+        Some(Purpose::Dump | Purpose::Replicas) => {
+            schedule(ctx.server);
+            ctx.reply.raw(SCHEDULED.as_bytes());
+            return Ok(());
+        }
+        None if !ctx.may_block => {
+            schedule(ctx.server);
+            ctx.reply.raw(SCHEDULED.as_bytes());
+            return Ok(());
+        }
+        None => {}
+    }
+    ctx.in_background(move |server, _| {
+        let reply = match aof::begin_rewrite(server) {
+            Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
+            Err(CannotRewrite::Busy(Purpose::LogBase)) => format!("-{UNDER_WAY}\r\n"),
+            Err(CannotRewrite::Busy(_)) => {
+                schedule(server);
+                SCHEDULED.to_owned()
+            }
+            Err(CannotRewrite::Failed) => {
+                "-ERR Can't execute an AOF background rewriting. Please check the server logs for more information.\r\n"
+                    .to_owned()
+            }
+        };
+        reply.into_bytes()
     });
     Ok(())
 }

@@ -3,17 +3,20 @@
 //! A field that describes something Weft does not have (forks, defragmentation, a replication backlog) shows what
 //! Valkey shows while it does not use it.
 
+mod replication;
+
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::commands::registry;
 use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
 use crate::pubsub::Space;
-use crate::repl::{Endpoint, Phase, Progress, Standing, State};
+use crate::repl::Standing;
 use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
@@ -215,7 +218,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Clients | Section::Memory => return render_asked(server, section, &ClientFigures::default()),
         Section::Persistence => persistence_lines(server, &mut lines),
         Section::Stats => stats_lines(server, &mut lines),
-        Section::Replication => replication_lines(server, &mut lines),
+        Section::Replication => replication::lines(server, &mut lines),
         Section::Cpu => cpu_lines(server, &mut lines),
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
         Section::ClusterInfo => {}
@@ -499,7 +502,11 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let loads = aside || standing.has(Standing::LOADING);
     lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
     lines.put("async_loading", u8::from(aside));
-    lines.zeroes(&["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
+    // What Valkey copies when something changes is what a snapshot keeps.
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    lines.put("current_cow_peak", kept_bytes);
+    lines.put("current_cow_size", kept_bytes);
+    lines.put("current_cow_size_age", 0);
     let running = &server.snapshot;
     let keys_done = running.keys_done.load(Ordering::Relaxed);
     let keys_total = running.keys_total.load(Ordering::Relaxed);
@@ -519,16 +526,29 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
     lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put("rdb_last_cow_size", 0);
+    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
-    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    lines.put("aof_last_rewrite_time_sec", -1);
-    lines.put("aof_current_rewrite_time_sec", -1);
-    lines.put("aof_last_bgrewrite_status", "ok");
-    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    lines.put("aof_last_write_status", "ok");
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
+    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_last_rewrite_time_sec",
+        aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
+    );
+    let rewriting_s = match number(&aof.rewriting_since_s) {
+        0 => -1,
+        since_s => (unix_ms() / 1000) as i64 - since_s as i64,
+    };
+    lines.put("aof_current_rewrite_time_sec", rewriting_s);
+    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.put("aof_rewrites", number(&aof.rewrites));
+    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.put("aof_last_write_status", word(&aof.fails));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
@@ -536,33 +556,18 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
         "slot_migration_fork_in_progress",
     ]);
     if loads {
-        loading_lines(server, lines);
+        replication::loading_lines(server, lines);
     }
-}
-
-/// How far a load is. A size that nobody knows counts as what has been loaded.
-fn loading_lines(server: &Server, lines: &mut Lines) {
-    let loading = &server.repl.loading;
-    let started_s = loading.started_s.load(Ordering::Relaxed);
-    let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
-    let total = loading.total_bytes.load(Ordering::Relaxed);
-    let shown_total = if total == 0 { loaded } else { total };
-    let elapsed_s = (unix_ms() / 1000).saturating_sub(started_s);
-    let percent = if shown_total == 0 {
-        0.0
-    } else {
-        loaded as f64 / shown_total as f64 * 100.0
-    };
-    let left_s = match (loaded, total) {
-        (0, _) | (_, 0) => 1,
-        (loaded, total) => elapsed_s * total.saturating_sub(loaded) / loaded,
-    };
-    lines.put("loading_start_time", started_s);
-    lines.put("loading_total_bytes", total);
-    lines.put("loading_rdb_used_mem", 0);
-    lines.put("loading_loaded_bytes", loaded);
-    lines.put("loading_loaded_perc", format!("{percent:.2}"));
-    lines.put("loading_eta_seconds", left_s);
+    if aof.phase() == Phase::Off {
+        return;
+    }
+    lines.put("aof_current_size", number(&aof.current_bytes));
+    lines.put("aof_base_size", number(&aof.base_bytes));
+    lines.put("aof_pending_rewrite", 0);
+    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    // The log thread waits for the disk, and nobody for the log thread.
+    lines.put("aof_delayed_fsync", 0);
 }
 
 fn stats_lines(server: &Server, lines: &mut Lines) {
@@ -694,110 +699,6 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
     let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
     lines.put("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
-}
-
-fn replication_lines(server: &Server, lines: &mut Lines) {
-    let repl = &server.repl;
-    let state = repl.state();
-    lines.put("role", if state.primary.is_some() { "slave" } else { "master" });
-    if let Some(primary) = &state.primary {
-        link_lines(server, &state, primary, lines);
-    }
-    replica_lines(server, lines);
-    lines.put("replicas_waiting_psync", 0);
-    lines.put("master_failover_state", repl.handover().state.word());
-    lines.put("master_replid", &state.history.id);
-    lines.put("master_replid2", &state.history.second_id);
-    lines.put("master_repl_offset", repl.offset());
-    lines.put("second_repl_offset", state.history.second_offset);
-    let extent = repl.replicas.shelf().extent();
-    lines.put("repl_backlog_active", u8::from(extent.is_some()));
-    lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
-    lines.put(
-        "repl_backlog_first_byte_offset",
-        extent.map_or(0, |extent| extent.start + 1),
-    );
-    lines.put("repl_backlog_histlen", extent.map_or(0, |extent| extent.end - extent.start));
-}
-
-/// The replicas of this server.
-fn replica_lines(server: &Server, lines: &mut Lines) {
-    let replicas = &server.repl.replicas;
-    let now_s = unix_ms() / 1000;
-    let known = replicas.known().clone();
-    lines.put("connected_slaves", known.len());
-    let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
-    if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
-        lines.put("min_slaves_good_slaves", replicas.good(now_s, most_lag_s));
-    }
-    for (index, replica) in known.iter().enumerate() {
-        let lag_s = match replica.progress {
-            Progress::Online => now_s.saturating_sub(replica.heard_s),
-            _ => 0,
-        };
-        lines.put(
-            &format!("slave{index}"),
-            format_args!(
-                "ip={},port={},state={},offset={},lag={lag_s},type=replica",
-                replica.host,
-                replica.port,
-                replica.progress.word(),
-                replica.acknowledged
-            ),
-        );
-    }
-}
-
-/// What a replica tells about the link to its primary.
-fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Lines) {
-    let repl = &server.repl;
-    let now_s = unix_ms() / 1000;
-    let is_up = state.phase == Phase::Connected;
-    let silent_s = is_up.then(|| now_s.saturating_sub(repl.heard_s.load(Ordering::Relaxed)) as i64);
-    let (received, applied) = match is_up || state.resumable {
-        true => (repl.received(), repl.offset()),
-        false => (1, 1),
-    };
-    lines.put("master_host", &primary.host);
-    lines.put("master_port", primary.port);
-    lines.put("master_link_status", if is_up { "up" } else { "down" });
-    lines.put("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
-    lines.put("master_sync_in_progress", u8::from(state.phase == Phase::Transfer));
-    lines.put("slave_read_repl_offset", received);
-    lines.put("slave_repl_offset", applied);
-    lines.zeroes(&["replicas_repl_buffer_size", "replicas_repl_buffer_peak"]);
-    if state.phase == Phase::Transfer {
-        let transfer = &state.transfer;
-        let (total, read) = (transfer.total_bytes as i64, transfer.read_bytes as i64);
-        let percent = if total == 0 {
-            0.0
-        } else {
-            read as f64 / total as f64 * 100.0
-        };
-        lines.put("master_sync_total_bytes", total);
-        lines.put("master_sync_read_bytes", read);
-        lines.put("master_sync_left_bytes", total - read);
-        lines.put("master_sync_perc", format!("{percent:.2}"));
-        lines.put(
-            "master_sync_last_io_seconds_ago",
-            now_s.saturating_sub(transfer.last_io_s),
-        );
-    }
-    if !is_up {
-        let down_s = state
-            .down_since_s
-            .map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
-        lines.put("master_link_down_since_seconds", down_s);
-    }
-    lines.put("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
-    lines.put(
-        "slave_read_only",
-        u8::from(server.config.boolean(id::REPLICA_READ_ONLY)),
-    );
-    lines.put(
-        "replica_announced",
-        u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)),
-    );
 }
 
 fn cpu_lines(server: &Server, lines: &mut Lines) {

@@ -8,7 +8,7 @@ const FSYNC: Choices = &[("everysec", 2), ("always", 1), ("no", 0)];
 
 super::table! {
     SAVE "save" = special(Special::SavePoints).multi_arg(),
-        NotYet, "Pairs of seconds and changes that trigger a dump; an empty string switches dumps off.";
+        Live, "Pairs of seconds and changes that trigger a dump; an empty string switches dumps off.";
     DBFILENAME "dbfilename" = text("dump.rdb").checked(TextCheck::FileName).protected(),
         Live, "File name of the dump.";
     RDBCOMPRESSION "rdbcompression" = boolean(true),
@@ -18,13 +18,13 @@ super::table! {
     RDB_VERSION_CHECK "rdb-version-check" = choice(VERSION_CHECK, "strict"),
         Live, "Whether dumps of a newer version are refused (strict) or tried (relaxed).";
     STOP_WRITES_ON_BGSAVE_ERROR "stop-writes-on-bgsave-error" = boolean(true),
-        NotYet, "Refuse writes after a dump in the background has failed.";
+        Live, "Refuse writes after a dump in the background has failed.";
     RDB_SAVE_INCREMENTAL_FSYNC "rdb-save-incremental-fsync" = boolean(true),
         Live, "Sync a dump to disk in steps while it is written.";
     RDB_DEL_SYNC_FILES "rdb-del-sync-files" = boolean(false),
         Live, "Delete dump files made for replication when nothing else needs them.";
     RDB_KEY_SAVE_DELAY "rdb-key-save-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
-        NotYet, "Microseconds to wait after each key written to a dump, for tests.";
+        Live, "Microseconds to wait after each key written to a dump, for tests.";
     KEY_LOAD_DELAY "key-load-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
         NotYet, "Microseconds to wait after each key loaded, for tests.";
     LOADING_PROCESS_EVENTS_INTERVAL_BYTES "loading-process-events-interval-bytes" = integer(2_097_152, 1024, I32_MAX).hidden(),

@@ -39,31 +39,31 @@ super::table! {
     REPLICA_ANNOUNCE_PORT "replica-announce-port" = integer(0, 0, 65535).alias("slave-announce-port"),
         Live, "Port a replica tells its primary; 0 tells the real one.";
     REPL_DISKLESS_SYNC "repl-diskless-sync" = boolean(true).debug(),
-        NotYet, "Send a full sync straight to the sockets.";
+        Live, "Send a full sync straight to the sockets.";
     REPL_DISKLESS_SYNC_DELAY "repl-diskless-sync-delay" = integer(5, 0, I32_MAX),
-        NotYet, "Seconds a full sync waits for more replicas to join.";
+        Live, "Seconds a full sync waits for more replicas to join.";
     REPL_DISKLESS_SYNC_MAX_REPLICAS "repl-diskless-sync-max-replicas" = integer(0, 0, I32_MAX),
-        NotYet, "Replicas that end that wait early; 0 never ends it.";
+        Live, "Replicas that end that wait early; 0 never ends it.";
     REPL_DISKLESS_LOAD "repl-diskless-load" = choice(DISKLESS_LOAD, "disabled").debug().deny_loading(),
         Live, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
     DUAL_CHANNEL_REPLICATION_ENABLED "dual-channel-replication-enabled" = boolean(false).debug(),
         NotYet, "Use a second connection for the dump of a full sync.";
     REPL_DISABLE_TCP_NODELAY "repl-disable-tcp-nodelay" = boolean(false),
-        NotYet, "Let the kernel gather small packets to replicas.";
+        Live, "Let the kernel gather small packets to replicas.";
     REPL_MPTCP "repl-mptcp" = boolean(false).immutable(),
         NotYet, "Connect to the primary with Multipath TCP.";
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
-        NotYet, "Seconds between the pings a primary sends.";
+        Live, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
         Live, "Seconds of silence after which a replication link counts as broken.";
     REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX),
-        NotYet, "Bytes of the stream kept for replicas that come back.";
+        Live, "Bytes of the stream kept for replicas that come back.";
     REPL_BACKLOG_TTL "repl-backlog-ttl" = integer(3600, 0, i64::MAX),
-        NotYet, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
+        Live, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
     MIN_REPLICAS_TO_WRITE "min-replicas-to-write" = integer(0, 0, I32_MAX).alias("min-slaves-to-write"),
-        NotYet, "Replicas that must keep up for writes to be accepted; 0 asks for none.";
+        Live, "Replicas that must keep up for writes to be accepted; 0 asks for none.";
     MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
-        NotYet, "Seconds of lag up to which a replica counts as keeping up.";
+        Live, "Seconds of lag up to which a replica counts as keeping up.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
         NotYet, "What follows an error while applying the replication stream.";
 }

@@ -42,7 +42,9 @@ impl Visit for Seen<'_> {
     fn record(&mut self, record: &[u8]) {
         let (name, text) = record.split_at(record.iter().position(|byte| *byte == b'=').expect("a record"));
         let key = (self.database, name.to_vec());
-        let before = self.contents.insert(key, String::from_utf8_lossy(&text[1..]).into_owned());
+        let before = self
+            .contents
+            .insert(key, String::from_utf8_lossy(&text[1..]).into_owned());
         assert!(before.is_none(), "a key is visited once");
     }
 }
@@ -218,7 +220,9 @@ impl Scene {
 /// Takes a snapshot while `changes` things happen between two steps.
 fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
     let expected = scene.contents();
-    let databases: Vec<usize> = (0..DATABASES).filter(|db| expected.keys().any(|key| key.0 == *db)).collect();
+    let databases: Vec<usize> = (0..DATABASES)
+        .filter(|db| expected.keys().any(|key| key.0 == *db))
+        .collect();
     scene.keyspace.preimages.prepare(&scene.keyspace.slots);
     scene.keyspace.preimages.begin(&scene.seat.exclusive(), &databases);
     let mut saved = Contents::new();
@@ -249,7 +253,10 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
         }
     }
     let unmarked = (0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).is_unsaved());
-    assert!(unmarked || databases.is_empty(), "who has passed the last database has passed every slot");
+    assert!(
+        unmarked || databases.is_empty(),
+        "who has passed the last database has passed every slot"
+    );
     preimages.end(&scene.keyspace.slots);
     (expected, saved)
 }
@@ -266,7 +273,10 @@ fn a_snapshot_is_all_data_at_one_moment() {
         let (expected, saved) = snapshot(&mut scene, round % 5 * 8);
         let missing = expected.iter().find(|(key, value)| saved.get(*key) != Some(value));
         if let Some((key, value)) = missing {
-            panic!("round {round}: {key:?} was {value:?} and is saved as {:?}", saved.get(key));
+            panic!(
+                "round {round}: {key:?} was {value:?} and is saved as {:?}",
+                saved.get(key)
+            );
         }
         let surplus = saved.keys().find(|key| !expected.contains_key(key));
         assert_eq!(surplus, None, "round {round}: what was not there is not saved");
@@ -315,7 +325,11 @@ fn who_calls_a_snapshot_off_keeps_nothing_more() {
     let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
     let mut walker = Walker::new(&preimages, &keyspace.hasher, 0, true);
     let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
-    assert_eq!(preimages.cursor.load(Ordering::Relaxed), BEHIND_EVERYTHING, "the cursor stays");
+    assert_eq!(
+        preimages.cursor.load(Ordering::Relaxed),
+        BEHIND_EVERYTHING,
+        "the cursor stays"
+    );
 }
 
 #[test]

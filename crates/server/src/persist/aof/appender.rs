@@ -45,6 +45,8 @@ pub struct Links {
     pub tell: Arc<dyn Fn(usize) + Send + Sync>,
     /// Notes how long something took, for LATENCY.
     pub took: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
+    /// Has everybody look anew at whether writing goes wrong.
+    pub changed: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Links {
@@ -117,11 +119,6 @@ impl Appender {
         })
     }
 
-    /// Bytes of the file under way.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// From here on another file is appended to. The old one is synced and closed, not necessarily at once.
     pub fn switch(&mut self, file: File) {
         self.write();
@@ -152,12 +149,6 @@ impl Appender {
         }
     }
 
-    /// Forgets what was not written: there is no file for it any more.
-    pub fn discard(&mut self) {
-        self.buffer = Vec::new();
-        self.links.status.buffered_bytes.store(0, Ordering::Relaxed);
-    }
-
     fn write(&mut self) {
         if self.buffer.is_empty() {
             self.note_written();
@@ -180,7 +171,8 @@ impl Appender {
                     self.buffer = Vec::new();
                 }
                 self.buffer.clear();
-                if self.links.status.set_failure(None) {
+                if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(None) {
+                    (self.links.changed)();
                     log::notice!("AOF write error looks solved. The server can write again.");
                 }
                 self.note_written();
@@ -238,7 +230,9 @@ impl Appender {
         }
         self.grow(left_in_file);
         self.buffer.drain(..left_in_file);
-        self.links.status.set_failure(Some(reason));
+        if self.links.status.set_failure(Some(reason)) {
+            (self.links.changed)();
+        }
     }
 
     /// Whether syncs would only be in the way of a snapshot.
@@ -321,7 +315,9 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
             Err(error) => {
                 let reason = error_text(&error);
                 log::warning!("Fail to fsync the AOF file: {reason}");
-                links.status.set_failure(Some(reason));
+                if links.status.set_failure(Some(reason)) {
+                    (links.changed)();
+                }
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weft_resp::quote::split_arguments;
 
@@ -223,21 +223,33 @@ impl Manifest {
         let name = file_name(filename);
         let temporary_name = format!("temp-{name}");
         let temporary = directory.join(&temporary_name);
-        let mut file = File::create(&temporary)
-            .map_err(|error| format!("Can't open the AOF manifest file {temporary_name}: {}", error_text(&error)))?;
+        let mut file = File::create(&temporary).map_err(|error| {
+            format!(
+                "Can't open the AOF manifest file {temporary_name}: {}",
+                error_text(&error)
+            )
+        })?;
         file.write_all(&self.text()).map_err(|error| {
             let reason = error_text(&error);
             format!("Error trying to write the temporary AOF manifest file {temporary_name}: {reason}")
         })?;
-        file.sync_all()
-            .map_err(|error| format!("Fail to fsync the temp AOF file {temporary_name}: {}.", error_text(&error)))?;
+        file.sync_all().map_err(|error| {
+            format!(
+                "Fail to fsync the temp AOF file {temporary_name}: {}.",
+                error_text(&error)
+            )
+        })?;
         std::fs::rename(&temporary, directory.join(&name)).map_err(|error| {
             let reason = error_text(&error);
             format!("Error trying to rename the temporary AOF manifest file {temporary_name} into {name}: {reason}")
         })?;
         sync_directory(directory).map_err(|error| {
             let path = directory.join(&name);
-            format!("Fail to fsync AOF directory {}: {}.", path.display(), error_text(&error))
+            format!(
+                "Fail to fsync AOF directory {}: {}.",
+                path.display(),
+                error_text(&error)
+            )
         })?;
         self.changed = false;
         Ok(())
@@ -255,11 +267,6 @@ pub fn file_name(filename: &str) -> String {
 /// When that fails.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
-}
-
-/// A file in the directory.
-pub fn path(directory: &Path, part: &Part) -> PathBuf {
-    directory.join(&part.name)
 }
 
 fn leading_number(text: &[u8]) -> i64 {

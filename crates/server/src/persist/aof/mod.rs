@@ -15,8 +15,8 @@ mod appender;
 pub mod manifest;
 pub mod reading;
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub use appender::{Appender, Feed, Links, open};
 
@@ -81,6 +81,12 @@ pub struct Status {
     pub last_rewrite_failed: AtomicBool,
     /// A rewrite is to begin as soon as it can.
     pub scheduled: AtomicBool,
+    /// A background thread is about to begin one.
+    pub asked: AtomicBool,
+    /// When rewrites may begin by themselves again, seconds since the epoch; 0 for now.
+    pub retry_at_s: AtomicU64,
+    /// How long they had to wait last time, seconds.
+    pub retry_delay_s: AtomicU64,
 }
 
 impl Status {
@@ -118,7 +124,7 @@ impl Status {
     }
 
     /// Writing goes wrong, or does not any more; whether that is new.
-    fn set_failure(&self, reason: Option<String>) -> bool {
+    pub fn set_failure(&self, reason: Option<String>) -> bool {
         let fails = reason.is_some();
         *lock(&self.failure) = reason;
         self.fails.swap(fails, Ordering::AcqRel) != fails

@@ -26,6 +26,7 @@ mod gathering;
 mod load;
 mod save;
 mod source;
+mod spelling;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -34,6 +35,7 @@ pub use file::DumpFile;
 pub use gathering::Gathering;
 pub use load::{Destination, Loaded, Loader, Opened, load};
 pub use save::{Contents, Head, Key, Style, save, write_database};
+pub use spelling::spell_out;
 
 /// Bytes of the magic and the version.
 const MAGIC_BYTES: usize = 9;
@@ -75,6 +77,8 @@ pub struct Status {
     pub last_try_s: AtomicU64,
     /// How long the last dump in the background took, seconds; -1 before the first one.
     pub last_took_s: AtomicI64,
+    /// Bytes that old states of keys took while it was written.
+    pub last_kept_bytes: AtomicU64,
     /// Whether a dump in the background is to be begun as soon as nothing else is under way.
     pub scheduled: AtomicBool,
     /// Whether a background thread is about to begin one because of that, or of a save point.
@@ -93,6 +97,7 @@ impl Default for Status {
             last_failed: AtomicBool::new(false),
             last_try_s: AtomicU64::new(0),
             last_took_s: AtomicI64::new(-1),
+            last_kept_bytes: AtomicU64::new(0),
             scheduled: AtomicBool::new(false),
             asked: AtomicBool::new(false),
         }

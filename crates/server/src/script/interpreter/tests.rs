@@ -39,7 +39,6 @@ impl Host for Fake {
 
     fn set_replication(&mut self, _: u8) {}
 
-
     fn may_call(&mut self, _: &[u8], _: &[ArgRange]) -> Option<bool> {
         Some(true)
     }

@@ -20,11 +20,17 @@ fn a_manifest_is_written_as_it_was_read() {
 fn what_is_no_manifest_says_why() {
     let reason = |text: &[u8]| Manifest::parse(text).expect_err("it is none").reason;
     assert_eq!(reason(b""), "Found an empty AOF manifest");
-    assert_eq!(reason(b"file a seq 1 type b"), "The AOF manifest file contains too long line");
+    assert_eq!(
+        reason(b"file a seq 1 type b"),
+        "The AOF manifest file contains too long line"
+    );
     assert_eq!(reason(b"\n"), "Invalid AOF manifest file format");
     assert_eq!(reason(b"file a seq 1\n"), "Invalid AOF manifest file format");
     assert_eq!(reason(b"file a seq 0 type b\n"), "Invalid AOF manifest file format");
-    assert_eq!(reason(b"file a/b seq 1 type b\n"), "File can't be a path, just a filename");
+    assert_eq!(
+        reason(b"file a/b seq 1 type b\n"),
+        "File can't be a path, just a filename"
+    );
     assert_eq!(reason(b"file a seq 1 type x\n"), "Unknown AOF file type");
     let twice = b"file a seq 1 type b\nfile b seq 2 type b\n";
     assert_eq!(reason(twice), "Found duplicate base file information");

@@ -54,5 +54,8 @@ fn what_is_no_command_is_told_from_what_is_cut() {
     assert!(is_format(b"*1\r\nPING\r\n"));
     assert!(is_format(b"*1\r\n$-4\r\nPING\r\n"));
     assert!(is_format(b"*1\r\n$99999999999\r\nPING\r\n"));
-    assert!(matches!(read_all(&b"*1\r\n$4000000000\r\nPING\r\n"[..]), Err(Fault::Short)));
+    assert!(matches!(
+        read_all(&b"*1\r\n$4000000000\r\nPING\r\n"[..]),
+        Err(Fault::Short)
+    ));
 }
