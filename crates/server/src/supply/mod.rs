@@ -651,7 +651,7 @@ impl Supplier {
         }
         let without_data = |replica: &&Replica| replica.introduction.without_data;
         let with_mark = waiting.iter().all(|replica| replica.introduction.knows_marks)
-            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(|replica| without_data(&replica)));
+            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(without_data));
         if with_mark {
             let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
             let most = config.unsigned(id::REPL_DISKLESS_SYNC_MAX_REPLICAS) as usize;
@@ -671,7 +671,7 @@ impl Supplier {
         let targets: Vec<(usize, u64, bool)> = self
             .replicas
             .iter()
-            .filter(|(_, replica)| waits(&replica) && filters(replica) == wanted)
+            .filter(|(_, replica)| waits(replica) && filters(replica) == wanted)
             .map(|(token, replica)| (*token, replica.id(), replica.is_psync))
             .collect();
         self.begin_dump(&targets, with_mark, wanted.0);

@@ -243,6 +243,7 @@ fn expired_and_empty_keys_are_passed_by() {
         empty: 2,
         expired_hashes: 1,
         functions: Vec::new(),
+        end: loaded.end,
     };
     assert_eq!(loaded, wanted);
 }
