@@ -16,7 +16,10 @@ impl Read for Slow<'_> {
 
 const TEXT: &[u8] = b"#TS:1\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n#TS:2\r\n";
 
-fn read_all(input: impl Read) -> Result<Vec<(Vec<Vec<u8>>, u64)>, Fault> {
+/// Words, and where their command ends.
+type Found = (Vec<Vec<u8>>, u64);
+
+fn read_all(input: impl Read) -> Result<Vec<Found>, Fault> {
     let mut commands = Commands::new(input, 0);
     let mut all = Vec::new();
     while commands.read()? {
