@@ -157,7 +157,13 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
         .with_loader(false, |loader| load(&ours.0, loader))
         .expect("is loaded");
     // The files have different lengths.
-    assert_eq!(Loaded { end: loaded.end, ..again }, loaded);
+    assert_eq!(
+        Loaded {
+            end: loaded.end,
+            ..again
+        },
+        loaded
+    );
     assert_eq!(second.keys(), expected());
 }
 
