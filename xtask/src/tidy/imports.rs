@@ -58,7 +58,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "script",
-                      "journal"]),
+                      "journal", "role"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "journal"]),
     ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
