@@ -10,6 +10,7 @@ use crate::aof;
 use crate::config::{Applied, Config, ParameterId, id};
 use crate::messages::refresh_event_hook;
 use crate::observe::log;
+use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
 use crate::state::{Order, Server};
 
@@ -47,6 +48,9 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
             (at_fault, reason.to_owned())
         })?;
     }
+    if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
+        server.repl.judge_replicas(&server.config);
+    }
     let of_log = [
         id::APPENDFSYNC,
         id::AOF_TIMESTAMP_ENABLED,
@@ -65,6 +69,17 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
         listen(server, at_fault)?;
     }
     Ok(())
+}
+
+/// This server follows somebody, or nobody any more.
+pub fn role_changed(server: &Server) {
+    let follows = server.repl.follows();
+    log::set_role(match follows {
+        true => Role::Replica,
+        false => Role::Primary,
+    });
+    // The log has told about a failure; the role changes all the same.
+    let _ = oom_score::adjust(&server.config, follows);
 }
 
 /// Gives the log the level and the shape that are configured.

@@ -227,6 +227,7 @@ impl Coordinator {
         crate::aof::begin_due(server);
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
+            && !server.repl.follows()
             && !server.pause.holds_writes(now_ms)
             && server.keyspace.counts.any_expiry()
             && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0

@@ -22,7 +22,7 @@ use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Fault, Head, LoadError, Loaded, Loader};
+use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader};
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::snapshot::clock;
@@ -157,7 +157,7 @@ fn load_file(
 ) -> Result<u64, LoadError> {
     let now_ms = unix_ms();
     let mut loader = Loader {
-        all,
+        destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
         preimages: &server.keyspace.preimages,
@@ -299,6 +299,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     }
 }
 
-fn path(config: &Config) -> PathBuf {
+/// The file that dumps go into.
+pub fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
 }

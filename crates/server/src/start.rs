@@ -43,8 +43,9 @@ use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
+use crate::repl::Endpoint;
 use crate::shutdown::{Shutdown, ShutdownRequest};
-use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
+use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::worker::Worker;
 
 /// How long clients may take for replies that are on their way when the server ends.
@@ -158,7 +159,8 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (scripts_in, scripts_out) = crate::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
     ground.cpus.start_background_threads();
-    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in)?;
+    let (supply_in, supply_out) = mpsc::channel();
+    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
     load_users(&server)?;
     // Workers take the first seats; the tuner counts on that.
@@ -170,6 +172,9 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
+    follow_configured(&server);
+    crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
+    crate::supply::start(&server, supply_out).map_err(fatal("cannot start the thread that serves replicas"))?;
     if let Some(bus) = bus {
         bus.start().map_err(fatal("cannot start the cluster bus"))?;
     }
@@ -192,6 +197,17 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     // Freeing everything, value by value, would take long and serve nobody.
     std::mem::forget(server);
     Ok(())
+}
+
+/// Follows the primary that the configuration names.
+fn follow_configured(server: &Server) {
+    if let Some(primary) = server.config.primary() {
+        log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
+        server.repl.follow(Endpoint {
+            host: primary.host,
+            port: primary.port,
+        });
+    }
 }
 
 /// Loads what was written before: the append-only file if there shall be one, else the dump.
@@ -263,9 +279,11 @@ pub(crate) fn server(
     workers: usize,
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
+    supply: mpsc::Sender<SupplyOrder>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, a snapshot, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 1 + 3;
+    // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
+    // comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
         false => None,
@@ -289,6 +307,11 @@ pub(crate) fn server(
         background,
         script_jobs,
         scripts: Default::default(),
+        repl: Default::default(),
+        linked_clients: Mutex::default(),
+        supply,
+        supply_waker: OnceLock::new(),
+        myself: OnceLock::new(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),
@@ -312,6 +335,7 @@ pub(crate) fn server(
         tunings: AtomicU64::new(0),
         config,
     });
+    let _ = server.myself.set(Arc::downgrade(&server));
     refresh_event_hook(&server);
     Ok(server)
 }

@@ -1,10 +1,10 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Output, Socket, Waker};
@@ -32,6 +32,7 @@ use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
 use crate::persist::running::Running;
 use crate::pubsub::Registry;
+use crate::repl::{Replication, Wait};
 use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::tracking::Table;
@@ -92,6 +93,8 @@ pub enum Message {
         /// Those that may use fewer channels than before.
         lost_channels: Arc<[Arc<Account>]>,
     },
+    /// This server follows another from now on: clients that wait for keys are not served any more.
+    Demoted,
     /// Clients that were paused may go on.
     Unpaused,
     /// Slots have left: clients that wait for their keys or listen to their channels are told.
@@ -278,6 +281,10 @@ pub enum After {
     /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
     /// follows.
     Several(Box<(Output, VecDeque<(After, Output)>)>),
+    /// The connection is that of a replica: it moves to the thread that serves them.
+    Supply(Box<SyncRequest>),
+    /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
+    Replicas(Box<(u64, Wait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     Serve(Box<(Unserved, Output)>),
 }
@@ -353,6 +360,35 @@ pub enum Replayed {
     Unknown(String),
 }
 
+/// What a replica asks for.
+pub struct SyncRequest {
+    /// The history that it has, and the offset of the first byte that it misses.
+    pub resume: Option<(String, i64)>,
+    /// Whether it asks with PSYNC: it understands where the stream goes on.
+    pub is_psync: bool,
+}
+
+/// What the thread that serves replicas shall do.
+pub enum SupplyOrder {
+    /// Serve a replica.
+    Adopt(Box<Connection>, Box<SyncRequest>),
+    /// A dump for these replicas has ended; some of them have it.
+    DumpEnded {
+        /// For whom it was.
+        replicas: Vec<u64>,
+        /// Who has it.
+        served: Vec<u64>,
+        /// Whether it ended with a mark: who got it says when it is ready for the stream.
+        with_mark: bool,
+    },
+    /// Disconnect all replicas.
+    DisconnectAll,
+    /// Disconnect the replica with that client id.
+    Disconnect(u64),
+    /// Something has changed that counts.
+    Look,
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -400,6 +436,16 @@ pub struct Server {
     pub script_jobs: mpsc::Sender<Job>,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// Whom this server follows.
+    pub repl: Replication,
+    /// The primary and the replicas as clients, by id, for those who look at all clients.
+    pub linked_clients: Mutex<BTreeMap<u64, (Client, Buffers)>>,
+    /// The way to the thread that serves replicas.
+    pub supply: mpsc::Sender<SupplyOrder>,
+    /// Wakes it.
+    pub supply_waker: OnceLock<Waker>,
+    /// This server, for what outlives a call.
+    pub myself: OnceLock<Weak<Server>>,
     /// Pause of clients.
     pub pause: Pause,
     /// `DEBUG SET-ACTIVE-EXPIRE`.
@@ -461,6 +507,25 @@ impl Server {
             crate::observe::log::notice!("Shutdown manually aborted.");
         }
         called_off
+    }
+
+    /// This server, for what outlives a call; `None` while it is being made.
+    pub fn myself(&self) -> Option<Arc<Server>> {
+        self.myself.get()?.upgrade()
+    }
+
+    /// Wakes the thread that serves replicas.
+    pub fn wake_supply(&self) {
+        if let Some(waker) = self.supply_waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Gives the thread that serves replicas an order.
+    pub fn order_supply(&self, order: SupplyOrder) {
+        // The thread is gone only at shutdown.
+        let _ = self.supply.send(order);
+        self.wake_supply();
     }
 
     /// Gives the coordinator an order; whether there still is one.

@@ -23,6 +23,9 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `aof` opens, loads and rewrites the append-only file.
 /// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
+/// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
+///   the dispatcher; `supply` is the one that serves replicas from the backlog, which `feed` fills from the log; `role` says
+///   whom this server follows.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -50,15 +53,21 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
     ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
     ("topology",    &["config", "observe", "shutdown", "cluster", "keyspace", "state"]),
-    ("apply",       &["config", "observe", "process", "state", "messages", "aof"]),
+    ("apply",       &["config", "observe", "process", "repl", "state", "messages", "aof"]),
+    ("feed",        &["config", "observe", "journal", "keyspace", "repl", "state"]),
+    ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "topology", "script",
-                      "journal"]),
+                      "journal", "role"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "journal"]),
+    ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
+                      "saving", "snapshot", "role", "dispatch"]),
+    ("supply",      &["config", "observe", "journal", "keyspace", "persist", "repl", "net", "state", "snapshot", "saving",
+                      "feed", "role"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
     ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "state", "messages", "topology"]),
@@ -67,8 +76,8 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "worker", "bus",
-                      "coordinator"]),
+                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
+                      "worker", "bus", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

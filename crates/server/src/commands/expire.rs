@@ -106,7 +106,7 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Whether a key that is given this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
-    at_ms <= ctx.keys.access.now_ms as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+    at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
 }
 
 fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {

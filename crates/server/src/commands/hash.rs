@@ -70,7 +70,7 @@ fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     if ctx.leaves_worker(pairs.len() as u64 * CHANGE_NS) {
         return Ok(None);
     }
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = checked(ctx.keys.write(0))?;
     let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
     key.expired_fields(done.expired);
@@ -79,7 +79,7 @@ fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
 }
 
 fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let pair = Pairs::new(ctx.args, 2, 1);
     let name = ctx.arg(2);
     let mut key = checked(ctx.keys.write(0))?;
@@ -100,7 +100,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     show_value(&mut ctx.reply, value);
@@ -109,7 +109,7 @@ fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
     let names = Names::new(ctx.args, 2, ctx.argc() - 2);
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let hash = hash_of_entry(ctx.keys.read(0))?;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -120,7 +120,7 @@ fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let exists = hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
     ctx.reply.integer(i64::from(exists));
@@ -128,7 +128,7 @@ fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hstrlen(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     ctx.reply.integer(value.map_or(0, Element::text_bytes) as i64);
@@ -162,7 +162,7 @@ fn hvals(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn show_fields(ctx: &mut Context<'_, '_>, parts: Parts) -> CommandResult {
-    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.now_ms);
+    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let reply = &mut ctx.reply;
     let len = hash.map_or(0, |hash| hash.live_len(now_ms));
@@ -197,7 +197,7 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
@@ -258,7 +258,7 @@ fn change_number<R>(
     event: &'static str,
     change: impl FnOnce(Option<Element<'_>>, &mut Vec<u8>) -> Result<R, CommandError>,
 ) -> Result<R, CommandError> {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let name = ctx.arg(2);
     let mut key = checked(ctx.keys.write(0))?;
     let mut digits = Vec::new();
@@ -347,7 +347,7 @@ impl Draw {
 }
 
 fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     if ctx.argc() == 2 {
         let hash = hash_of_entry(ctx.keys.read(0))?;
         let mut name = None;
@@ -446,7 +446,7 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
 
 fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let Some(fields) = hash_of_entry(ctx.keys.read(0))?.map(HashRef::len) else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");

@@ -109,7 +109,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         conditions,
         at_ms,
         passed: is_already_expired(ctx, at_ms),
-        now_ms: ctx.now_ms,
+        now_ms: ctx.alive_ms(),
     };
     let mut key = checked(ctx.keys.write(0))?;
     if plan.unpacks(&key, names) {
@@ -230,7 +230,7 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let mut persisted = 0;
     ctx.reply.array(names.len());
@@ -282,7 +282,7 @@ fn hpexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn reply_with_expiries(ctx: &mut Context<'_, '_>, shown: impl Fn(i64) -> i64) -> CommandResult {
     let names = names_only(ctx, CommandError::SYNTAX)?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let hash = hash_of_entry(ctx.keys.read(0))?;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -370,7 +370,7 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(at_ms) => Some(Some(at_ms)),
     };
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let mut changed = 0;
@@ -438,7 +438,7 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let mut removed = 0;
     ctx.reply.array(names.len());
@@ -471,7 +471,7 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let at_ms = options.at_ms(ctx)?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     if let Some(wanted) = options.fields_exist {
         let hash = hash_of_entry(ctx.keys.peek(0))?;
         let exists = |name| hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
@@ -517,7 +517,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>,
         None if keep_ttl => FieldExpiry::Keep,
         None => FieldExpiry::Never,
     };
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = ctx.keys.write(0);
     let done = set_fields(&mut key, pairs.iter(), expiry, limits, now_ms);
     key.expired_fields(done.expired);

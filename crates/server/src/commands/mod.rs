@@ -31,6 +31,7 @@ pub mod permission;
 pub mod pubsub;
 pub mod randomkey;
 pub mod registry;
+pub mod replication;
 pub mod scan;
 pub mod scan_options;
 pub mod script;
@@ -84,6 +85,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     object::BINDINGS,
     pubsub::BINDINGS,
     randomkey::BINDINGS,
+    replication::BINDINGS,
     scan::BINDINGS,
     script::BINDINGS,
     server::command::BINDINGS,

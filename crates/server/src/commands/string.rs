@@ -282,7 +282,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
-    let now_ms = ctx.keys.access.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
@@ -412,7 +412,7 @@ fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
-    let now_ms = ctx.keys.access.now_ms;
+    let now_ms = ctx.alive_ms();
     store(ctx.keys.write(0), value, Expiry::At(at), now_ms);
     ctx.reply.ok();
     Ok(())
@@ -421,7 +421,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2, Grammar::GetEx)?;
     let expiry = expiry_of(ctx, &options)?;
-    let now_ms = ctx.keys.access.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {

@@ -145,7 +145,6 @@ impl Config {
 
     /// Says which primary this server follows from now on, for CONFIG GET and REWRITE: REPLICAOF and failovers change
     /// it, not CONFIG SET.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for REPLICAOF and failovers"))]
     pub fn follow(&self, primary: Option<Primary>) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.store(id::REPLICAOF, Value::Primary(primary));

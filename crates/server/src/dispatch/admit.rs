@@ -13,6 +13,7 @@ use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
+use crate::repl::Standing;
 use crate::state::Server;
 
 use super::cluster;
@@ -70,7 +71,7 @@ pub fn admit<'a>(
         return Admission::Denied(denial);
     }
     // Taken out and put back: counting references would pass the view's line around among the workers.
-    if let Some(view) = thread.view.take() {
+    if let Some(view) = thread.view.take_if(|_| !client.flags.has_any(REPEATS)) {
         let routed = cluster::route(thread, &view, client, command, args(), keys);
         thread.view = Some(view);
         if let Err(error) = routed {
@@ -80,6 +81,11 @@ pub fn admit<'a>(
     let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
     if tunables.guarded
         && let Some(error) = guarded(thread, client, command)
+    {
+        return Admission::Refused(error);
+    }
+    if !thread.standing.is_plain()
+        && let Some(error) = out_of_standing(thread, client, command)
     {
         return Admission::Refused(error);
     }
@@ -99,12 +105,21 @@ pub fn admit<'a>(
     Admission::Run
 }
 
+/// Clients whose commands were run already, by who may run them.
+const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
+
+/// Whether the primary alone sees to it that there is room.
+#[cold]
+fn leaves_memory_to_primary(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
+}
+
 /// Why a command may not do what it would do to memory or to data.
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
     let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
-    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() {
+    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() && !leaves_memory_to_primary(thread) {
         return Some(OUT_OF_MEMORY);
     }
     // A PING tells those who watch over servers.
@@ -154,6 +169,41 @@ fn permitted(
         databases: permission::databases(server),
     };
     permission::check(client.login.user(), &wish)
+}
+
+/// The error of a command that does not go with this server's role, or with the state of its data.
+#[inline(never)]
+fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
+    if client.flags.has(ClientFlags::PRIMARY) {
+        return None;
+    }
+    let (standing, config) = (thread.standing, &thread.server.config);
+    let flags = command.spec.flags;
+    let writes = || writes(client, command);
+    let refused = CommandError::constant;
+    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
+    if redirects && (flags.contains(Flags::READONLY) || writes()) {
+        let state = thread.server.repl.state();
+        return state
+            .primary
+            .as_ref()
+            .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
+    }
+    if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+        return Some(refused("READONLY You can't write against a read only replica."));
+    }
+    if standing.has(Standing::LACKS_REPLICAS) && !standing.has(Standing::FOLLOWS) && writes() {
+        return Some(refused("NOREPLICAS Not enough good replicas to write."));
+    }
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+        return Some(refused(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ));
+    }
+    let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
+    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
 }
 
 /// Clients whose commands are restricted.

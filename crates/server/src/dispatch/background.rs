@@ -428,6 +428,7 @@ fn attempt(
 ) -> Outcome {
     thread.begin(unix_ms());
     let pass = seat.enter();
+    thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     if let Some(error) = redirected(thread, request, keys, connection) {
@@ -456,6 +457,9 @@ fn conclude(thread: &mut Thread, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;
         let tell = &mut |effects: &mut Effects| Post::new(&server, effects, row).tell(0);
+        if server.repl.follows() {
+            expiry::forget_found(&mut thread.effects, tell);
+        }
         expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects, tell);
         release(&mut thread.effects, &server);
         thread.keep_ready();

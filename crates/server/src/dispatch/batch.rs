@@ -10,7 +10,7 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::expiry::delete_found_within;
+use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
@@ -36,6 +36,9 @@ pub trait Connections {
     fn after(&mut self, token: usize, after: After);
     /// Tells others what a command did for them.
     fn notify(&mut self, thread: &mut Thread);
+    /// The passage of the gate is about to end: what has run by now is what others find who have the keyspace to
+    /// themselves next.
+    fn pass_ends(&mut self) {}
 }
 
 /// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
@@ -72,8 +75,7 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     let pass = seat.enter();
-    thread.acl_version = thread.server.acl.version();
-    cluster::take_view(thread);
+    thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
@@ -101,6 +103,7 @@ fn run_until_exclusive(
         let role = Role::of(&connection.client, command);
         if needs_everything(&role, binding) {
             thread.reach = prefetcher.reach;
+            connections.pass_ends();
             return index;
         }
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
@@ -128,6 +131,9 @@ fn run_until_exclusive(
             let server = &thread.server;
             let row = thread.seat;
             let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+            if thread.standing.leaves_expired() {
+                forget_found(&mut thread.effects, tell);
+            }
             delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
             release(&mut thread.effects, server);
             thread.keep_ready();
@@ -144,6 +150,7 @@ fn run_until_exclusive(
         }
     }
     thread.reach = prefetcher.reach;
+    connections.pass_ends();
     plans.list.len()
 }
 
@@ -162,8 +169,7 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    thread.acl_version = thread.server.acl.version();
-    cluster::take_view(thread);
+    thread.look_around();
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     if !is_runnable(connection) || !admitted(thread, plan, (&plans.ranges, keys), connection) {
         return;
@@ -178,18 +184,25 @@ fn run_one_exclusive(
     if !server.scripts.running.try_keep_out() {
         // Nobody stands at the gate for as long as a script pleases.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
-            Some(error) => refuse_busy(thread, &request, connection, error),
-            None => Outcome::Contended,
+            Some(error) if !connection.client.flags.has(Flags::PRIMARY) => {
+                refuse_busy(thread, &request, connection, error)
+            }
+            _ => Outcome::Contended,
         };
         settle(plan, connection, outcome);
         return;
     }
     let mut all = seat.exclusive();
-    let admitted_by = std::mem::replace(&mut thread.acl_version, thread.server.acl.version());
-    let routed_by = thread.view_version;
-    cluster::take_view(thread);
-    let stale = thread.acl_version != admitted_by || thread.view_version != routed_by;
-    if stale && !admitted(thread, plan, (&plans.ranges, keys), connection) {
+    let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
+    thread.look_around();
+    let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
+    // A primary that is not followed any more is none of the connections either.
+    let Some(connection) = connections.connection(plan.token) else {
+        drop(all);
+        server.scripts.running.let_in();
+        return;
+    };
+    if changed && !admitted(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
         server.scripts.running.let_in();
         return;
@@ -199,11 +212,12 @@ fn run_one_exclusive(
         Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
         Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
     };
-    drop(all);
-    server.scripts.running.let_in();
     if let Some(after) = settle(plan, connection, outcome) {
         connections.after(plan.token, after);
     }
+    connections.pass_ends();
+    drop(all);
+    server.scripts.running.let_in();
     if thread.effects.has_notices() {
         connections.notify(thread);
     }
@@ -217,7 +231,7 @@ fn refused_by_script(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripts.running.any_overdue() {
+    if !thread.server.scripts.running.any_overdue() || connection.client.flags.has(Flags::PRIMARY) {
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();

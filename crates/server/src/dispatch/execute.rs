@@ -20,6 +20,7 @@ use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Standing;
 use crate::state::{Server, Unserved};
 
 use super::announce::{Caller, announce};
@@ -58,6 +59,8 @@ pub struct Thread {
     pub view_version: u64,
     /// Which way the slot of the admitted command goes, if it is on its way.
     pub moving: Option<Moving>,
+    /// What the server's role in replication means for commands, at the last passage of the gate.
+    pub standing: Standing,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -105,6 +108,7 @@ impl Thread {
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
             moving: None,
+            standing: server.repl.standing(),
             tunables,
             may_leave: true,
             may_block: true,
@@ -130,6 +134,14 @@ impl Thread {
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
+    }
+
+    /// Looks at what does not change within a passage of the gate, which has just begun.
+    #[inline]
+    pub fn look_around(&mut self) {
+        self.acl_version = self.server.acl.version();
+        self.standing = self.server.repl.standing();
+        cluster::take_view(self);
     }
 
     /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of

@@ -22,5 +22,6 @@ pub mod record;
 pub mod replay;
 pub mod script;
 pub mod serve;
+pub mod stream;
 pub mod transaction;
 pub mod tunables;

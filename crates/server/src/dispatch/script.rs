@@ -56,6 +56,7 @@ use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags as ClientFlags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Standing;
 use crate::script::{self, Answer, Beginning, Flags, Host, Outcome as Ended, Program, Run, Scripts, Stop};
 use crate::state::Server;
 
@@ -152,7 +153,12 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
 }
 
 /// Finds or compiles what is to run.
-fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Result<Prepared, CommandError> {
+fn prepare(
+    thread: &Thread,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    is_primary: bool,
+) -> Result<Prepared, CommandError> {
     let scripts = &thread.server.scripts;
     let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
     let (program, keys) = match named(command, args) {
@@ -189,6 +195,9 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
             "ERR Can not run script on cluster, 'no-cluster' flag is set.",
         ));
     }
+    if !thread.standing.is_plain() && !is_primary {
+        check_standing(thread, flags)?;
+    }
     if flags.is_some() && must_read && !promises(Flags::NO_WRITES) {
         return Err(CommandError::constant(
             "ERR Can not execute a script with write flag using *_ro command.",
@@ -208,6 +217,44 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
     })
 }
 
+/// Whether this server's role in replication lets a script with these flags run; none are those of a script that
+/// declares nothing.
+#[cold]
+fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
+    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+        return Err(CommandError::constant(match flags {
+            None => "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            Some(_) => {
+                "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is \
+                 not set on the script."
+            }
+        }));
+    }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
+        return Err(CommandError::constant(
+            "READONLY Can not run script with write flag on readonly replica",
+        ));
+    }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
+        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+    }
+    Ok(())
+}
+
+fn is_stale(thread: &Thread) -> bool {
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+}
+
+fn lacks_replicas(thread: &Thread) -> bool {
+    thread.standing.has(Standing::LACKS_REPLICAS) && !thread.standing.has(Standing::FOLLOWS)
+}
+
+fn is_read_only(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
+}
+
 fn is_out_of_memory(thread: &Thread) -> bool {
     let limit = thread.tunables.max_memory;
     limit != 0 && thread.server.used_memory.load(std::sync::atomic::Ordering::Relaxed) > limit
@@ -225,7 +272,12 @@ pub fn run_leased<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let args = request.args(&connection.input);
-    let prepared = match prepare(thread, request.command, args) {
+    let prepared = match prepare(
+        thread,
+        request.command,
+        args,
+        connection.client.flags.has(ClientFlags::PRIMARY),
+    ) {
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };
@@ -424,7 +476,7 @@ pub fn run_inside<'p>(
             unreachable!("a transaction with scripts can take further leases")
         }
     };
-    let prepared = match prepare(thread, command, args) {
+    let prepared = match prepare(thread, command, args, client.flags.has(ClientFlags::PRIMARY)) {
         Ok(prepared) => prepared,
         Err(error) => {
             write_error(thread, &error, &mut output.bytes);
@@ -726,6 +778,17 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
         if self.read_only && flags.intersects(super::admit::CHANGES) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if !self.thread.standing.is_plain() && !self.client.flags.has(ClientFlags::PRIMARY) {
+            if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
+                return refuse("READONLY You can't write against a read only replica.");
+            }
+            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.wrote() {
+                return refuse("NOREPLICAS Not enough good replicas to write.");
+            }
+            if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
+                return refuse("ERR Can not execute the command on a stale replica");
+            }
         }
         if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
             return refuse(NOT_SAVED);

@@ -513,6 +513,8 @@ fn run_queued<'p>(
         | After::Block(_)
         | After::AwaitLog(_)
         | After::Several(..)
+        | After::Supply(_)
+        | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
 }

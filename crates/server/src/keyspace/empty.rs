@@ -28,6 +28,22 @@ pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     });
 }
 
+/// Tells those who watch keys of database `db` that a table is about to take the place of what is there.
+pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let presence =
+        |table: Option<&SlotTable>, hash: u64, name: &[u8]| match table.and_then(|table| table.find(hash, name)) {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        };
+    watching.touch_database(db, |hash, name| {
+        (presence(slot.table(db), hash, name), presence(by, hash, name))
+    });
+}
+
 /// What was in some databases.
 pub struct Taken {
     /// Its tables.

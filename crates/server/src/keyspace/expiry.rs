@@ -279,6 +279,17 @@ pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: 
     delete_found_within(keyspace, &seat.enter(), row, now_ms, effects, tell);
 }
 
+/// Leaves the keys that readers found expired where they are: somebody else decides about their end.
+#[cold]
+pub fn forget_found(effects: &mut Effects, tell: Tell<'_>) {
+    for key in std::mem::take(&mut effects.expired) {
+        if key.missed {
+            effects.note(key.db, &key.name, Event::MISSED);
+            tell(effects);
+        }
+    }
+}
+
 /// The same within a passage of the gate, by the thread that counts in `row`, which holds no lease.
 #[cold]
 pub fn delete_found_within(

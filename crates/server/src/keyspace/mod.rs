@@ -4,6 +4,7 @@
 //! expiry cycle need to know; its data is reachable only through a lease or in exclusive mode.
 
 pub mod access;
+pub mod apart;
 pub mod clock;
 pub mod compact;
 pub mod effects;
@@ -269,6 +270,11 @@ impl Slot {
     /// Databases that have a table here.
     pub fn databases(&self) -> usize {
         1 + self.extra.as_ref().map_or(0, |extra| extra.others.len())
+    }
+
+    /// Whether no database has keys here.
+    pub fn is_empty(&self) -> bool {
+        (0..self.databases()).all(|db| self.table(db).is_none_or(Table::is_empty))
     }
 
     /// The earliest time at which a key of any database may expire (a lower bound).

@@ -10,15 +10,15 @@ use crate::config::Config;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, publish};
-use crate::persist::rdb::{Loader, load};
+use crate::persist::rdb::{Destination, Loader, load};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn server(keys: usize, bytes: usize) -> Arc<Server> {
     crate::commands::install(crate::commands::all());
-    let (orders, _) = channel();
+    let ((orders, _), (supply, _)) = (channel(), channel());
     let (jobs, scripts) = (crate::background::queue().0, crate::background::queue().0);
-    let server = crate::start::server(Config::defaults(), 1, (jobs, scripts), orders).expect("a server");
+    let server = crate::start::server(Config::defaults(), 1, (jobs, scripts), orders, supply).expect("a server");
     let mut seat = server.keyspace.slots.join().expect("a seat");
     for number in 0..keys {
         // Nothing that could be compressed.
@@ -152,7 +152,7 @@ fn a_consumer_gets_a_whole_dump() {
     let loaded = load(
         &path,
         &mut Loader {
-            all: &mut seat.exclusive(),
+            destination: Destination::Keyspace(&mut seat.exclusive()),
             hasher: &other.hasher,
             counts: &other.counts,
             preimages: &other.preimages,

@@ -23,6 +23,9 @@ const LISTENERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
 
 impl Worker {
     pub(super) fn housekeeping(&mut self) {
+        if self.expiring && self.thread.server.repl.follows() {
+            self.expiring = false;
+        }
         if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
             self.expire_slice();
         }

@@ -20,12 +20,19 @@ use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::persist::aof::Phase;
+use crate::repl::Wait;
 use crate::state::{Blocked, LogWait, Message, Server, Unserved};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const EAGER_ATTEMPTS: u32 = 16;
 /// Sleep between attempts for which slots must become free.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
+
+/// What CLIENT UNBLOCK ERROR gives those who wait.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+/// What a server that has found a primary gives them.
+const DEMOTED: &[u8] =
+    b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
 
 /// What a client waits for.
 pub enum ClientWait {
@@ -47,6 +54,13 @@ pub enum ClientWait {
         /// The reply.
         bytes: Vec<u8>,
     },
+    /// Replicas, or the disk.
+    Replicas {
+        /// When that ends at the latest, ms since the epoch.
+        at_ms: u64,
+        /// For what.
+        wait: Wait,
+    },
 }
 
 impl ClientWait {
@@ -54,6 +68,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.ticket,
             ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
+            ClientWait::Replicas { wait, .. } => wait.ticket,
         }
     }
 
@@ -61,6 +76,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => Some(*at_ms),
+            ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Log { wait, .. } => Some(wait.at_ms),
         }
     }
@@ -141,7 +157,7 @@ impl Worker {
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
-            ClientWait::Time { .. } | ClientWait::Log { .. } => None,
+            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
         };
         let for_log = matches!(wait, ClientWait::Log { .. });
         if let Some(connection) = self.clients.connection(token) {
@@ -200,6 +216,10 @@ impl Worker {
     /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
     /// or without. Whether it was waiting.
     pub(super) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
+        self.end_wait_with(client, with_error.then_some(UNBLOCKED))
+    }
+
+    fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             // Somebody is serving it at this moment; the reply comes by mail.
@@ -215,20 +235,21 @@ impl Worker {
                 let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
                 self.book(&mut blocked, (0, null.len()), false);
-                if with_error {
+                if error.is_some() {
                     // Valkey counts it so.
                     self.server().metrics.rejected(self.thread.seat, blocked.command);
                 }
                 null
             }
             ClientWait::Time { bytes, .. } => bytes,
+            ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
             ClientWait::Log { wait, .. } => log_reply(self.server(), wait).0,
         };
-        if with_error {
+        if let Some(error) = error {
             let server = self.server();
             server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
             server.errors.count(b"UNBLOCKED");
-            reply = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec();
+            reply = error.to_vec();
         }
         self.unpark(client, ticket, reply);
         true
@@ -253,6 +274,22 @@ impl Worker {
         self.unpark(client, blocked.waiter.ticket, reply);
     }
 
+    /// Ends all waits: what clients wait for is decided elsewhere from now on.
+    pub(super) fn release_waiting(&mut self) {
+        let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
+        for client in clients {
+            let token = self.clients.by_id.get(&client).copied();
+            if self.end_wait_with(client, Some(DEMOTED))
+                && let Some(connection) = token.and_then(|token| self.clients.connection(token))
+            {
+                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+            }
+            if let Some(token) = token {
+                self.flush(token);
+            }
+        }
+    }
+
     /// Lets those go on whose writes are on the disk.
     pub(super) fn look_at_log(&mut self) {
         if self.waits.for_log.is_empty() {
@@ -275,10 +312,30 @@ impl Worker {
         }
     }
 
+    /// How far replicas are for a client whose time is over.
+    fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
+        let server = self.server();
+        server.repl.replicas.waits().retain(|other| other != wait);
+        crate::commands::wait::reply(server, wait)
+    }
+
+    /// A client that waited for replicas has its reply.
+    pub(super) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.ticket == ticket);
+        if self.waits.by_client.get(&client).is_some_and(waits) {
+            self.end_wait(client);
+        }
+    }
+
     /// A client is gone: nobody may serve it any more.
     pub(super) fn abandon(&mut self, client: u64) {
-        if let Some(ClientWait::Keys(blocked)) = self.end_wait(client) {
-            self.abandon_waiter(blocked.waiter);
+        match self.end_wait(client) {
+            Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
+            Some(ClientWait::Replicas { wait, .. }) => {
+                let server = self.server();
+                server.repl.replicas.waits().retain(|other| *other != wait);
+            }
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
         }
     }
 
@@ -333,7 +390,7 @@ impl Worker {
     pub(super) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
-            Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => None,
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();

@@ -48,7 +48,8 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
         (b"change-repl-id", 2) => {
-            ctx.server.observed.change_replication_id();
+            log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
+            ctx.server.repl.rename_history();
             done(ctx)
         }
         (b"log", 3) => {

@@ -3,6 +3,8 @@
 //! A field that describes something Weft does not have (forks, defragmentation, a replication backlog) shows what
 //! Valkey shows while it does not use it.
 
+mod replication;
+
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,6 +16,7 @@ use crate::observe::{memory, process};
 use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
 use crate::pubsub::Space;
+use crate::repl::Standing;
 use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
@@ -215,7 +218,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Clients | Section::Memory => return render_asked(server, section, &ClientFigures::default()),
         Section::Persistence => persistence_lines(server, &mut lines),
         Section::Stats => stats_lines(server, &mut lines),
-        Section::Replication => replication_lines(server, &mut lines),
+        Section::Replication => replication::lines(server, &mut lines),
         Section::Cpu => cpu_lines(server, &mut lines),
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
         Section::ClusterInfo => {
@@ -327,7 +330,9 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
-    lines.put("connected_clients", server.connections.load(Ordering::Relaxed));
+    let replicas = server.repl.replicas.known().len();
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(replicas);
+    lines.put("connected_clients", clients_alone);
     let links = server
         .cluster
         .as_ref()
@@ -510,8 +515,11 @@ fn engine_lines(server: &Server, lines: &mut Lines) {
 
 fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
-    lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
-    lines.put("async_loading", 0);
+    let standing = server.repl.standing();
+    let aside = standing.has(Standing::LOADING_ASIDE);
+    let loads = aside || standing.has(Standing::LOADING);
+    lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
+    lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.
     let kept_bytes = server.keyspace.preimages.kept_bytes();
     lines.put("current_cow_peak", kept_bytes);
@@ -565,6 +573,9 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
+    if loads {
+        replication::loading_lines(server, lines);
+    }
     if aof.phase() == Phase::Off {
         return;
     }
@@ -599,7 +610,8 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("tracking_total_keys", server.tracking.keys());
     lines.put("tracking_total_items", server.tracking.items());
     lines.put("tracking_total_prefixes", server.tracking.prefixes());
-    lines.put("unexpected_error_replies", 0);
+    let unexpected = &server.repl.unexpected_errors;
+    lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
     let denied = |counter| server.metrics.sum(counter);
     lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
@@ -622,9 +634,15 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     );
     lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
     lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
-    lines.zeroes(&[
+    lines.put(
         "total_net_repl_input_bytes",
+        server.repl.input_bytes.load(Ordering::Relaxed),
+    );
+    lines.put(
         "total_net_repl_output_bytes",
+        server.repl.replicas.output_bytes.load(Ordering::Relaxed),
+    );
+    lines.zeroes(&[
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
     ]);
@@ -633,7 +651,10 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_input_repl_kbps", "0.00");
     lines.put("instantaneous_output_repl_kbps", "0.00");
     lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
-    lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    let replicas = &server.repl.replicas;
+    lines.put("sync_full", replicas.full.load(Ordering::Relaxed));
+    lines.put("sync_partial_ok", replicas.partial.load(Ordering::Relaxed));
+    lines.put("sync_partial_err", replicas.partial_refused.load(Ordering::Relaxed));
 }
 
 fn key_lines(server: &Server, lines: &mut Lines) {
@@ -696,19 +717,6 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
     let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
     lines.put("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
-}
-
-fn replication_lines(server: &Server, lines: &mut Lines) {
-    lines.put("role", "master");
-    lines.zeroes(&["connected_slaves", "replicas_waiting_psync"]);
-    lines.put("master_failover_state", "no-failover");
-    lines.put("master_replid", server.observed.replication_id());
-    lines.put("master_replid2", "0".repeat(40));
-    lines.put("master_repl_offset", 0);
-    lines.put("second_repl_offset", -1);
-    lines.put("repl_backlog_active", 0);
-    lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
-    lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
 }
 
 fn cpu_lines(server: &Server, lines: &mut Lines) {

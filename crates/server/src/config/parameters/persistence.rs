@@ -22,7 +22,7 @@ super::table! {
     RDB_SAVE_INCREMENTAL_FSYNC "rdb-save-incremental-fsync" = boolean(true),
         Live, "Sync a dump to disk in steps while it is written.";
     RDB_DEL_SYNC_FILES "rdb-del-sync-files" = boolean(false),
-        NotYet, "Delete dump files made for replication when nothing else needs them.";
+        Live, "Delete dump files made for replication when nothing else needs them.";
     RDB_KEY_SAVE_DELAY "rdb-key-save-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
         Live, "Microseconds to wait after each key written to a dump, for tests.";
     KEY_LOAD_DELAY "key-load-delay" = integer(0, I32_MIN, I32_MAX).hidden(),

@@ -44,7 +44,7 @@ impl Place {
     fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut Loader<'_, '_>) -> R) -> R {
         let row = self.seat.index();
         run(&mut Loader {
-            all: &mut self.seat.exclusive(),
+            destination: Destination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,
             counts: &self.keyspace.counts,
             preimages: &self.keyspace.preimages,
@@ -244,6 +244,7 @@ fn expired_and_empty_keys_are_passed_by() {
         .read(&file(b"VALKEY080", records), false)
         .expect("is loaded");
     let wanted = Loaded {
+        position: Default::default(),
         keys: 1,
         expired: 1,
         empty: 2,
