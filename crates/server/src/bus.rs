@@ -260,12 +260,18 @@ impl Bus {
     fn drop_keys_of(&mut self, number: u16) {
         let (server, row) = (self.server.clone(), self.seat.index());
         let keyspace = &server.keyspace;
-        let mut effects = Effects::default();
+        let mut effects = Effects {
+            scribe: server.journal.scribe(),
+            ..Effects::of(keyspace)
+        };
         let tables = loop {
             let pass = self.seat.enter();
             if let Some(mut lease) = pass.write_spinning(usize::from(number)) {
                 effects.hooks = keyspace.hooks.now();
-                let (tables, keys) = slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
+                let (tables, databases, keys) =
+                    slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
+                slot_drop::log_deleted(&mut effects, &tables, &databases);
+                effects.scribe.commit();
                 Post::new(&server, &mut effects, row).tell(0);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node has now");

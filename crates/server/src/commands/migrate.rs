@@ -374,7 +374,8 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         hooks: keyspace.hooks.now(),
-        ..Effects::default()
+        scribe: server.journal.scribe(),
+        ..Effects::of(keyspace)
     };
     let clock = AccessClock::default();
     let access = AccessContext {
@@ -403,6 +404,10 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     } else {
         write.unchanged();
     }
+    if changed.is_none() && effects.dirty > 0 {
+        effects.log_also(order.from_db, &[b"DEL", &parcel.name]);
+    }
+    effects.scribe.commit();
     Post::new(server, &mut effects, row).tell(0);
     drop(lease);
     let settled = changed.is_none();

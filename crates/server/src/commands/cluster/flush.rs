@@ -20,7 +20,7 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(parts) = ctx.keys.held.written_slot(slot) else {
         unreachable!("the command has the whole keyspace");
     };
-    let (tables, keys) = slot_drop::take_all(keyspace, ctx.keys.access.seat, slot, parts, ctx.keys.effects);
+    let (tables, _, keys) = slot_drop::take_all(keyspace, ctx.keys.access.seat, slot, parts, ctx.keys.effects);
     if in_background {
         ctx.server.lazyfree.free(keys, Box::new(tables));
     }
