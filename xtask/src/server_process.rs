@@ -26,6 +26,11 @@ impl ServerProcess {
     pub fn start(binary: &Path, arguments: &[String]) -> Result<Self, String> {
         let directory = own_directory()?;
         let address = free_address()?;
+        // A node's port for other nodes is by default out of range for the higher ones of these ports.
+        let bus_port = match arguments.iter().any(|word| word == "--cluster-enabled") {
+            true => vec!["--cluster-port".to_owned(), free_address()?.port().to_string()],
+            false => Vec::new(),
+        };
         let log = File::create(directory.join("log")).map_err(|error| error.to_string())?;
         let errors = log.try_clone().map_err(|error| error.to_string())?;
         let child = Command::new(binary)
@@ -34,6 +39,7 @@ impl ServerProcess {
             .args(["--enable-debug-command", "yes"])
             .arg("--dir")
             .arg(&directory)
+            .args(bus_port)
             .args(arguments)
             .current_dir(&directory)
             .stdin(Stdio::null())

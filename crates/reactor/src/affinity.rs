@@ -40,6 +40,12 @@ pub fn step_back(nice: i32) -> io::Result<()> {
     )?)
 }
 
+/// The system's number of the calling thread. The main thread's is that of the process.
+#[must_use]
+pub fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
 /// Sets the niceness of the calling thread and how long it runs at a stretch.
 fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = libc::sched_attr {

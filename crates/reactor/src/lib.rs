@@ -62,7 +62,7 @@ mod signals;
 mod socket;
 mod waker;
 
-pub use affinity::{allowed_cpus, parse_cpu_list, pin_to_cpus, step_back};
+pub use affinity::{allowed_cpus, parse_cpu_list, pin_to_cpus, step_back, thread_id};
 pub use allocator_options::allocator_options;
 pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_us};
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};

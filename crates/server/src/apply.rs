@@ -6,21 +6,24 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::aof;
 use crate::config::{Applied, Config, ParameterId, id};
 use crate::messages::refresh_event_hook;
 use crate::observe::log;
+use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
 use crate::state::{Order, Server};
 
 /// How long the coordinator may take for an order. It is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Acts on the new values of `changed`, which the configuration holds already. It can be called again with
+/// Acts on the new values of `changed`, which the configuration holds already. `may_wait` tells whether the caller is
+/// outside the gate. It can be called again with
 /// the old values, to undo.
 ///
 /// # Errors
 /// The parameter at fault, and the reason for the client.
-pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
+pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> Applied {
     let is_changed = |ids: &[ParameterId]| changed.iter().copied().find(|id| ids.contains(id));
     if is_changed(&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT]).is_some() {
         shape_log(&server.config);
@@ -45,10 +48,38 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId]) -> Applied {
             (at_fault, reason.to_owned())
         })?;
     }
+    if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
+        server.repl.judge_replicas(&server.config);
+    }
+    let of_log = [
+        id::APPENDFSYNC,
+        id::AOF_TIMESTAMP_ENABLED,
+        id::NO_APPENDFSYNC_ON_REWRITE,
+    ];
+    if is_changed(&of_log).is_some() {
+        aof::refresh(server);
+    }
+    if is_changed(&[id::APPENDONLY]).is_some() {
+        aof::switch(server, may_wait).map_err(|aof::Failed| {
+            let reason = "Unable to turn on AOF. Check server logs.";
+            (id::APPENDONLY, reason.to_owned())
+        })?;
+    }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;
     }
     Ok(())
+}
+
+/// This server follows somebody, or nobody any more.
+pub fn role_changed(server: &Server) {
+    let follows = server.repl.follows();
+    log::set_role(match follows {
+        true => Role::Replica,
+        false => Role::Primary,
+    });
+    // The log has told about a failure; the role changes all the same.
+    let _ = oom_score::adjust(&server.config, follows);
 }
 
 /// Gives the log the level and the shape that are configured.

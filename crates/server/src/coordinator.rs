@@ -223,8 +223,11 @@ impl Coordinator {
         self.sample_rates();
         self.reclaim();
         let server = &self.server;
+        saving::begin_due(server);
+        crate::aof::begin_due(server);
         let now_ms = unix_ms();
         if server.active_expire.load(Ordering::Relaxed)
+            && !server.repl.follows()
             && !server.pause.holds_writes(now_ms)
             && server.keyspace.counts.any_expiry()
             && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0

@@ -8,15 +8,21 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod aof;
 mod apply;
 mod background;
 mod blocking;
+mod bus;
+mod cluster;
 mod commands;
 mod config;
 mod coordinator;
 mod dispatch;
+mod feed;
+mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod keyspace;
 mod messages;
 mod net;
@@ -25,11 +31,16 @@ mod persist;
 mod process;
 mod pubsub;
 mod reclaim;
+mod repl;
+mod role;
 mod saving;
 mod script;
 mod shutdown;
+mod snapshot;
 mod start;
 mod state;
+mod supply;
+mod topology;
 mod tracking;
 mod tuning;
 mod watch;

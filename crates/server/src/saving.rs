@@ -1,11 +1,15 @@
 //! Dumps of the running server: written, loaded, and written once more before the process ends.
 //!
-//! A dump is written and loaded in exclusive mode: everybody else waits. Writing has the moment that it shows for
-//! itself then, and needs no memory.
+//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE, save
+//! points) is a [`crate::snapshot`] that goes into a file.
+
+mod in_background;
+
+pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -13,15 +17,15 @@ use weft_reactor::unix_ms;
 
 use crate::config::{Config, id};
 use crate::keyspace::access::Whole;
-use crate::keyspace::clock::AccessClock;
 use crate::keyspace::empty::take;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Fault, LoadError, Loaded, Loader};
+use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader};
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
+use crate::snapshot::clock;
 use crate::state::Server;
 
 /// Something failed; the log has told what.
@@ -41,24 +45,43 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+    write_file(server, all, &path(&server.config))?;
+    log::notice!("DB saved on disk");
+    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    server.config.touch();
+    Ok(())
+}
+
+fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripts.libraries.codes();
     let contents = Contents {
         reach: Reach::Everything(all),
         counts: &server.keyspace.counts,
-        functions: &functions,
+        head: Head {
+            functions: &functions,
+            now_s,
+            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            ..Head::default()
+        },
         config: &server.config,
         clock: clock(&server.config, now_s),
-        now_s,
-        used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
     };
-    if let Err(error) = rdb::save(&path(&server.config), &contents) {
+    rdb::save(path, &contents).map_err(|error| {
         log::warning!("{error}");
-        return Err(Failed);
-    }
-    log::notice!("DB saved on disk");
-    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
-    Ok(())
+        Failed
+    })
+}
+
+/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not come
+/// back.
+///
+/// # Errors
+/// When that fails.
+pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+    // One that was being written may be about to take its name.
+    server.snapshot.wait_for_cancelled();
+    save(server, seat)
 }
 
 /// Loads the dump that is there when the server starts, if there is one.
@@ -91,24 +114,60 @@ fn tell(error: &LoadError) {
         log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
     }
     log::warning!("{error}");
+    if matches!(error.fault, Fault::Checksum(..)) {
+        let (offset, path) = (error.offset, error.path.display());
+        log::warning!("Internal error in RDB reading offset {offset} of {path} -> RDB CRC error");
+    }
+}
+
+/// Loads the dump that an append-only file begins with; returns where it ends. Keys that have expired are loaded: what
+/// follows in the file may still mean them.
+///
+/// # Errors
+/// When it cannot be loaded; the log has told why.
+pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, Failed> {
+    load_file(server, path, all, row, (false, 0)).map_err(|error| {
+        tell(&error);
+        Failed
+    })
+}
+
+/// Writes a dump into a file that an append-only file begins with.
+///
+/// # Errors
+/// When that fails; the log has told why.
+pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
+    write_file(server, all, path)
 }
 
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
-    let now_ms = unix_ms();
     server.dumps.loading.store(true, Ordering::Relaxed);
+    let loaded = load_file(server, &path(&server.config), all, row, (replace, unix_ms()));
+    server.dumps.loading.store(false, Ordering::Relaxed);
+    loaded.map(|_| ())
+}
+
+/// Loads a file; `expiry_ms` is the time whose expired keys are dropped.
+fn load_file(
+    server: &Server,
+    path: &Path,
+    all: &mut Exclusive<'_>,
+    row: usize,
+    (replace, expiry_ms): (bool, u64),
+) -> Result<u64, LoadError> {
+    let now_ms = unix_ms();
     let mut loader = Loader {
-        all,
+        destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
+        preimages: &server.keyspace.preimages,
         seat: row,
         config: &server.config,
         clock: clock(&server.config, now_ms / 1000),
-        now_ms,
+        now_ms: expiry_ms,
         replace,
     };
-    let loaded = rdb::load(&path(&server.config), &mut loader);
-    server.dumps.loading.store(false, Ordering::Relaxed);
-    let loaded = loaded?;
+    let loaded = rdb::load(path, &mut loader)?;
     load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty {
         0 => String::new(),
@@ -121,7 +180,7 @@ fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> 
         loaded.expired_hashes
     );
     server.dumps.loaded(&loaded);
-    Ok(())
+    Ok(loaded.end)
 }
 
 /// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.
@@ -178,10 +237,11 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     if how.save {
         write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
     }
-    let counts = &server.keyspace.counts;
+    let keyspace = &server.keyspace;
+    let databases = 0..keyspace.counts.databases();
     let taken = how
         .flush
-        .then(|| take(&mut Whole::Alone(&mut all), 0..counts.databases(), counts, row));
+        .then(|| take(&mut Whole::Alone(&mut all), databases, keyspace, row));
     if how.flush {
         server.scripts.libraries.flush();
     }
@@ -221,6 +281,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     if !saves_before_end(&server.config, how) {
         return Ok(());
     }
+    end_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
     server.pause_clients(unix_ms(), u64::MAX, false);
     match save(server, seat) {
@@ -238,15 +299,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     }
 }
 
-fn path(config: &Config) -> PathBuf {
+/// The file that dumps go into.
+pub fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
-}
-
-fn clock(config: &Config, now_s: u64) -> AccessClock {
-    AccessClock {
-        now_s,
-        lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
-        lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
-        lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
-    }
 }

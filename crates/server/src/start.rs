@@ -21,12 +21,16 @@ use weft_reactor::{AlternateStack, Reactor, Signals};
 use weft_sync::Mailbox;
 
 use crate::acl::{Acl, Misdeclared, check_declarations};
+use crate::aof;
 use crate::apply::shape_log;
+use crate::bus::Bus;
+use crate::cluster::Cluster;
 use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
+use crate::journal::Journal;
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
@@ -39,8 +43,9 @@ use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
+use crate::repl::Endpoint;
 use crate::shutdown::{Shutdown, ShutdownRequest};
-use crate::state::{Job, Message, Order, Pause, Server, WorkerLink};
+use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::worker::Worker;
 
 /// How long clients may take for replies that are on their way when the server ends.
@@ -154,17 +159,25 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (scripts_in, scripts_out) = crate::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
     ground.cpus.start_background_threads();
-    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in)?;
+    let (supply_in, supply_out) = mpsc::channel();
+    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
     load_users(&server)?;
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
-    crate::saving::load_at_start(&server).map_err(|crate::saving::Failed| Failed)?;
+    load_data(&server)?;
+    let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
+    follow_configured(&server);
+    crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
+    crate::supply::start(&server, supply_out).map_err(fatal("cannot start the thread that serves replicas"))?;
+    if let Some(bus) = bus {
+        bus.start().map_err(fatal("cannot start the cluster bus"))?;
+    }
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     announce(&server, &ground.listeners, &ground.supervisor);
     let coordinator = Coordinator::new(
@@ -184,6 +197,29 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     // Freeing everything, value by value, would take long and serve nobody.
     std::mem::forget(server);
     Ok(())
+}
+
+/// Follows the primary that the configuration names.
+fn follow_configured(server: &Server) {
+    if let Some(primary) = server.config.primary() {
+        log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
+        server.repl.follow(Endpoint {
+            host: primary.host,
+            port: primary.port,
+        });
+    }
+}
+
+/// Loads what was written before: the append-only file if there shall be one, else the dump.
+fn load_data(server: &Arc<Server>) -> Result<(), Failed> {
+    let _ = server.replay.set(crate::dispatch::replay::replay);
+    if !server.config.boolean(id::APPENDONLY) {
+        return crate::saving::load_at_start(server).map_err(|crate::saving::Failed| Failed);
+    }
+    aof::load_at_start(server).map_err(|aof::Failed| Failed)?;
+    // Commands of the file are nobody's.
+    server.metrics.reset_commands();
+    aof::open_at_start(server).map_err(|aof::Failed| Failed)
 }
 
 fn open_log(config: &Config) {
@@ -243,12 +279,20 @@ pub(crate) fn server(
     workers: usize,
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
     orders: mpsc::Sender<Order>,
+    supply: mpsc::Sender<SupplyOrder>,
 ) -> Result<Arc<Server>, Failed> {
-    // One seat a worker, the background threads, and a few to spare for what comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 2;
+    // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
+    // comes and goes.
+    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3 + 3;
+    let cluster = match config.boolean(id::CLUSTER_ENABLED) {
+        true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
+        false => None,
+    };
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
-        keyspace: Keyspace::new(config.integer(id::DATABASES).max(1) as usize, seats),
+        keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
+        cluster,
+        journal: Arc::new(Journal::new(workers)),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
@@ -263,6 +307,11 @@ pub(crate) fn server(
         background,
         script_jobs,
         scripts: Default::default(),
+        repl: Default::default(),
+        linked_clients: Mutex::default(),
+        supply,
+        supply_waker: OnceLock::new(),
+        myself: OnceLock::new(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         next_client_id: AtomicU64::new(1),
@@ -274,6 +323,10 @@ pub(crate) fn server(
         started_unix_s: weft_reactor::unix_ms() / 1000,
         shutdown: ShutdownRequest::default(),
         dumps: Status::default(),
+        aof: Arc::default(),
+        aof_files: Mutex::default(),
+        replay: OnceLock::new(),
+        snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
         used_memory: AtomicU64::new(0),
@@ -282,6 +335,7 @@ pub(crate) fn server(
         tunings: AtomicU64::new(0),
         config,
     });
+    let _ = server.myself.set(Arc::downgrade(&server));
     refresh_event_hook(&server);
     Ok(server)
 }
@@ -330,8 +384,9 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 }
 
 /// Ends the work: nobody is served any more.
-fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
+fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
@@ -343,6 +398,7 @@ fn end(server: &Server, how: &Shutdown, supervisor: &Supervisor, threads: Vec<Jo
         // A worker that panicked has ended the process.
         let _ = thread.join();
     }
+    aof::finish(server);
 }
 
 /// 40 random hexadecimal digits.

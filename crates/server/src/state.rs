@@ -1,9 +1,10 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Output, Socket, Waker};
@@ -11,12 +12,14 @@ use weft_sync::Mailbox;
 
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
+use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
-use crate::keyspace::{Keyspace, Seat};
+use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
@@ -24,8 +27,12 @@ use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
 use crate::observe::{Observations, lock};
+use crate::persist::aof::reading::{Commands, Fault};
+use crate::persist::aof::{self, Files};
 use crate::persist::rdb::Status;
+use crate::persist::running::Running;
 use crate::pubsub::Registry;
+use crate::repl::{Replication, Wait};
 use crate::script::Scripts;
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::tracking::Table;
@@ -68,6 +75,8 @@ pub enum Message {
         output: Output,
         /// What is left to be done before the client goes on.
         after: After,
+        /// The ticket of its last write in the log.
+        log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
@@ -84,8 +93,14 @@ pub enum Message {
         /// Those that may use fewer channels than before.
         lost_channels: Arc<[Arc<Account>]>,
     },
+    /// This server follows another from now on: clients that wait for keys are not served any more.
+    Demoted,
     /// Clients that were paused may go on.
     Unpaused,
+    /// Slots have left: clients that wait for their keys or listen to their channels are told.
+    SlotsLeft,
+    /// The log has got further: replies that waited for it may go.
+    Logged,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// How long clients may take.
@@ -257,6 +272,8 @@ pub enum After {
     Script(Box<dyn FnOnce(Asker) -> Job + Send>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
+    /// Park the connection until its writes are on the disk, or the time is over.
+    AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
     /// Park the connection: it waits for keys, and stands in their queues already.
@@ -264,12 +281,27 @@ pub enum After {
     /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
     /// follows.
     Several(Box<(Output, VecDeque<(After, Output)>)>),
+    /// The connection is that of a replica: it moves to the thread that serves them.
+    Supply(Box<SyncRequest>),
+    /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
+    Replicas(Box<(u64, Wait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     Serve(Box<(Unserved, Output)>),
 }
 
 // It is moved with the outcome of every command.
 const _: () = assert!(size_of::<After>() <= 24);
+
+/// A wait for the log (WAITAOF).
+#[derive(Clone, Copy)]
+pub struct LogWait {
+    /// The ticket of the last write that is waited for.
+    pub ticket: u64,
+    /// Whether replicas are waited for as well.
+    pub replicas: bool,
+    /// When the time is over, ms since the epoch.
+    pub at_ms: u64,
+}
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {
@@ -313,6 +345,50 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 /// Work for the background threads: it gets a seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
+/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+
+/// How the commands of a file ended.
+pub enum Replayed {
+    /// At its end.
+    Whole,
+    /// In a transaction that begins at this offset.
+    Unfinished(u64),
+    /// With an error; the last whole command ends at this offset.
+    Failed(Fault, u64),
+    /// With a command of this name, which does not exist.
+    Unknown(String),
+}
+
+/// What a replica asks for.
+pub struct SyncRequest {
+    /// The history that it has, and the offset of the first byte that it misses.
+    pub resume: Option<(String, i64)>,
+    /// Whether it asks with PSYNC: it understands where the stream goes on.
+    pub is_psync: bool,
+}
+
+/// What the thread that serves replicas shall do.
+pub enum SupplyOrder {
+    /// Serve a replica.
+    Adopt(Box<Connection>, Box<SyncRequest>),
+    /// A dump for these replicas has ended; some of them have it.
+    DumpEnded {
+        /// For whom it was.
+        replicas: Vec<u64>,
+        /// Who has it.
+        served: Vec<u64>,
+        /// Whether it ended with a mark: who got it says when it is ready for the stream.
+        with_mark: bool,
+    },
+    /// Disconnect all replicas.
+    DisconnectAll,
+    /// Disconnect the replica with that client id.
+    Disconnect(u64),
+    /// Something has changed that counts.
+    Look,
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -328,6 +404,10 @@ pub struct Server {
     pub acl: Acl,
     /// Data.
     pub keyspace: Keyspace,
+    /// The cluster, in cluster mode.
+    pub cluster: Option<Cluster>,
+    /// The log of writes.
+    pub journal: Arc<Journal>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.
@@ -356,6 +436,16 @@ pub struct Server {
     pub script_jobs: mpsc::Sender<Job>,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// Whom this server follows.
+    pub repl: Replication,
+    /// The primary and the replicas as clients, by id, for those who look at all clients.
+    pub linked_clients: Mutex<BTreeMap<u64, (Client, Buffers)>>,
+    /// The way to the thread that serves replicas.
+    pub supply: mpsc::Sender<SupplyOrder>,
+    /// Wakes it.
+    pub supply_waker: OnceLock<Waker>,
+    /// This server, for what outlives a call.
+    pub myself: OnceLock<Weak<Server>>,
     /// Pause of clients.
     pub pause: Pause,
     /// `DEBUG SET-ACTIVE-EXPIRE`.
@@ -378,6 +468,14 @@ pub struct Server {
     pub shutdown: ShutdownRequest,
     /// What is known about dumps.
     pub dumps: Status,
+    /// What is known about the append-only file.
+    pub aof: Arc<aof::Status>,
+    /// Its files.
+    pub aof_files: Mutex<Files>,
+    /// Runs the commands of a file: what does that is above everything that asks for it.
+    pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
     /// What the coordinator shall do.
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
@@ -409,6 +507,25 @@ impl Server {
             crate::observe::log::notice!("Shutdown manually aborted.");
         }
         called_off
+    }
+
+    /// This server, for what outlives a call; `None` while it is being made.
+    pub fn myself(&self) -> Option<Arc<Server>> {
+        self.myself.get()?.upgrade()
+    }
+
+    /// Wakes the thread that serves replicas.
+    pub fn wake_supply(&self) {
+        if let Some(waker) = self.supply_waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Gives the thread that serves replicas an order.
+    pub fn order_supply(&self, order: SupplyOrder) {
+        // The thread is gone only at shutdown.
+        let _ = self.supply.send(order);
+        self.wake_supply();
     }
 
     /// Gives the coordinator an order; whether there still is one.

@@ -24,11 +24,11 @@ use crate::dispatch::execute::Thread;
 use crate::dispatch::plan::Plans;
 use crate::keyspace::{Seat, expiry};
 use crate::messages::Post;
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 use crate::pubsub::Recipient;
-use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use crate::state::{ClientVisitor, Message, Server, SupplyOrder, WorkerId};
 use parking::Parts;
 use waits::Waits;
 
@@ -38,6 +38,7 @@ mod mail;
 mod notices;
 mod output;
 mod parking;
+mod slots;
 mod waits;
 
 /// Connections handled in one turn.
@@ -139,6 +140,8 @@ pub struct Worker {
     next_sweep_ms: u64,
     /// Whether some connection may have more output in flight than the soft limit allows for long.
     any_over_soft_limit: bool,
+    /// Connections whose output waits until the log has passed their writes.
+    withheld: Vec<usize>,
     /// Whether more keys are remembered for clients than shall be.
     has_surplus: bool,
 }
@@ -180,6 +183,7 @@ impl Worker {
             stopping: None,
             next_sweep_ms: 0,
             any_over_soft_limit: false,
+            withheld: Vec::new(),
             has_surplus: false,
         })
     }
@@ -343,8 +347,8 @@ impl Worker {
         if self.thread.effects.expired.is_empty() {
             return;
         }
-        if self.server().pause.holds_writes(self.thread.now_ms) {
-            // Nothing changes in a pause. They are found again afterwards.
+        if self.server().pause.holds_writes(self.thread.now_ms) || self.thread.standing.leaves_expired() {
+            // Nothing changes in a pause, nor on a replica. They are found again afterwards.
             self.thread.effects.expired.clear();
             return;
         }
@@ -357,6 +361,7 @@ impl Worker {
             &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
         );
         release(&mut thread.effects, &thread.server);
+        thread.effects.scribe.wake();
         thread.keep_ready();
     }
 
@@ -385,6 +390,23 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
     Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
 }
 
+impl Worker {
+    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        let server = self.server();
+        for (id, (client, buffers)) in &mut *crate::observe::lock(&server.linked_clients) {
+            visit(client, *buffers);
+            if !client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            match client.flags.has(Flags::PRIMARY) {
+                true => server.repl.sever(),
+                false => server.order_supply(SupplyOrder::Disconnect(*id)),
+            }
+        }
+    }
+}
+
 impl ClientVisitor for Worker {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         for token in 0..self.clients.slots.len() {
@@ -393,6 +415,9 @@ impl ClientVisitor for Worker {
                 let buffers = connection.buffers(in_flight);
                 visit(&mut connection.client, buffers);
             }
+        }
+        if self.id == 0 {
+            self.visit_linked(visit);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Concurrency primitives of the parallel core: leases, the gate, mailboxes, striped counters.
+//! Concurrency primitives of the parallel core: leases, the gate, mailboxes, log rings, striped counters.
 //!
 //! # How the pieces fit
 //!
@@ -69,6 +69,9 @@
 //!    consistent: if the reader's look comes before the writer's change, the publication comes before the writer's
 //!    look, which waits for its end. `SHARED` is set only by a reader that is counted in the word at that time, so no
 //!    writer is in then. A line is changed by its seat's thread only.
+//! 9. **A ring's bytes are written once.** A chunk's bytes at or above `filled` are reached by the ring's only writer
+//!    (`&mut RingWriter`), those below it by its only reader, and `filled` only grows, with Release stores behind the
+//!    bytes and Acquire loads before they are read.
 //!
 //! 9. **Alone.** A pass is alone only while the `ALONE` bit of its seat's word is set and the seat had found its claim to be
 //!    the sole one (module `gate`): from then until the bit is cleared no other seat is inside, so no other thread touches
@@ -100,6 +103,7 @@ mod loom;
 mod mailbox;
 mod prefetch;
 mod published;
+mod ring;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
@@ -107,3 +111,4 @@ pub use domain::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};
+pub use ring::{RingReader, RingWriter, ring};

@@ -35,7 +35,9 @@ impl<V> Removed<V> {
         ManuallyDrop::new(self).entry
     }
 
-    fn as_ref(&self) -> EntryRef<'_, V> {
+    /// The entry as it was.
+    #[must_use]
+    pub fn as_ref(&self) -> EntryRef<'_, V> {
         // SAFETY: rule 1: owned by `self`, which is borrowed.
         unsafe { EntryRef::new(self.entry) }
     }

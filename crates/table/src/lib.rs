@@ -79,6 +79,7 @@ pub use entry_mut::EntryMut;
 pub use expiry::ValueDue;
 pub use garbage::{Garbage, Removed};
 pub use probe::{Head, Hint, Place};
+pub use scan::scan_position;
 pub use segment::OldArrays;
 pub use shape::packed_room;
 pub use size_class::size_class;

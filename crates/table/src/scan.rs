@@ -11,6 +11,13 @@ use crate::entry::EntryRef;
 use crate::segment::{Segment, Spot};
 use crate::table::Table;
 
+/// The cursor at which [`Table::scan`] visits a key with this hash: one from a greater cursor on leaves it out.
+#[inline]
+#[must_use]
+pub fn scan_position(hash: u64) -> u32 {
+    Placement::of_hash(hash).number()
+}
+
 /// Random positions tried before the nearest entry is taken instead.
 const RANDOM_TRIES: usize = 128;
 

@@ -445,6 +445,15 @@ pub enum HashRef<'a> {
 }
 
 impl<'a> HashRef<'a> {
+    /// Whether some field expires.
+    #[inline]
+    pub fn is_volatile(self) -> bool {
+        match self {
+            HashRef::Packed(_) => false,
+            HashRef::Large(hash) => hash.is_volatile(),
+        }
+    }
+
     /// Number of fields, expired ones included.
     #[inline]
     pub fn len(self) -> usize {

@@ -14,10 +14,18 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
 /// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
+/// - `journal` is the log of writes; it is below `keyspace`, for a command's record of effects holds a thread's end of it.
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
+/// - `topology` puts what the cluster has become into place: view, file, clients that have to be told.
+/// - `bus` talks to the other nodes of the cluster, on a thread of its own.
+/// - `aof` opens, loads and rewrites the append-only file.
+/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
 /// - `saving` writes and loads dumps; commands, signals and the start call it.
+/// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
+///   the dispatcher; `supply` is the one that serves replicas from the backlog, which `feed` fills from the log; `role` says
+///   whom this server follows.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -31,32 +39,45 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("watch",       &[]),
     ("pubsub",      &["config", "observe", "acl"]),
     ("tracking",    &["config", "observe"]),
-    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking"]),
+    ("journal",     &["observe"]),
+    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking", "journal"]),
     ("script",      &["observe"]),
-    ("cluster",     &["config", "observe", "acl", "keyspace"]),
-    ("persist",     &["config", "observe", "keyspace"]),
+    ("cluster",     &["config", "observe", "keyspace"]),
+    ("persist",     &["config", "observe", "journal", "keyspace"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
     ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "script", "cluster", "persist", "repl", "net"]),
+                      "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
     ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("apply",       &["config", "observe", "process", "state", "messages"]),
-    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state"]),
+    ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
+    ("saving",      &["config", "observe", "shutdown", "keyspace", "script", "persist", "state", "snapshot"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
+    ("topology",    &["config", "observe", "shutdown", "cluster", "keyspace", "state"]),
+    ("apply",       &["config", "observe", "process", "repl", "state", "messages", "aof"]),
+    ("feed",        &["config", "observe", "journal", "keyspace", "repl", "state"]),
+    ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
     ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "script"]),
+                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "topology", "script",
+                      "journal", "role"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "journal"]),
+    ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
+                      "saving", "snapshot", "role", "dispatch"]),
+    ("supply",      &["config", "observe", "journal", "keyspace", "persist", "repl", "net", "state", "snapshot", "saving",
+                      "feed", "role"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch"]),
+                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
+    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "state", "messages", "topology"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
-                      "tuning"]),
+                      "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "background", "tuning", "script", "commands", "dispatch", "worker", "coordinator"]),
+                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
+                      "worker", "bus", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

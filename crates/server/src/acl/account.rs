@@ -81,6 +81,15 @@ impl Login {
         }
     }
 
+    /// Nobody in particular, who may do everything as long as no user changes: for commands that are repeated.
+    pub fn repeating(acl: &Acl) -> Login {
+        Login {
+            free_at: acl.version(),
+            authenticated: true,
+            ..Login::stranger()
+        }
+    }
+
     pub(super) fn new(account: Arc<Account>, acl: &Acl, authenticated: bool) -> Login {
         let mut login = Login {
             user: account.user(),

@@ -56,6 +56,8 @@ pub use user::{Ground, User};
 
 /// The user that clients are before they log in as another.
 pub const DEFAULT_USER: &[u8] = b"default";
+/// How clients above all users are shown; no user can be called so.
+const SUPERUSER: &[u8] = b"(superuser)";
 
 /// Users by name.
 type Accounts = BTreeMap<Box<[u8]>, Arc<Account>>;
@@ -147,6 +149,12 @@ impl Acl {
             unreachable!("the default user cannot be deleted");
         });
         Login::new(account, self, self.is_open())
+    }
+
+    /// The login of who is above all users: the primary that this server follows.
+    pub fn superuser(&self) -> Login {
+        let account = Account::new(SUPERUSER, User::unrestricted(self.catalogue));
+        Login::new(account, self, true)
     }
 
     /// The login of who gives that name and password, if they are right.

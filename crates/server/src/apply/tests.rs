@@ -21,7 +21,14 @@ fn server() -> (Arc<Server>, mpsc::Receiver<Order>) {
     let (orders_in, orders_out) = mpsc::channel();
     let (jobs_in, _) = crate::background::queue();
     let (scripts_in, _) = crate::background::queue();
-    let server = crate::start::server(Config::defaults(), 1, (jobs_in, scripts_in), orders_in).expect("a server");
+    let server = crate::start::server(
+        Config::defaults(),
+        1,
+        (jobs_in, scripts_in),
+        orders_in,
+        std::sync::mpsc::channel().0,
+    )
+    .expect("a server");
     (server, orders_out)
 }
 
@@ -33,7 +40,7 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .collect();
     match server
         .config
-        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed))
+        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed, true))
     {
         Ok(_) => Ok(()),
         Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),

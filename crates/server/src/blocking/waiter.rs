@@ -42,6 +42,8 @@ pub struct Served {
     pub failed: bool,
     /// If the client was not permitted to go on: what the log of refusals says.
     pub refusal: Option<Box<Refusal>>,
+    /// The ticket in the log of what was done for it; 0 for none.
+    pub log_ticket: u64,
 }
 
 /// A blocked client. Shared by the queues of its keys, its connection, and whoever serves it.

@@ -14,6 +14,7 @@ use super::error::CommandError;
 use crate::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
 use crate::config::Config;
 use crate::keyspace::access::KeyWrite;
+use crate::keyspace::effects::Effects;
 use crate::state::Blocked;
 
 /// Access to keys for whoever serves a waiter.
@@ -23,6 +24,8 @@ pub trait Reach {
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
     /// Whether a key's slot is held. Others are not touched: they are not what is ready.
     fn holds(&mut self, key: &WaitKey) -> bool;
+    /// What is done, for what it says to the log.
+    fn effects(&mut self) -> &mut Effects;
     /// The time, in ms since the epoch.
     fn now_ms(&self) -> u64;
     /// The parameters.

@@ -126,7 +126,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<Filter, CommandError> {
     let server = ctx.server;
     let scene = Scene {
-        databases: server.config.integer(crate::config::id::DATABASES),
+        databases: server.config.databases() as i64,
         is_user: &|name| server.acl.account(name).is_some(),
     };
     Filter::parse(ctx.args, scene, skip_caller)

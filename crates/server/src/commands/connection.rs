@@ -82,7 +82,7 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
     let index = i32::try_from(index).map_err(|_| {
         CommandError::constant("ERR value is out of range, value must between -2147483648 and 2147483647")
     })?;
-    if index < 0 || i64::from(index) >= ctx.server.config.integer(id::DATABASES) {
+    if index < 0 || index as usize >= ctx.server.config.databases() {
         return Err(CommandError::constant("ERR DB index is out of range"));
     }
     ctx.client.db = index as usize;

@@ -177,6 +177,13 @@ impl<'a> Context<'a, '_> {
         self.args.len()
     }
 
+    /// What expires before has expired, ms since the epoch. Not the time for a primary's commands: nothing expires for
+    /// them by itself.
+    #[inline]
+    pub fn alive_ms(&self) -> u64 {
+        self.keys.access.now_ms
+    }
+
     /// Replies with these lines, as the HELP subcommands do.
     pub fn reply_with_lines(&mut self, lines: &[&str]) -> CommandResult {
         self.reply.array(lines.len());

@@ -5,16 +5,20 @@
 //! on a background thread while the client that asked for SYNC, and nobody else, waits for the reply.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, CommandResult, Context, exclusive, leased};
 use super::error::CommandError;
 use crate::config::id;
+use crate::journal::Target;
 use crate::keyspace::access::{AccessContext, Held, Whole};
 use crate::keyspace::empty::{Taken, take, touch_watched};
-use crate::keyspace::{SLOTS, publish, ready};
+use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready};
 use crate::messages::Post;
+use crate::saving;
+use crate::state::{Job, Server};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -57,13 +61,46 @@ fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx)?;
     let databases = 0..ctx.server.keyspace.counts.databases();
-    flush(ctx, databases)
+    saving::end_for_flush(ctx.server);
+    let Taken { tables, keys } = empty(ctx, databases);
+    if ctx.server.config.save_points().is_empty() {
+        free(ctx, tables, keys, asynchronous);
+    } else if asynchronous {
+        ctx.server.lazyfree.free(keys, Box::new(tables));
+        save_what_is_left(ctx, Vec::new());
+    } else {
+        save_what_is_left(ctx, tables);
+    }
+    Ok(())
+}
+
+/// Frees tables, replaces the last dump, for what is in that shall not come back, and replies.
+fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
+    let work = move |server: &Arc<Server>, seat: &mut Seat| {
+        drop(tables);
+        // The log has told if it failed; the data is gone in any case.
+        let _ = saving::save_after_flush(server, seat);
+        b"+OK\r\n".to_vec()
+    };
+    if ctx.may_block {
+        ctx.in_background(work);
+    } else {
+        // A part of something larger, for whose end nobody shall wait longer.
+        ctx.reply.ok();
+        let job: Job = Box::new(move |server, seat| drop(work(server, seat)));
+        // The threads are gone only at shutdown.
+        let _ = ctx.server.background.send(job);
+    }
 }
 
 fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx)?;
     let db = ctx.keys.db;
-    flush(ctx, db..db + 1)
+    let Taken { tables, keys } = empty(ctx, db..db + 1);
+    free(ctx, tables, keys, asynchronous);
+    Ok(())
 }
 
 /// Whether memory is to be freed after the reply.
@@ -76,18 +113,25 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
     }
 }
 
-fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
-    let asynchronous = is_asynchronous(ctx)?;
-    let Taken { tables, keys } = take(
+/// Empties databases, and tells whom that concerns.
+fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
+    let taken = take(
         &mut everything(&mut ctx.keys.held),
         databases.clone(),
-        ctx.keys.access.counts,
+        &ctx.server.keyspace,
         ctx.keys.access.seat,
     );
-    ctx.keys.effects.dirty += keys;
+    ctx.keys.effects.dirty += taken.keys;
+    // Also where nothing was there: whoever repeats it may have something.
+    ctx.keys.effects.log_for(Target::ALL);
     note_ready(ctx, databases);
     let seat = ctx.keys.access.seat;
     Post::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
+    taken
+}
+
+/// Has tables freed, and replies.
+fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
@@ -103,7 +147,6 @@ fn flush(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> CommandResult {
         ctx.server.lazyfree.free(0, Box::new(tables));
         ctx.reply.ok();
     }
-    Ok(())
 }
 
 fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
@@ -114,6 +157,9 @@ fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
 }
 
 fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.cluster.is_some() {
+        return Err(CommandError::constant("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let number = |argument: &[u8], error: &'static str| {
         parse_i64(argument)
             .filter(|number| i32::try_from(*number).is_ok())
@@ -124,6 +170,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
     if one != other {
         swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
+        ctx.server.keyspace.preimages.swapped(one, other);
         note_ready(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;

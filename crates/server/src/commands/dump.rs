@@ -13,7 +13,11 @@ use crate::keyspace::stored::stored;
 use crate::persist::payload;
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("dump", leased(dump)), ("restore", leased(restore))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("dump", leased(dump)),
+    ("restore", leased(restore)),
+    ("restore-asking", leased(restore)),
+];
 
 /// What encoding or decoding a byte of a collection takes, ns.
 const COLLECTION_BYTE_NS: u64 = 5;
@@ -118,6 +122,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let deleted = key.delete();
     if expired {
         if deleted {
+            key.effects().log_passed(ctx.args.at(1));
             key.changed(Event::generic("del"));
         } else {
             key.unchanged();
@@ -129,6 +134,15 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
             && let Some(entry) = key.entry()
         {
             entry.set_clock(clock);
+        }
+        if let Some(at_ms) = at_ms
+            && !options.absolute_ttl
+        {
+            let mut digits = itoa::Buffer::new();
+            let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+            words[2] = digits.format(at_ms).as_bytes();
+            words.push(b"ABSTTL");
+            key.log_instead(&words);
         }
         key.changed(Event::generic("restore"));
     }

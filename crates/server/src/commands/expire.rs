@@ -106,7 +106,7 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Whether a key that is given this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
-    at_ms <= ctx.now_ms as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+    at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
 }
 
 fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
@@ -122,9 +122,16 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         key.unchanged();
     } else if delete {
         key.delete_passed();
+        key.effects().log_passed(ctx.args.at(1));
         key.changed(Event::EXPIRED);
     } else {
         key.set_expiry(Some(at_ms.max(0) as u64));
+        if key.effects().logs() {
+            let mut digits = itoa::Buffer::new();
+            let mut words: Vec<&[u8]> = vec![b"PEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
+            words.extend(ctx.args.iter().skip(3));
+            key.log_instead(&words);
+        }
         key.changed(Event::generic("expire"));
     }
     ctx.reply.integer(i64::from(allowed));

@@ -1,13 +1,15 @@
 //! FUNCTION: libraries of functions are loaded, listed, dumped and dropped.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
-use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown};
 use crate::config::id;
+use crate::observe::lock;
 use crate::observe::metrics::Counter;
 use crate::persist::{functions, payload};
 use crate::script::{Flags, Kind, Library, LoadedFunction, Policy, forget_interpreters, load_library};
@@ -15,9 +17,9 @@ use crate::state::Server;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("function|delete", leased(delete)),
+    ("function|delete", exclusive(delete)),
     ("function|dump", leased(dump)),
-    ("function|flush", leased(flush)),
+    ("function|flush", exclusive(flush)),
     ("function|help", leased(help)),
     ("function|kill", leased(kill)),
     ("function|list", leased(list)),
@@ -38,26 +40,60 @@ fn failed(text: &[u8]) -> CommandError {
     CommandError::bytes([b"ERR ", text].concat())
 }
 
-/// Runs code of clients where it makes nobody wait; what it changes counts if it succeeds.
-fn changing(
+/// Libraries change one after the other, and in that order the log has it. DELETE and FLUSH, which are exclusive, wait for
+/// whoever is in the gate.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// Between two looks at whether the log has got further.
+const LOG_PERIOD: Duration = Duration::from_millis(1);
+
+/// Runs code of clients where it makes nobody wait (`prepare`), and changes the libraries with what came of it (`apply`).
+fn changing<P: 'static>(
     ctx: &mut Context<'_, '_>,
-    work: impl FnOnce(&Server) -> Result<Vec<u8>, CommandError> + Send + 'static,
+    prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
+    apply: impl FnOnce(&Server, P) -> Result<Vec<u8>, CommandError> + Send + 'static,
 ) -> CommandResult {
     if ctx.may_block {
         let protocol = ctx.client.protocol;
-        ctx.in_background(move |server, seat| match work(server) {
-            Ok(reply) => {
-                server.metrics.add(seat.index(), Counter::Dirty, 1);
-                reply
+        let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
+        let db = ctx.keys.db;
+        ctx.in_background(move |server, seat| {
+            let result = prepare(server).and_then(|prepared| {
+                let _order = lock(&CHANGES);
+                let row = seat.index();
+                let _pass = seat.enter();
+                let reply = apply(server, prepared)?;
+                server.metrics.add(row, Counter::Dirty, 1);
+                let ticket = log_change(server, db, &words);
+                Ok((reply, ticket))
+            });
+            match result {
+                Ok((reply, ticket)) => {
+                    while server.journal.withholds(ticket) {
+                        std::thread::sleep(LOG_PERIOD);
+                    }
+                    reply
+                }
+                Err(error) => reply_bytes(protocol, |reply| reply.error_bytes(&error.0)),
             }
-            Err(error) => reply_bytes(protocol, |reply| reply.error_bytes(&error.0)),
         });
         return Ok(());
     }
-    let reply = work(ctx.server)?;
+    let reply = prepare(ctx.server).and_then(|prepared| apply(ctx.server, prepared))?;
     ctx.reply.raw(&reply);
     ctx.keys.effects.dirty += 1;
     Ok(())
+}
+
+/// Has the log repeat a command that changed libraries, within a passage of the gate; returns its ticket.
+fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
+    let target = server.keyspace.hooks.now().log_target();
+    if !target.any() {
+        return 0;
+    }
+    let mut scribe = server.journal.scribe();
+    scribe.end_call(target, db, true, words.iter().map(Vec::as_slice));
+    scribe.commit();
+    scribe.last_ticket()
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -70,16 +106,17 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
         replace = true;
     }
     let code = ctx.arg(last).to_vec();
-    changing(ctx, move |server| {
-        let libraries = &server.scripts.libraries;
+    let prepare = move |server: &Server| {
         let load = || {
             let name = crate::script::library_name(&code)?;
-            libraries.check_name(&name, replace)?;
-            let library = load_library(&server.scripts, &code, true)?;
-            libraries.add(&library, replace)?;
-            Ok(name)
+            server.scripts.libraries.check_name(&name, replace)?;
+            Ok((name, load_library(&server.scripts, &code, true)?))
         };
-        let name = load().map_err(|text: Vec<u8>| failed(&text))?;
+        load().map_err(|text: Vec<u8>| failed(&text))
+    };
+    changing(ctx, prepare, move |server, (name, library)| {
+        let added = server.scripts.libraries.add(&library, replace);
+        added.map_err(|text| failed(&text))?;
         Ok(reply_bytes(Protocol::Resp2, |reply| reply.bulk(&name)))
     })
 }
@@ -132,16 +169,17 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     let codes = functions::load(ctx.arg(2)).map_err(|reason| failed(reason.as_bytes()))?;
-    changing(ctx, move |server| {
-        restore_codes(server, &codes, policy).map_err(|text| failed(&text))?;
+    let prepare = move |server: &Server| load_all(server, &codes).map_err(|text| failed(&text));
+    changing(ctx, prepare, move |server, libraries| {
+        let restored = server.scripts.libraries.restore(&libraries, policy);
+        restored.map_err(|text| failed(&text))?;
         Ok(b"+OK\r\n".to_vec())
     })
 }
 
-fn restore_codes(server: &Server, codes: &[Vec<u8>], policy: Policy) -> Result<(), Vec<u8>> {
+fn load_all(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
     let load = |code: &Vec<u8>| load_library(&server.scripts, code, true);
-    let libraries: Vec<Arc<Library>> = codes.iter().map(load).collect::<Result<_, _>>()?;
-    server.scripts.libraries.restore(&libraries, policy)
+    codes.iter().map(load).collect()
 }
 
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -213,7 +213,7 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
 fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (db, replace) = copy_options(ctx)?;
     let in_place_ns = ctx.in_place_ns();
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
         return Err(SAME_OBJECT);
     }

@@ -97,7 +97,23 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     if scores.is_empty() {
         return Err(CommandError::SYNTAX);
     }
+    if ctx.keys.effects.logs() {
+        log_scores(ctx, first, &scores);
+    }
     add_scores(ctx, options, scores, first + 2, 3)
+}
+
+/// Has the log repeat GEOADD as what it is to the sorted set.
+#[cold]
+fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
+    // Positions are whole numbers.
+    let scores: Vec<String> = scores.iter().map(|score| format!("{score:.0}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"ZADD"];
+    words.extend(ctx.args.iter().take(first).skip(1));
+    for (index, score) in scores.iter().enumerate() {
+        words.extend([score.as_bytes(), ctx.args.at(first + 3 * index + 2)]);
+    }
+    ctx.keys.effects.log_instead(&words);
 }
 
 /// Reads the key and shows its sorted set, if there is one.

@@ -10,6 +10,7 @@ use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::scan_options::ScanOptions;
+use crate::keyspace::access::KeyWrite;
 use crate::keyspace::event::Event;
 use fields::{
     CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, remove_fields, set_fields, show,
@@ -69,7 +70,7 @@ fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     if ctx.leaves_worker(pairs.len() as u64 * CHANGE_NS) {
         return Ok(None);
     }
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = checked(ctx.keys.write(0))?;
     let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
     key.expired_fields(done.expired);
@@ -78,7 +79,7 @@ fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
 }
 
 fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let pair = Pairs::new(ctx.args, 2, 1);
     let name = ctx.arg(2);
     let mut key = checked(ctx.keys.write(0))?;
@@ -86,6 +87,10 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.unchanged();
         ctx.reply.integer(0);
         return Ok(());
+    }
+    if hash_at(&key).is_some_and(HashRef::is_volatile) {
+        // Where it is repeated the field may still be there, though it has expired.
+        key.log_instead(&[b"HSET", ctx.args.at(1), name, ctx.args.at(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
     key.expired_fields(done.expired);
@@ -95,7 +100,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     show_value(&mut ctx.reply, value);
@@ -104,7 +109,7 @@ fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
     let names = Names::new(ctx.args, 2, ctx.argc() - 2);
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let hash = hash_of_entry(ctx.keys.read(0))?;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -115,7 +120,7 @@ fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let exists = hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
     ctx.reply.integer(i64::from(exists));
@@ -123,7 +128,7 @@ fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn hstrlen(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.now_ms);
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     ctx.reply.integer(value.map_or(0, Element::text_bytes) as i64);
@@ -157,7 +162,7 @@ fn hvals(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn show_fields(ctx: &mut Context<'_, '_>, parts: Parts) -> CommandResult {
-    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.now_ms);
+    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let reply = &mut ctx.reply;
     let len = hash.map_or(0, |hash| hash.live_len(now_ms));
@@ -192,7 +197,7 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
@@ -253,13 +258,16 @@ fn change_number<R>(
     event: &'static str,
     change: impl FnOnce(Option<Element<'_>>, &mut Vec<u8>) -> Result<R, CommandError>,
 ) -> Result<R, CommandError> {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let name = ctx.arg(2);
     let mut key = checked(ctx.keys.write(0))?;
     let mut digits = Vec::new();
     let before = hash_at(&key).and_then(|hash| hash.value(name, now_ms));
     match change(before, &mut digits) {
         Ok(result) => {
+            if key.effects().logs() {
+                log_number(&mut key, event, name, &digits, now_ms);
+            }
             let pair = std::iter::once((name, &digits[..]));
             let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
             key.expired_fields(done.expired);
@@ -269,6 +277,29 @@ fn change_number<R>(
         Err(error) => {
             key.unchanged();
             Err(error)
+        }
+    }
+}
+
+/// Has the log repeat the value of a number that has changed, with its expiry. Only whole numbers of hashes in which
+/// nothing expires are the same wherever the command is repeated.
+#[cold]
+fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
+    let hash = hash_at(key);
+    if event == "hincrby" && !hash.is_some_and(HashRef::is_volatile) {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let expire_at_ms = match hash {
+        Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
+        _ => None,
+    };
+    let key_name = key.named();
+    match expire_at_ms {
+        None => key.log_instead(&[b"HSET", key_name, name, value]),
+        Some(at_ms) => {
+            let at = digits.format(at_ms).as_bytes();
+            key.log_instead(&[b"HSETEX", key_name, b"PXAT", at, b"FIELDS", b"1", name, value]);
         }
     }
 }
@@ -316,7 +347,7 @@ impl Draw {
 }
 
 fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     if ctx.argc() == 2 {
         let hash = hash_of_entry(ctx.keys.read(0))?;
         let mut name = None;
@@ -415,7 +446,7 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
 
 fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let Some(fields) = hash_of_entry(ctx.keys.read(0))?.map(HashRef::len) else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");

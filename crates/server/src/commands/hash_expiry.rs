@@ -109,19 +109,31 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         conditions,
         at_ms,
         passed: is_already_expired(ctx, at_ms),
-        now_ms: ctx.now_ms,
+        now_ms: ctx.alive_ms(),
     };
     let mut key = checked(ctx.keys.write(0))?;
     if plan.unpacks(&key, names) {
         unpack(&mut key);
     }
     let (mut set, mut gone) = (0, 0);
+    let mut gone_names = LoggedNames::new(&mut key);
     ctx.reply.array(names.len());
     for name in names.iter() {
         let answer = plan.apply(&mut key, name);
         set += u64::from(answer == CHANGED);
         gone += u64::from(answer == EXPIRED);
+        if answer == EXPIRED {
+            gone_names.add(name);
+        }
         ctx.reply.integer(answer);
+    }
+    if gone > 0 {
+        gone_names.log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+    } else if key.effects().logs() {
+        let mut digits = itoa::Buffer::new();
+        let mut words: Vec<&[u8]> = vec![b"HPEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
+        words.extend(ctx.args.iter().skip(3));
+        key.log_instead(&words);
     }
     if set > 0 && gone == 0 {
         key.changed_times(Event::hash("hexpire"), set);
@@ -129,6 +141,37 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         end_expiry(key, gone);
     }
     Ok(())
+}
+
+/// Names of fields that the log repeats, if there is one.
+struct LoggedNames<'a>(Option<Vec<&'a [u8]>>);
+
+impl<'a> LoggedNames<'a> {
+    fn new(key: &mut KeyWrite<'_>) -> Self {
+        LoggedNames(key.effects().logs().then(Vec::new))
+    }
+
+    #[inline]
+    fn add(&mut self, name: &'a [u8]) {
+        if let Some(names) = &mut self.0 {
+            names.push(name);
+        }
+    }
+
+    /// Has the log repeat these words and the names instead of the command that runs.
+    fn log(self, key: &mut KeyWrite<'_>, words: &[&[u8]]) {
+        if let Some(names) = self.0 {
+            key.log_instead(&[words, &names].concat());
+        }
+    }
+
+    /// The same with `FIELDS` and the number of names in between.
+    fn log_counted(self, key: &mut KeyWrite<'_>, words: &[&[u8]]) {
+        let mut digits = itoa::Buffer::new();
+        let count = self.0.as_ref().map_or(0, Vec::len);
+        let count: [&[u8]; 2] = [b"FIELDS", digits.format(count).as_bytes()];
+        self.log(key, &[words, &count].concat());
+    }
 }
 
 /// Closes a key some of whose fields went because their new expiry had passed.
@@ -187,7 +230,7 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let mut persisted = 0;
     ctx.reply.array(names.len());
@@ -239,7 +282,7 @@ fn hpexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn reply_with_expiries(ctx: &mut Context<'_, '_>, shown: impl Fn(i64) -> i64) -> CommandResult {
     let names = names_only(ctx, CommandError::SYNTAX)?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let hash = hash_of_entry(ctx.keys.read(0))?;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -327,10 +370,11 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(at_ms) => Some(Some(at_ms)),
     };
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let mut changed = 0;
+    let mut changed_names = LoggedNames::new(&mut key);
     ctx.reply.array(names.len());
     for name in names.iter() {
         let there = show_current(&mut ctx.reply, hash_at(&key), name, now_ms);
@@ -340,6 +384,19 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => false,
         };
         changed += u64::from(change);
+        if change {
+            changed_names.add(name);
+        }
+    }
+    let mut digits = itoa::Buffer::new();
+    let key_name = ctx.args.at(1);
+    match at_ms {
+        Some(_) if passed => changed_names.log(&mut key, &[b"HDEL", key_name]),
+        Some(at_ms) => {
+            let at = digits.format(at_ms).as_bytes();
+            changed_names.log_counted(&mut key, &[b"HPEXPIREAT", key_name, at]);
+        }
+        None => changed_names.log_counted(&mut key, &[b"HPERSIST", key_name]),
     }
     if passed {
         end_expiry(key, changed);
@@ -381,7 +438,7 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     let mut removed = 0;
     ctx.reply.array(names.len());
@@ -414,7 +471,7 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let at_ms = options.at_ms(ctx)?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     if let Some(wanted) = options.fields_exist {
         let hash = hash_of_entry(ctx.keys.peek(0))?;
         let exists = |name| hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
@@ -428,10 +485,29 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     match at_ms {
         Some(at_ms) if is_already_expired(ctx, at_ms) => set_passed(ctx, pairs),
-        _ => set_expiring(ctx, pairs, at_ms, options.keep_ttl),
+        _ => {
+            set_expiring(ctx, pairs, at_ms, options.keep_ttl);
+            log_setting(ctx, word, at_ms, options.keep_ttl);
+        }
     }
     ctx.reply.integer(1);
     Ok(())
+}
+
+/// Has the log repeat HSETEX without its conditions, which were met.
+fn log_setting(ctx: &mut Context<'_, '_>, word: usize, at_ms: Option<i64>, keep_ttl: bool) {
+    if !ctx.keys.effects.logs() {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let mut words: Vec<&[u8]> = vec![b"HSETEX", ctx.args.at(1)];
+    match at_ms {
+        Some(at_ms) => words.extend([&b"PXAT"[..], digits.format(at_ms).as_bytes()]),
+        None if keep_ttl => words.push(b"KEEPTTL"),
+        None => {}
+    }
+    words.extend(ctx.args.iter().skip(word));
+    ctx.keys.effects.log_instead(&words);
 }
 
 /// Sets fields whose expiry is still to come, if they have one.
@@ -441,7 +517,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>,
         None if keep_ttl => FieldExpiry::Keep,
         None => FieldExpiry::Never,
     };
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.now_ms);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = ctx.keys.write(0);
     let done = set_fields(&mut key, pairs.iter(), expiry, limits, now_ms);
     key.expired_fields(done.expired);
@@ -459,8 +535,18 @@ fn set_passed(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     if !key.exists() {
         key.note(Event::NEW);
     }
-    // At the beginning of time nothing has expired: fields that have go as well.
-    remove_fields(&mut key, pairs.iter().map(|(name, _)| name), 0);
+    let mut gone = LoggedNames::new(&mut key);
+    for (name, _) in pairs.iter() {
+        // At the beginning of time nothing has expired: fields that have go as well.
+        if remove_fields(&mut key, std::iter::once(name), 0) > 0 {
+            gone.add(name);
+        }
+    }
+    if gone.0.as_ref().is_some_and(Vec::is_empty) {
+        key.effects().log_nothing();
+    } else {
+        gone.log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+    }
     key.count_expired_fields(pairs.len() as u64);
     key.note(Event::hash("hset"));
     key.note(Event::hash("hexpire"));

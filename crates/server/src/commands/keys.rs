@@ -199,7 +199,6 @@ pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &m
 /// Like [`walk`], and visits also what is routed like a key without being one ([`KeyFlags::NOT_KEY`]).
 ///
 /// For cluster redirects: a shard channel belongs to a slot as a key does.
-#[cfg_attr(not(test), expect(dead_code, reason = "for cluster redirects"))]
 pub fn walk_routed<Args: Arguments + ?Sized>(
     spec: &CommandSpec,
     args: &Args,

@@ -5,7 +5,9 @@ use weft_values::list::End;
 
 use super::blocked::{Reach, deadline_ms, wait, wait_key};
 use super::context::{Binding, CommandResult, Context, leased};
-use super::list::pop::{ManyPop, MoveKeys, end_named, many_pop, move_element, pop_first_of, pop_many, pop_one};
+use super::list::pop::{
+    ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one,
+};
 use super::list::stored::{Rules, list_at};
 use crate::blocking::{Operation, WaitKey, Waiter};
 use crate::keyspace::access::KeyWrite;
@@ -32,7 +34,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
     let rules = Rules::of(&ctx.server.config);
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
-        let key = ctx.keys.write(index);
+        let mut key = ctx.keys.write(index);
         match list_at(key.entry()).map(|list| list.is_some()) {
             Err(error) => {
                 key.unchanged();
@@ -42,6 +44,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
             Ok(true) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);
+                log_pop(&mut key, end, None);
                 pop_one(key, end, rules, &mut ctx.reply);
                 return Ok(());
             }
@@ -76,7 +79,16 @@ fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -> CommandResult {
     let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
     let rules = Rules::of(&ctx.server.config);
-    if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+    let (source, target) = (ctx.arg(1), ctx.arg(2));
+    if move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+        match timeout {
+            3 => ctx.keys.effects.log_instead(&[b"RPOPLPUSH", source, target]),
+            _ => ctx
+                .keys
+                .effects
+                .log_instead(&[b"LMOVE", source, target, ctx.arg(3), ctx.arg(4)]),
+        }
+    } else {
         let destination = wait_key(ctx, 1);
         wait(ctx, Operation::ListMove { from, to, destination }, 0..1, deadline_ms);
     }
@@ -93,12 +105,16 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
         Operation::ListPop(end) => {
             reply.array(2);
             reply.bulk(&key.name);
-            pop_one(reach.write(waiter.db, key), *end, rules, reply);
+            let mut key = reach.write(waiter.db, key);
+            log_pop(&mut key, *end, None);
+            pop_one(key, *end, rules, reply);
         }
         Operation::ListPopMany(end, count) => {
             reply.array(2);
             reply.bulk(&key.name);
-            pop_many(reach.write(waiter.db, key), *end, *count, rules, reply);
+            let mut key = reach.write(waiter.db, key);
+            log_pop(&mut key, *end, Some(*count));
+            pop_many(key, *end, *count, rules, reply);
         }
         Operation::ListMove { from, to, destination } => {
             let mut keys = WaitedMove {
@@ -108,10 +124,29 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
                 destination,
             };
             move_element(&mut keys, *from, *to, rules, reply)?;
+            let (source, target) = (&key.name, &destination.name);
+            let is_old = crate::commands::registry()
+                .commands()
+                .get(waiter.permit.command as usize)
+                .is_some_and(|command| command.full_name == "brpoplpush");
+            match is_old {
+                true => reach.effects().log_instead(&[b"RPOPLPUSH", source, target]),
+                false => {
+                    let (from, to) = (end_word(*from), end_word(*to));
+                    reach.effects().log_instead(&[b"LMOVE", source, target, from, to]);
+                }
+            }
         }
         _ => unreachable!("only who waits for a list is served from one"),
     }
     Ok(())
+}
+
+fn end_word(end: End) -> &'static [u8] {
+    match end {
+        End::Head => b"LEFT",
+        End::Tail => b"RIGHT",
+    }
 }
 
 /// The keys of a BLMOVE that has waited.

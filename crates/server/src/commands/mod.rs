@@ -6,6 +6,7 @@ pub mod acl;
 pub mod bitmap;
 pub mod blocked;
 pub mod client;
+pub mod cluster;
 pub mod command_info;
 pub mod connection;
 pub mod context;
@@ -24,11 +25,13 @@ pub mod keys;
 pub mod lcs;
 pub mod list;
 pub mod list_blocking;
+pub mod migrate;
 pub mod object;
 pub mod permission;
 pub mod pubsub;
 pub mod randomkey;
 pub mod registry;
+pub mod replication;
 pub mod scan;
 pub mod scan_options;
 pub mod script;
@@ -46,6 +49,7 @@ pub mod stream_blocking;
 pub mod stream_claim;
 pub mod stream_groups;
 pub mod stream_info;
+pub mod stream_log;
 pub mod stream_pending;
 pub mod stream_read;
 pub mod string;
@@ -63,6 +67,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     acl::BINDINGS,
     bitmap::BINDINGS,
     client::BINDINGS,
+    cluster::BINDINGS,
     connection::BINDINGS,
     database::BINDINGS,
     dump::BINDINGS,
@@ -76,9 +81,11 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     lcs::BINDINGS,
     list::BINDINGS,
     list_blocking::BINDINGS,
+    migrate::BINDINGS,
     object::BINDINGS,
     pubsub::BINDINGS,
     randomkey::BINDINGS,
+    replication::BINDINGS,
     scan::BINDINGS,
     script::BINDINGS,
     server::command::BINDINGS,

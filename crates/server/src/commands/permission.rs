@@ -240,7 +240,7 @@ pub fn may_listen(client: &Client) -> bool {
 
 /// How many databases there are.
 pub fn databases(server: &Server) -> usize {
-    usize::try_from(server.config.integer(id::DATABASES)).unwrap_or(0)
+    server.config.databases()
 }
 
 // ---- clients that waited ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
+use crate::journal::Target;
 use crate::messages::{Post, subscriber};
 use crate::net::client::Flags;
 use crate::pubsub::{Kind, Space};
@@ -131,6 +132,10 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.access.seat;
     let receivers = Post::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
+    if let Some(cluster) = &ctx.server.cluster {
+        cluster.publish(space == Space::ShardChannels, channel, payload);
+    }
+    ctx.keys.effects.log_for(Target::REPLICAS);
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

@@ -14,7 +14,8 @@ use super::error::CommandError;
 use super::generic::type_name;
 use super::script::{BUSY_SCRIPT, busy_with};
 use crate::keyspace::access::{PlannedKey, is_expired};
-use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently};
+use crate::keyspace::hash::slot_of_pattern;
+use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently, walk_slot};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -26,31 +27,31 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// Keys that a worker looks at in place; they take about 100 µs when they are far from the cache.
 const IN_PLACE_KEYS: usize = 1000;
 /// Keys that SCAN visits when no COUNT says otherwise.
-const DEFAULT_COUNT: usize = 10;
+pub(super) const DEFAULT_COUNT: usize = 10;
 /// Types that TYPE may ask for.
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
 /// Which keys are wanted.
 #[derive(Clone)]
-struct Filter<P> {
+pub(super) struct Filter<P> {
     /// They match this pattern; without one all do.
-    pattern: Option<P>,
+    pub pattern: Option<P>,
     /// They are of this type.
-    type_name: Option<&'static str>,
+    pub type_name: Option<&'static str>,
     /// The time at which they must not have expired, ms since the epoch; `None` if expired keys are visible.
     alive_at_ms: Option<u64>,
 }
 
 /// What a filter makes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Unwanted,
     Expired,
     Wanted,
 }
 
 impl<P: AsRef<[u8]>> Filter<P> {
-    fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
+    pub(super) fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
         if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
             return Verdict::Unwanted;
         }
@@ -67,7 +68,7 @@ impl<P: AsRef<[u8]>> Filter<P> {
 }
 
 impl<'a> Filter<&'a [u8]> {
-    fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
+    pub(super) fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
         Filter {
             // A lone star matches even the empty key, which no pattern with a star does.
             pattern: (pattern != b"*").then_some(pattern),
@@ -86,14 +87,14 @@ impl<'a> Filter<&'a [u8]> {
 }
 
 /// Names as bulk strings, counted.
-struct Found {
+pub(super) struct Found {
     bytes: Vec<u8>,
     count: usize,
     protocol: Protocol,
 }
 
 impl Found {
-    fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: Protocol) -> Self {
         Found {
             bytes: Vec::new(),
             count: 0,
@@ -101,12 +102,12 @@ impl Found {
         }
     }
 
-    fn add(&mut self, name: &[u8]) {
+    pub(super) fn add(&mut self, name: &[u8]) {
         Reply::new(&mut self.bytes, self.protocol).bulk(name);
         self.count += 1;
     }
 
-    fn reply(&self, reply: &mut Reply<'_>) {
+    pub(super) fn reply(&self, reply: &mut Reply<'_>) {
         reply.array(self.count);
         reply.raw(&self.bytes);
     }
@@ -154,7 +155,7 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
     Ok((count, filter))
 }
 
-fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
+pub(super) fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
     TYPES
         .into_iter()
         .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -166,12 +167,35 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (count, filter) = scan_options(ctx)?;
     let from = Cursor::of_number(from);
     let exclusive = ctx.keys.held.is_everything();
-    if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64 {
+    if let Some(slot) = only_slot(ctx, &filter) {
+        scan_slot(ctx, slot, from, count, &filter);
+    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
+    {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
         scan_in_place(ctx, from, count, &filter);
     }
     Ok(())
+}
+
+/// The slot of a cluster in which all wanted keys are.
+fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
+    ctx.server.cluster.as_ref()?;
+    slot_of_pattern(filter.pattern?)
+}
+
+fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
+    }
 }
 
 fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
@@ -229,12 +253,30 @@ fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, fil
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = Filter::of_pattern(ctx, ctx.arg(1));
+    if let Some(slot) = only_slot(ctx, &filter) {
+        keys_of_slot(ctx, slot, &filter);
+        return Ok(());
+    }
     let exclusive = ctx.keys.held.is_everything();
     let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
     if !(exclusive || few) || !keys_in_place(ctx, &filter) {
         keys_in_background(ctx, filter.to_owned());
     }
     Ok(())
+}
+
+fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply(&mut ctx.reply),
+    }
 }
 
 /// Replies with the names of all wanted keys, unless some slot is being written.

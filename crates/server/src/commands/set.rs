@@ -13,6 +13,7 @@ use weft_values::set::{Set, SetView};
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::scan_options::ScanOptions;
+use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;
 
@@ -332,6 +333,8 @@ fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
         set.pop(&mut random, |member| popped = member.to_vec());
         1
     });
+    let name = key.named();
+    key.log_instead(&[b"SREM", name, &popped]);
     close_removal(key, "spop", removed, emptied);
     ctx.reply.bulk(&popped);
     Ok(())
@@ -357,15 +360,43 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
             show_all(reply, set_view(entry.value())?);
         }
         key.delete();
+        let lazy = ctx.server.config.boolean(id::LAZYFREE_LAZY_SERVER_DEL);
+        let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
+        key.log_instead(&[word, ctx.args.at(1)]);
         close_removal(key, "spop", popped as u64, true);
         return Ok(());
     }
+    let logs = key.effects().logs();
+    let mut members = Vec::new();
     change(&mut key, |set| {
-        set.pop_many(popped, limits, &mut random, |member| show(reply, member));
+        set.pop_many(popped, limits, &mut random, |member| {
+            if logs {
+                members.push(member.to_vec());
+            }
+            show(reply, member);
+        });
         popped as u64
     });
     close_removal(key, "spop", popped as u64, false);
+    if logs {
+        log_removal(ctx, &members);
+    }
     Ok(())
+}
+
+/// Members that one SREM of the log names at most.
+const LOGGED_MEMBERS: usize = 1024;
+
+/// Has the log repeat which members were taken out.
+#[cold]
+fn log_removal(ctx: &mut Context<'_, '_>, members: &[Vec<u8>]) {
+    let (name, db) = (ctx.arg(1), ctx.keys.db);
+    for some in members.chunks(LOGGED_MEMBERS) {
+        let mut words: Vec<&[u8]> = vec![b"SREM", name];
+        words.extend(some.iter().map(Vec::as_slice));
+        ctx.keys.effects.log_also(db, &words);
+    }
+    ctx.keys.effects.log_nothing();
 }
 
 fn srandmember(ctx: &mut Context<'_, '_>) -> CommandResult {

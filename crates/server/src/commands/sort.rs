@@ -25,7 +25,7 @@ use super::list::stored::{self, Rules};
 use super::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::event::Event;
-use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
 use elements::{Elements, Source};
 use pattern::{Pattern, text_of};
 
@@ -95,6 +95,9 @@ impl<'a> Options<'a> {
             } else if is("BY") && left >= 1 {
                 let by = ctx.arg(index + 1);
                 let constant = !text_of(by).contains(&b'*');
+                if !constant && leaves_slot(ctx, by) {
+                    return Err(BY_CROSSES);
+                }
                 if !constant && !reads_every_key(ctx) {
                     return Err(BY_DENIED);
                 }
@@ -103,6 +106,9 @@ impl<'a> Options<'a> {
                 options.by = Some(by);
                 index += 1;
             } else if is("GET") && left >= 1 {
+                if ctx.arg(index + 1) != b"#" && leaves_slot(ctx, ctx.arg(index + 1)) {
+                    return Err(GET_CROSSES);
+                }
                 if !reads_every_key(ctx) {
                     return Err(GET_DENIED);
                 }
@@ -143,6 +149,18 @@ impl<'a> Options<'a> {
         let comparisons = len * u64::from(len.checked_ilog2().unwrap_or(0) + 1);
         len * COPY_NS + (follow_by + follow_get) * FOLLOW_NS + comparisons * COMPARE_NS
     }
+}
+
+const BY_CROSSES: CommandError = CommandError::constant(
+    "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+);
+const GET_CROSSES: CommandError = CommandError::constant(
+    "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+);
+
+/// Whether, in a cluster, keys that a pattern leads to may be in other slots than the key that is sorted.
+fn leaves_slot(ctx: &Context<'_, '_>, pattern: &[u8]) -> bool {
+    ctx.server.cluster.is_some() && slot_of_pattern(pattern) != Some(cluster_slot(ctx.arg(1)))
 }
 
 /// Why there is no result.

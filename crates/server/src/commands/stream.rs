@@ -9,8 +9,10 @@ use super::stream_arguments::{
     Edited, OpenId, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end,
     range_start, reply_entry, reply_id, stream_of,
 };
+use super::stream_log::{exact_trim, shown};
 use crate::config::{Config, id};
 use crate::keyspace::event::Event;
+use crate::net::client::Flags;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -28,6 +30,8 @@ struct Options {
     create: bool,
     trim: Option<Keep>,
     whole_blocks: bool,
+    /// The argument that tells how far to trim.
+    trim_at: usize,
     /// `LIMIT`.
     limit: Option<u64>,
     /// The ID to add; `None` is `*`.
@@ -57,6 +61,7 @@ impl Options {
             create: true,
             trim: None,
             whole_blocks: false,
+            trim_at: 0,
             limit: None,
             id: None,
             end: 2,
@@ -88,6 +93,11 @@ impl Options {
             }
             options.end += 1;
         }
+        if ctx.client.flags.has(Flags::REPLAYS) {
+            // How far it was trimmed is known, and written as if it had to be that far.
+            options.limit = options.trim.map(|_| 0);
+            return Ok(options);
+        }
         options.check(grammar)
     }
 
@@ -110,6 +120,7 @@ impl Options {
             }
         }
         self.trim = Some(read(ctx.arg(self.end))?);
+        self.trim_at = self.end;
         Ok(())
     }
 
@@ -143,6 +154,20 @@ impl Options {
             limit,
         })
     }
+}
+
+/// Has the log repeat XADD or XTRIM with the ID that was made, and trimming to exactly what was kept.
+#[cold]
+fn log_exactly(ctx: &mut Context<'_, '_>, options: &Options, id: Option<&[u8]>, kept: Option<&[u8]>) {
+    let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+    if let Some(kept) = kept {
+        words[options.trim_at - 1] = b"=";
+        words[options.trim_at] = kept;
+    }
+    if let Some(id) = id {
+        words[options.end] = id;
+    }
+    ctx.keys.effects.log_instead(&words);
 }
 
 fn block_limits(config: &Config) -> BlockLimits {
@@ -224,6 +249,10 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         limits: block_limits(&ctx.server.config),
     };
     let in_place_ns = ctx.in_place_ns();
+    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+        .then_some(options.trim)
+        .flatten();
+    let mut kept = None;
     let added = edit_or_create(ctx.keys.write(0), options.create, |stream| {
         if trim.is_some_and(|trim| trim_cost_ns(stream, trim) > in_place_ns) {
             return Ok((None, Edited::NOTHING));
@@ -233,11 +262,19 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         if trim.is_some_and(|trim| stream.trim(trim) > 0) {
             edited.second = Some(TRIMMED);
         }
+        kept = rounds.map(|keep| exact_trim(stream, keep));
         Ok((Some(id), edited))
     })?;
     match added {
         None => ctx.reply.null(),
-        Some(Some(id)) => reply_id(&mut ctx.reply, id),
+        Some(Some(id)) => {
+            reply_id(&mut ctx.reply, id);
+            let made = options.id.is_none_or(|id| id.open);
+            if ctx.keys.effects.logs() && (made || kept.is_some()) {
+                let id = made.then(|| shown(id));
+                log_exactly(ctx, &options, id.as_deref(), kept.as_deref());
+            }
+        }
         Some(None) => ctx.leave(),
     }
     Ok(())
@@ -355,11 +392,16 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     };
     let in_place_ns = ctx.in_place_ns();
+    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+        .then_some(options.trim)
+        .flatten();
+    let mut kept = None;
     let trimmed = edit(ctx.keys.write(0), |stream| {
         if trim_cost_ns(stream, trim) > in_place_ns {
             return Ok((None, Edited::NOTHING));
         }
         let trimmed = stream.trim(trim);
+        kept = rounds.map(|keep| exact_trim(stream, keep));
         let edited = Edited {
             times: trimmed,
             event: (trimmed > 0).then_some(TRIMMED),
@@ -369,7 +411,12 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     })?;
     match trimmed {
         None => ctx.reply.integer(0),
-        Some(Some(trimmed)) => ctx.reply.integer(trimmed as i64),
+        Some(Some(trimmed)) => {
+            ctx.reply.integer(trimmed as i64);
+            if kept.is_some() {
+                log_exactly(ctx, &options, None, kept.as_deref());
+            }
+        }
         Some(None) => ctx.leave(),
     }
     Ok(())

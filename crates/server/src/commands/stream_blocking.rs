@@ -10,6 +10,7 @@ use super::blocked::Reach;
 use super::context::CommandResult;
 use super::error::CommandError;
 use super::stream_arguments::{edit, stream_of};
+use super::stream_log::GroupLog;
 use super::stream_read::{From, Reader, Streams, has_entries_behind, no_group_to_read, reply_entries_behind};
 use crate::blocking::{GroupRead, WaitKey, Waiter};
 
@@ -111,9 +112,11 @@ pub fn perform_group_read(
     for key in &waiter.keys {
         if reach.holds(key) {
             let begin = |reply: &mut Reply<'_>| streams.begin(reply, &key.name);
+            let mut log = GroupLog::new(reach.effects().logs());
             edit(reach.write(waiter.db, key), |stream| {
-                reader.read(stream, From::New, reply, begin)
+                reader.read(stream, From::New, reply, &mut log, begin)
             })?;
+            log.write(reach.effects(), waiter.db, &key.name, reader.group);
         }
     }
     streams.end(reply);

@@ -11,6 +11,8 @@ use super::stream_arguments::{
     Edited, edit, exact_id, integer_or, is_word, leading_ids, no_group, range_start, reply_entry, reply_id,
 };
 
+use super::stream_log::GroupLog;
+
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xautoclaim", leased(xautoclaim)), ("xclaim", leased(xclaim))];
 
@@ -82,6 +84,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     // Valkey looks for the group before it looks at the arguments, and changes nothing before it has seen them all.
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
+    let mut log = GroupLog::new(ctx.keys.effects.logs());
     let reply = &mut ctx.reply;
     let claimed = edit(ctx.keys.write(0), |stream| {
         let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
@@ -101,6 +104,10 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
         for id in ids {
             let pending = group.pending().get(&id).copied();
             let Some(entry) = entries.find(id) else {
+                if let Some(pending) = pending {
+                    let owner = group.consumer(pending.consumer).name();
+                    log.claimed(owner, id, pending, group.last_id);
+                }
                 if group.release(id) {
                     changes += 1;
                     moved_on = false;
@@ -121,14 +128,19 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
                 consumer: number,
             };
             claim(group, reply, &entry, claimed, options.just_id);
+            log.claimed(consumer, id, claimed, group.last_id);
             group.consumer_mut(number).active_ms = now_ms;
             sent += 1;
             changes += 1;
             moved_on = false;
         }
         reply.end_array(begun, sent);
+        if moved_on {
+            log.moved(group);
+        }
         Ok(((), Edited::with_consumer(created, changes + u64::from(moved_on))))
     })?;
+    log.write(ctx.keys.effects, ctx.keys.db, key, name);
     claimed.ok_or_else(|| no_group(key, name))
 }
 
@@ -229,6 +241,7 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let scan = Scan::parse(ctx)?;
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
     let (in_place_ns, protocol) = (ctx.in_place_ns(), ctx.reply.protocol);
+    let mut log = GroupLog::new(ctx.keys.effects.logs());
     let scanned = edit(ctx.keys.write(0), |stream| {
         let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
         if scan.count >= COUNT_TOO_HIGH {
@@ -241,10 +254,13 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         let (number, created) = group.find_or_create_consumer(consumer, scan.now_ms);
         group.consumer_mut(number).seen_ms = scan.now_ms;
-        let scanned = scan.run(group, number, protocol, |id| entries.find(id));
+        let scanned = scan.run(group, number, protocol, &mut log, |id| entries.find(id));
         let changes = (scanned.claims + scanned.deleted.len()) as u64;
         Ok((Some(scanned), Edited::with_consumer(created, changes)))
     })?;
+    if matches!(scanned, Some(Some(_))) {
+        log.write(ctx.keys.effects, ctx.keys.db, key, name);
+    }
     match scanned.ok_or_else(|| no_group(key, name))? {
         None => ctx.leave(),
         Some(scanned) => {
@@ -268,6 +284,7 @@ impl Scan {
         group: &mut Group,
         consumer: ConsumerNumber,
         protocol: Protocol,
+        log: &mut GroupLog,
         mut find: impl FnMut(StreamId) -> Option<Entry<'e>>,
     ) -> Scanned {
         let (mut claims, mut deleted) = (0, Vec::new());
@@ -286,6 +303,7 @@ impl Scan {
                 looks -= 1;
                 from = Bound::Excluded(id);
                 let Some(entry) = find(id) else {
+                    log.claimed(group.consumer(pending.consumer).name(), id, pending, group.last_id);
                     group.release(id);
                     deleted.push(id);
                     left -= 1;
@@ -300,6 +318,7 @@ impl Scan {
                     consumer,
                 };
                 claim(group, reply, &entry, claimed, self.just_id);
+                log.claimed(group.consumer(consumer).name(), id, claimed, group.last_id);
                 group.consumer_mut(consumer).active_ms = self.now_ms;
                 claims += 1;
                 left -= 1;

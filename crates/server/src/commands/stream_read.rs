@@ -3,7 +3,7 @@
 //! XREADGROUP asks for what nobody in its group got so far (`>`), or for what the consumer itself has pending.
 
 use weft_resp::{Protocol, Reply};
-use weft_values::stream::{Delivery, Stream, StreamId};
+use weft_values::stream::{Delivery, Pending, Stream, StreamId};
 
 use super::blocked::{end_ms, wait};
 use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
@@ -11,6 +11,7 @@ use super::error::{CommandError, shown};
 use super::stream_arguments::{
     Edited, edit, exact_id, integer, integer_or, is_word, range_cost_ns, reply_entry, reply_id, stream_of,
 };
+use super::stream_log::GroupLog;
 use crate::blocking::{GroupRead, Operation};
 
 /// The commands of this file and their handlers.
@@ -314,11 +315,13 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut streams = Streams::new();
     for (index, from) in positions.into_iter().enumerate() {
         let name = ctx.keys.name(index);
+        let mut log = GroupLog::new(ctx.keys.effects.logs());
         let reply = &mut ctx.reply;
-        let read = |stream: &mut Stream| reader.read(stream, from, reply, |reply| streams.begin(reply, name));
+        let read = |stream: &mut Stream| reader.read(stream, from, reply, &mut log, |reply| streams.begin(reply, name));
         if edit(ctx.keys.write(index), read)?.is_none() {
             return Err(no_group_to_read(name, group));
         }
+        log.write(ctx.keys.effects, ctx.keys.db, name, group);
     }
     let operation = |options: &Options<'_>| {
         Operation::StreamReadGroup(Box::new(GroupRead {
@@ -374,6 +377,7 @@ impl Reader<'_> {
         stream: &mut Stream,
         from: From,
         reply: &mut Reply<'_>,
+        log: &mut GroupLog,
         begin: impl FnOnce(&mut Reply<'_>),
     ) -> Result<(bool, Edited), CommandError> {
         let top = if stream.length() > 0 {
@@ -390,6 +394,9 @@ impl Reader<'_> {
         };
         let (number, created) = group.find_or_create_consumer(self.consumer, self.now_ms);
         group.consumer_mut(number).seen_ms = self.now_ms;
+        if created && self.no_ack {
+            log.created(self.consumer);
+        }
         if served {
             begin(reply);
             let begun = reply.begin_array();
@@ -401,7 +408,21 @@ impl Reader<'_> {
                         acknowledged: self.no_ack,
                         now_ms: self.now_ms,
                     };
-                    stream.deliver(self.group, number, delivery, |entry| reply_entry(reply, &entry))
+                    let pending = Pending {
+                        delivered_ms: self.now_ms,
+                        deliveries: 1,
+                        consumer: number,
+                    };
+                    let sent = stream.deliver(self.group, number, delivery, |entry| {
+                        if !self.no_ack {
+                            log.claimed(self.consumer, entry.id, pending, entry.id);
+                        }
+                        reply_entry(reply, &entry);
+                    });
+                    if let Some(group) = stream.group(self.group).filter(|_| sent > 0) {
+                        log.moved(group);
+                    }
+                    sent
                 }
             };
             reply.end_array(begun, sent);

@@ -160,6 +160,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
         return before;
     }
     key.set(stored(value), Expiry::Never);
+    key.log_instead(&[b"SET", ctx.args.at(1), value]);
     key.changed(Event::string("set"));
     Ok(())
 }
@@ -177,6 +178,7 @@ fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(error);
     }
     key.delete();
+    key.log_instead(&[b"DEL", ctx.args.at(1)]);
     key.changed(Event::generic("del"));
     Ok(())
 }
@@ -280,7 +282,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
@@ -322,10 +324,33 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry)
         Ok(true) => {}
     }
     store(key, value, expiry, now_ms);
+    if options.get && options.expiry.is_none() && ctx.keys.effects.logs() {
+        log_without_get(ctx);
+    }
     if !answered {
         ctx.reply.ok();
     }
     Ok(())
+}
+
+/// Has the log repeat SET without GET, whose answer nobody wants.
+#[cold]
+fn log_without_get(ctx: &mut Context<'_, '_>) {
+    let mut words: Vec<&[u8]> = Vec::with_capacity(ctx.argc());
+    for (index, word) in ctx.args.iter().enumerate() {
+        let is_compared = index > 3 && ctx.arg(index - 1).eq_ignore_ascii_case(b"IFEQ");
+        if index < 3 || is_compared || !word.eq_ignore_ascii_case(b"GET") {
+            words.push(word);
+        }
+    }
+    ctx.keys.effects.log_instead(&words);
+}
+
+/// Has the log repeat that a key was set with an expiry.
+#[cold]
+fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
+    let mut digits = itoa::Buffer::new();
+    key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
 /// Sets a key to what a client sent; an expiry that has passed already deletes it instead.
@@ -334,11 +359,19 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
         && is_expired(Some(at), now_ms)
     {
         if key.delete_passed() {
+            let name = key.named();
+            key.effects().log_passed(name);
             key.changed(Event::EXPIRED);
         } else {
             key.unchanged();
         }
         return;
+    }
+    if let Expiry::At(at) = expiry
+        && key.effects().logs()
+    {
+        let name = key.named();
+        log_set_until(&mut key, name, value, at);
     }
     put(key, value, expiry);
 }
@@ -379,7 +412,7 @@ fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     store(ctx.keys.write(0), value, Expiry::At(at), now_ms);
     ctx.reply.ok();
     Ok(())
@@ -388,7 +421,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2, Grammar::GetEx)?;
     let expiry = expiry_of(ctx, &options)?;
-    let now_ms = ctx.now_ms;
+    let now_ms = ctx.alive_ms();
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {
@@ -404,14 +437,20 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     match expiry {
         Expiry::At(at) if is_expired(Some(at), now_ms) => {
             key.delete_passed();
+            key.effects().log_passed(ctx.args.at(1));
             key.changed(Event::EXPIRED);
         }
         Expiry::At(at) => {
             key.set_expiry(Some(at));
+            if key.effects().logs() {
+                let mut digits = itoa::Buffer::new();
+                key.log_instead(&[b"PEXPIREAT", ctx.args.at(1), digits.format(at).as_bytes()]);
+            }
             key.changed(Event::generic("expire"));
         }
         Expiry::Never if options.persist && has_expiry => {
             key.set_expiry(None);
+            key.log_instead(&[b"PERSIST", ctx.args.at(1)]);
             key.changed(Event::generic("persist"));
         }
         Expiry::Never | Expiry::Keep => key.unchanged(),
@@ -429,6 +468,7 @@ fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
     match equal {
         Ok(true) => {
             key.delete();
+            key.log_instead(&[b"DEL", ctx.args.at(1)]);
             key.changed(Event::generic("del"));
             ctx.reply.integer(1);
         }
@@ -637,6 +677,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
             let mut digits = Vec::new();
             sum.format_human(&mut digits);
             key.set(NewValue::Bytes(&digits), Expiry::Keep);
+            key.log_instead(&[b"SET", ctx.args.at(1), &digits, b"KEEPTTL"]);
             key.changed(Event::string("incrbyfloat"));
             ctx.reply.bulk(&digits);
             Ok(())
@@ -739,6 +780,29 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
         put(ctx.keys.write(index), value, expiry);
     }
+    if let Expiry::At(at) = expiry
+        && ctx.keys.effects.logs()
+    {
+        log_msetex(ctx, first_option, at);
+    }
     ctx.reply.integer(1);
     Ok(())
+}
+
+/// Has the log repeat MSETEX with the time that its last expiry means.
+#[cold]
+fn log_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
+    let mut digits = itoa::Buffer::new();
+    let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+    let is_time = |index: &usize| ExpiryUnit::of_option(ctx.arg(*index)).is_some();
+    let times: Vec<usize> = (first_option..ctx.argc().saturating_sub(1)).filter(is_time).collect();
+    if let Some(last) = times.last() {
+        words[*last] = b"PXAT";
+        words[*last + 1] = digits.format(at_ms).as_bytes();
+        // Earlier ones are of the same unit, which is another one now.
+        for earlier in times.iter().rev().skip(1) {
+            words.drain(*earlier..*earlier + 2);
+        }
+    }
+    ctx.keys.effects.log_instead(&words);
 }

@@ -1,11 +1,16 @@
-//! WAIT and WAITAOF: how far a client's writes have come. There are no replicas and no log, so nothing ever arrives:
-//! who asks for nothing is answered at once, everybody else after the timeout.
+//! WAIT and WAITAOF: how far a client's writes have come.
+//!
+//! The log's ticket of its last write tells which offset of the history a replica must have. Who cannot be answered at once
+//! is parked; the thread that serves replicas answers when there are enough of them (`supply`).
 
 use weft_resp::number::parse_i64;
 
 use super::context::{After, Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::config::id;
+use crate::journal::Milestone;
+use crate::repl::Wait;
+use crate::state::{LogWait, Server};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
@@ -32,12 +37,49 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let replicas = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let at_ms = deadline_ms(ctx.arg(2), ctx.now_ms)?;
-    if replicas <= 0 || !ctx.may_block {
-        ctx.reply.integer(0);
-    } else {
-        ctx.after = After::ReplyAt(Box::new((at_ms, b":0\r\n".to_vec())));
-    }
+    await_replicas(ctx, at_ms, replicas, None);
     Ok(())
+}
+
+/// How far replicas, and the disk, are for a client, as its reply.
+pub fn reply(server: &Server, wait: &Wait) -> Vec<u8> {
+    let (local, replicas) = progress(server, wait);
+    match wait.disk {
+        None => format!(":{replicas}\r\n"),
+        Some(_) => format!("*2\r\n:{local}\r\n:{replicas}\r\n"),
+    }
+    .into_bytes()
+}
+
+fn progress(server: &Server, wait: &Wait) -> (i64, i64) {
+    let replicas = &server.repl.replicas;
+    // What is not in the backlog yet nobody has.
+    let offset = replicas.shelf().offset_of(wait.log_ticket).unwrap_or(i64::MAX);
+    let having = match wait.disk {
+        None => replicas.having(offset),
+        Some(_) => replicas.having_synced(offset),
+    };
+    let is_synced = server.journal.reached(Milestone::Synced) >= wait.log_ticket;
+    let logs = server.config.boolean(id::APPENDONLY);
+    (i64::from(is_synced && logs), having)
+}
+
+fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Option<i64>) {
+    let wait = Wait {
+        worker: 0,
+        client: ctx.client.id,
+        ticket: 0,
+        log_ticket: ctx.client.log_ticket,
+        replicas,
+        disk,
+    };
+    let (local, having) = progress(ctx.server, &wait);
+    if (having >= replicas && local >= disk.unwrap_or(0)) || !ctx.may_block {
+        let bytes = reply(ctx.server, &wait);
+        ctx.reply.out.extend_from_slice(&bytes);
+    } else {
+        ctx.after = After::Replicas(Box::new((at_ms, wait)));
+    }
 }
 
 fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -63,12 +105,24 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
         ));
     }
-    if (local == 0 && replicas == 0) || !ctx.may_block {
+    if replicas > 0 {
+        await_replicas(ctx, at_ms, replicas, Some(local));
+        return Ok(());
+    }
+    let ticket = ctx.client.log_ticket;
+    let logs = config.boolean(id::APPENDONLY);
+    let is_there = logs && ctx.server.journal.reached(Milestone::Synced) >= ticket;
+    let enough = local == 0 || is_there;
+    if enough || !ctx.may_block {
         ctx.reply.array(2);
-        ctx.reply.integer(0);
-        ctx.reply.integer(0);
+        ctx.reply.integer(is_there.into());
+        ctx.reply.integer(ctx.server.repl.replicas.having_synced(0));
     } else {
-        ctx.after = After::ReplyAt(Box::new((at_ms, b"*2\r\n:0\r\n:0\r\n".to_vec())));
+        ctx.after = After::AwaitLog(Box::new(LogWait {
+            ticket,
+            replicas: replicas > 0,
+            at_ms,
+        }));
     }
     Ok(())
 }

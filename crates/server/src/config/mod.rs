@@ -43,7 +43,7 @@ pub use file::StartError;
 pub use parameters::{Flags, ParameterId, find, id};
 pub use rewrite::{Extent, replace_file};
 pub use set::{Applied, Permissions, SetError};
-pub use specials::{ClientClass, OutputBufferLimit, keyspace_events};
+pub use specials::{ClientClass, OutputBufferLimit, Primary, keyspace_events};
 pub use values::Config;
 
 /// The version of Valkey whose parameters, files and replies these are.

@@ -64,6 +64,15 @@ impl Config {
         self.numbers[id.index()].load(Ordering::Relaxed)
     }
 
+    /// How many databases there are: that depends on the mode.
+    pub fn databases(&self) -> usize {
+        let databases = match self.boolean(super::id::CLUSTER_ENABLED) {
+            true => super::id::CLUSTER_DATABASES,
+            false => super::id::DATABASES,
+        };
+        self.integer(databases).max(1) as usize
+    }
+
     /// The number of an unsigned parameter, such as `maxmemory`, or of any whose range is positive.
     pub fn unsigned(&self, id: ParameterId) -> u64 {
         self.integer(id) as u64
@@ -136,7 +145,6 @@ impl Config {
 
     /// Says which primary this server follows from now on, for CONFIG GET and REWRITE: REPLICAOF and failovers change
     /// it, not CONFIG SET.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for REPLICAOF and failovers"))]
     pub fn follow(&self, primary: Option<Primary>) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.store(id::REPLICAOF, Value::Primary(primary));
@@ -228,6 +236,11 @@ impl Config {
                 others[id.index()] = Some(other);
             }
         }
+    }
+
+    /// Tells caches of parameters that something else changed which they take in, such as whether writes are refused.
+    pub fn touch(&self) {
+        self.bump();
     }
 
     /// Tells caches that values changed; comes after the stores.

@@ -11,9 +11,12 @@ use crate::commands::permission::{self, Wish};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
+use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
+use crate::repl::Standing;
 use crate::state::Server;
 
+use super::cluster;
 use super::execute::Thread;
 use super::script;
 
@@ -25,6 +28,8 @@ pub enum Admission {
     Paused,
     /// It is refused.
     Refused(CommandError),
+    /// Its keys are not this node's; a transaction that it would have run is over.
+    Redirected(CommandError),
     /// Its user may not do what it asks for.
     Denied(Denial),
     /// Its user is gone: the connection is to be closed.
@@ -35,12 +40,12 @@ pub enum Admission {
 /// everything; what they compare for that is the version of the users (see the essay of [`crate::acl`]).
 #[inline]
 pub fn admit<'a>(
-    thread: &Thread,
+    thread: &mut Thread,
     client: &mut Client,
     command: &'static Command<Binding>,
-    args: impl FnOnce() -> Args<'a>,
+    (args, keys): (impl Fn() -> Args<'a>, &[PlannedKey]),
 ) -> Admission {
-    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
+    let server = &thread.server;
     let flags = command.spec.flags;
     let free = client.login.is_free(thread.acl_version);
     if !free {
@@ -65,11 +70,24 @@ pub fn admit<'a>(
     if !free && let Err(denial) = permitted(server, client, command, args()) {
         return Admission::Denied(denial);
     }
-    if tunables.max_memory != 0
-        && needs_memory(client, command)
-        && server.used_memory.load(Ordering::Relaxed) > tunables.max_memory
+    // Taken out and put back: counting references would pass the view's line around among the workers.
+    if let Some(view) = thread.view.take_if(|_| !client.flags.has_any(REPEATS)) {
+        let routed = cluster::route(thread, &view, client, command, args(), keys);
+        thread.view = Some(view);
+        if let Err(error) = routed {
+            return Admission::Redirected(error);
+        }
+    }
+    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
+    if tunables.guarded
+        && let Some(error) = guarded(thread, client, command)
     {
-        return Admission::Refused(OUT_OF_MEMORY);
+        return Admission::Refused(error);
+    }
+    if !thread.standing.is_plain()
+        && let Some(error) = out_of_standing(thread, client, command)
+    {
+        return Admission::Refused(error);
     }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {
@@ -85,6 +103,51 @@ pub fn admit<'a>(
         return Admission::Paused;
     }
     Admission::Run
+}
+
+/// Clients whose commands were run already, by who may run them.
+const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
+
+/// Whether the primary alone sees to it that there is room.
+#[cold]
+fn leaves_memory_to_primary(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
+}
+
+/// Why a command may not do what it would do to memory or to data.
+#[cold]
+fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
+    let tunables = &thread.tunables;
+    let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
+    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() && !leaves_memory_to_primary(thread) {
+        return Some(OUT_OF_MEMORY);
+    }
+    // A PING tells those who watch over servers.
+    let refused = || writes(client, command) || command.full_name == "ping";
+    if tunables.refuses_writes && refused() {
+        return Some(CommandError::constant(NOT_SAVED));
+    }
+    (tunables.aof_fails && refused()).then(|| not_appended(&thread.server))
+}
+
+/// The error of a write while the append-only file cannot be written.
+pub fn not_appended(server: &Server) -> CommandError {
+    let reason = server.aof.failure().unwrap_or_default();
+    CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
+}
+
+/// Whether a command writes; EXEC does if a command of the transaction does.
+fn writes(client: &Client, command: &Command<Binding>) -> bool {
+    let commands = crate::commands::registry().commands();
+    let of_transaction = || {
+        let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
+        let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
+        queued.any(|queued| {
+            let command = commands.get(queued.command);
+            command.is_some_and(|command| command.spec.flags.contains(Flags::WRITE))
+        })
+    };
+    command.spec.flags.contains(Flags::WRITE) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -106,6 +169,41 @@ fn permitted(
         databases: permission::databases(server),
     };
     permission::check(client.login.user(), &wish)
+}
+
+/// The error of a command that does not go with this server's role, or with the state of its data.
+#[inline(never)]
+fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
+    if client.flags.has(ClientFlags::PRIMARY) {
+        return None;
+    }
+    let (standing, config) = (thread.standing, &thread.server.config);
+    let flags = command.spec.flags;
+    let writes = || writes(client, command);
+    let refused = CommandError::constant;
+    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
+    if redirects && (flags.contains(Flags::READONLY) || writes()) {
+        let state = thread.server.repl.state();
+        return state
+            .primary
+            .as_ref()
+            .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
+    }
+    if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+        return Some(refused("READONLY You can't write against a read only replica."));
+    }
+    if standing.has(Standing::LACKS_REPLICAS) && !standing.has(Standing::FOLLOWS) && writes() {
+        return Some(refused("NOREPLICAS Not enough good replicas to write."));
+    }
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+        return Some(refused(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ));
+    }
+    let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
+    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
 }
 
 /// Clients whose commands are restricted.
@@ -148,6 +246,12 @@ pub fn of_script(
         {
             Admission::Refused(OUT_OF_MEMORY)
         }
+        Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
+            Admission::Refused(CommandError::constant(NOT_SAVED))
+        }
+        Admission::Run if thread.tunables.aof_fails && script::may_write(server, command, args) => {
+            Admission::Refused(not_appended(server))
+        }
         Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
             Admission::Run
         }
@@ -156,6 +260,12 @@ pub fn of_script(
 }
 
 const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
+
+/// The error of a write while the last dump has failed.
+pub const NOT_SAVED: &str = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the \
+                             data set are disabled, because this instance is configured to report errors during writes \
+                             if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey \
+                             logs for details about the RDB error.";
 
 /// Commands that are held back while nothing may change.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);

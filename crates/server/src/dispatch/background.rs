@@ -51,9 +51,11 @@ use weft_reactor::Output;
 use weft_resp::ArgRange;
 
 use crate::commands::context::{After, Binding, CommandResult, Context};
+use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
+use crate::journal::Said;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
@@ -64,8 +66,11 @@ use crate::net::connection::Connection;
 use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
+use super::cluster;
 use super::effects::{count, release};
-use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, run, run_as, run_leased, write_error};
+use super::execute::{
+    Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, write_error,
+};
 use super::plan::{Kind, Plan};
 use super::script;
 
@@ -123,12 +128,13 @@ impl Detached {
     pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run(server, seat, worker);
+            let (output, after, log_ticket) = self.run(server, seat, worker);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
                 output,
                 after,
+                log_ticket,
             });
         })
     }
@@ -137,17 +143,18 @@ impl Detached {
     pub fn into_script_job(self: Box<Self>, asker: Asker) -> Job {
         Box::new(move |server, seat| {
             let (worker, client, ticket) = asker;
-            let (output, after) = self.run_script(server, seat, worker);
+            let (output, after, log_ticket) = self.run_script(server, seat, worker);
             server.workers[worker].send(Message::Ran {
                 client,
                 ticket,
                 output,
                 after,
+                log_ticket,
             });
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
         let running = &server.scripts.running;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
@@ -173,7 +180,7 @@ impl Detached {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After) {
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
         let thread = Thread::new(server.clone(), seat.index());
         self.run_as(thread, seat, worker, &mut attempt)
     }
@@ -184,7 +191,7 @@ impl Detached {
         seat: &mut Seat,
         worker: WorkerId,
         attempt: &mut Attempt<'_>,
-    ) -> (Output, After) {
+    ) -> (Output, After, u64) {
         let server = thread.server.clone();
         thread.may_leave = false;
         let plan = Plan {
@@ -215,7 +222,8 @@ impl Detached {
         }
         Post::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
-        (connection.output, after)
+        thread.effects.scribe.wake();
+        (connection.output, after, connection.client.log_ticket)
     }
 }
 
@@ -286,6 +294,8 @@ struct Draft {
     changes: Vec<Change>,
     dirty: u64,
     lookups: (u64, u64),
+    /// What the log is to repeat.
+    said: Said,
     /// How long that took, in ticks of the thread's timer.
     ticks: u64,
 }
@@ -298,7 +308,9 @@ fn draft(
     snapshot: &mut Snapshot,
     connection: &mut Connection,
 ) -> Option<Draft> {
-    let hooks = std::mem::replace(&mut thread.effects.hooks, Hooks::REPEAT);
+    let hooks = thread.effects.hooks;
+    let logged = thread.server.keyspace.hooks.now().and(Hooks::LOG);
+    thread.effects.hooks = Hooks::REPEAT.or(logged);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -322,12 +334,14 @@ fn draft(
     release(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
+    let said = effects.scribe.take_said();
     let draft = Draft {
         result,
         reply,
         changes: std::mem::take(&mut effects.changes),
         dirty: std::mem::take(&mut effects.dirty),
         lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
+        said,
         ticks: thread.timer.raw() - thread.ticks,
     };
     let elsewhere = draft.changes.iter().any(|change| change.db != db);
@@ -364,6 +378,10 @@ fn publish(
     loop {
         thread.begin(unix_ms());
         let pass = seat.enter();
+        if redirected(thread, request, keys, connection).is_some() || thread.moving.is_some() {
+            // Under leases it will be told so, or its keys looked at.
+            return None;
+        }
         let mut many: Vec<Lease<'_>> = Vec::new();
         let leased = lease(&pass, keys, &mut thread.order, &mut many, connection.lease_failures);
         if leased.is_none() {
@@ -381,6 +399,7 @@ fn publish(
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
+            context.keys.effects.scribe.say_again(draft.said);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
@@ -409,10 +428,27 @@ fn attempt(
 ) -> Outcome {
     thread.begin(unix_ms());
     let pass = seat.enter();
+    thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
+    if let Some(error) = redirected(thread, request, keys, connection) {
+        return refuse_moving(thread, request, connection, error);
+    }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
+}
+
+/// Where the client has to go instead, if slots have moved since the command was admitted.
+fn redirected(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &Connection,
+) -> Option<CommandError> {
+    cluster::take_view(thread);
+    let view = thread.view.clone()?;
+    let args = request.args(&connection.input);
+    cluster::route(thread, &view, &connection.client, request.command, args, keys).err()
 }
 
 /// Books what the command did, as the end of a batch does.
@@ -421,6 +457,9 @@ fn conclude(thread: &mut Thread, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;
         let tell = &mut |effects: &mut Effects| Post::new(&server, effects, row).tell(0);
+        if server.repl.follows() {
+            expiry::forget_found(&mut thread.effects, tell);
+        }
         expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects, tell);
         release(&mut thread.effects, &server);
         thread.keep_ready();

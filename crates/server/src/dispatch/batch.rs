@@ -8,16 +8,18 @@ use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
+use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::expiry::delete_found_within;
+use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
+use super::cluster;
 use super::effects::{count, release};
 use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
@@ -36,6 +38,9 @@ pub trait Connections {
     fn after(&mut self, token: usize, after: After);
     /// Tells others what a command did for them.
     fn notify(&mut self, thread: &mut Thread);
+    /// The passage of the gate is about to end: what has run by now is what others find who have the keyspace to
+    /// themselves next.
+    fn pass_ends(&mut self) {}
 }
 
 /// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
@@ -48,6 +53,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
             next += 1;
         }
     }
+    thread.effects.scribe.wake();
     count(&mut thread.effects, &thread.server, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
@@ -71,12 +77,11 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     // While one worker does everything it hardly ever meets anybody.
-    let pass = if thread.server.active_workers.load(Ordering::Relaxed) == 1 {
-        seat.enter_alone()
-    } else {
-        seat.enter()
+    let pass = match thread.server.active_workers.load(Ordering::Relaxed) {
+        1 => seat.enter_alone(),
+        _ => seat.enter(),
     };
-    thread.acl_version = thread.server.acl.version();
+    thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
@@ -84,6 +89,7 @@ fn run_until_exclusive(
         .checked_sub(1)
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
+    let crowded = thread.effects.scribe.is_crowded();
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
@@ -103,9 +109,11 @@ fn run_until_exclusive(
         let role = Role::of(&connection.client, command);
         if needs_everything(&role, binding) {
             thread.reach = prefetcher.reach;
+            connections.pass_ends();
             return index;
         }
-        if !admitted(thread, plan, &plans.ranges, connection) {
+        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+        if !admitted(thread, plan, (&plans.ranges, keys), connection) {
             continue;
         }
         let request = Request {
@@ -114,10 +122,13 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
-        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+        if crowded && must_wait_for_log(&role, command) {
+            settle(plan, connection, Outcome::Contended);
+            continue;
+        }
         let outcome = match role {
             Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
-            Role::Queued => transaction::queue(thread, &request, keys, connection),
+            Role::Queued => transaction::queue_here(thread, &pass, &request, keys, connection),
             Role::Exec { .. } => transaction::run_leased(thread, &pass, &request, &mut many, connection),
         };
         many.clear();
@@ -126,6 +137,9 @@ fn run_until_exclusive(
             let server = &thread.server;
             let row = thread.seat;
             let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+            if thread.standing.leaves_expired() {
+                forget_found(&mut thread.effects, tell);
+            }
             delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
             release(&mut thread.effects, server);
             thread.keep_ready();
@@ -142,6 +156,7 @@ fn run_until_exclusive(
         }
     }
     thread.reach = prefetcher.reach;
+    connections.pass_ends();
     plans.list.len()
 }
 
@@ -160,8 +175,9 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    thread.acl_version = thread.server.acl.version();
-    if !is_runnable(connection) || !admitted(thread, plan, &plans.ranges, connection) {
+    thread.look_around();
+    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
+    if !is_runnable(connection) || !admitted(thread, plan, (&plans.ranges, keys), connection) {
         return;
     }
     let request = Request {
@@ -170,20 +186,29 @@ fn run_one_exclusive(
         binding,
         ranges: &plans.ranges,
     };
-    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     let server = thread.server.clone();
     if !server.scripts.running.try_keep_out() {
         // Nobody stands at the gate for as long as a script pleases.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
-            Some(error) => refuse_busy(thread, &request, connection, error),
-            None => Outcome::Contended,
+            Some(error) if !connection.client.flags.has(Flags::PRIMARY) => {
+                refuse_busy(thread, &request, connection, error)
+            }
+            _ => Outcome::Contended,
         };
         settle(plan, connection, outcome);
         return;
     }
     let mut all = seat.exclusive();
-    let admitted_by = std::mem::replace(&mut thread.acl_version, thread.server.acl.version());
-    if thread.acl_version != admitted_by && !admitted(thread, plan, &plans.ranges, connection) {
+    let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
+    thread.look_around();
+    let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
+    // A primary that is not followed any more is none of the connections either.
+    let Some(connection) = connections.connection(plan.token) else {
+        drop(all);
+        server.scripts.running.let_in();
+        return;
+    };
+    if changed && !admitted(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
         server.scripts.running.let_in();
         return;
@@ -193,11 +218,12 @@ fn run_one_exclusive(
         Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
         Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
     };
-    drop(all);
-    server.scripts.running.let_in();
     if let Some(after) = settle(plan, connection, outcome) {
         connections.after(plan.token, after);
     }
+    connections.pass_ends();
+    drop(all);
+    server.scripts.running.let_in();
     if thread.effects.has_notices() {
         connections.notify(thread);
     }
@@ -211,7 +237,7 @@ fn refused_by_script(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripts.running.any_overdue() {
+    if !thread.server.scripts.running.any_overdue() || connection.client.flags.has(Flags::PRIMARY) {
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();
@@ -238,6 +264,14 @@ fn refuse_busy(
     Outcome::Done
 }
 
+/// Whether a command that may write is to be put off while the log is far behind with what this thread wrote.
+#[cold]
+fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
+    let runs = !matches!(role, Role::Queued);
+    let reads = command.spec.flags.contains(CommandFlags::READONLY);
+    runs && !reads
+}
+
 /// Whether a plan needs the whole keyspace.
 #[inline]
 fn needs_everything(role: &Role, binding: Binding) -> bool {
@@ -257,12 +291,20 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
-fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) -> bool {
+fn admitted(
+    thread: &mut Thread,
+    plan: &Plan,
+    (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
+    connection: &mut Connection,
+) -> bool {
     let Kind::Command(command, binding) = plan.kind else {
         return false;
     };
+    if thread.view.is_some() {
+        cluster::forget_asking(connection, command);
+    }
     let Connection { client, input, .. } = &mut *connection;
-    let mut admission = admit(thread, client, command, || args_of(plan, ranges, input));
+    let mut admission = admit(thread, client, command, (|| args_of(plan, ranges, input), keys));
     if binding.mode == Mode::Script {
         let args = args_of(plan, ranges, &connection.input);
         admission = super::admit::of_script(thread, admission, command, args);
@@ -271,8 +313,17 @@ fn admitted(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], co
         Admission::Run => true,
         Admission::Paused => {
             connection.state = State::Paused;
+            connection.client.flags.put(Flags::ASKED, false);
             connection.client.flags.put(Flags::BLOCKED, true);
             connection.client.last_command = command.full_name;
+            false
+        }
+        Admission::Redirected(error) => {
+            thread.server.metrics.rejected(thread.seat, command.id as usize);
+            connection.client.last_command = command.full_name;
+            transaction::redirected(thread, &mut connection.client, command);
+            reply_error(thread, connection, &error);
+            connection.consumed = plan.end;
             false
         }
         Admission::Refused(error) => {

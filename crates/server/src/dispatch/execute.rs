@@ -6,27 +6,31 @@ use std::sync::Arc;
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::blocking::Waiter;
+use crate::blocking::{Served, Waiter};
+use crate::cluster::Cluster;
+use crate::cluster::view::View;
 use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::reach::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Standing;
 use crate::state::{Server, Unserved};
 
 use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
+use super::cluster::{self, Moving};
 use super::effects::release;
-use super::loans;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::serve;
+use super::{loans, logging};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
@@ -49,6 +53,14 @@ pub struct Thread {
     pub timer: quanta::Clock,
     /// The version of the users, at the last passage of the gate: nobody's permissions change within one.
     pub acl_version: u64,
+    /// Which node has which slot, at the last passage of the gate, in cluster mode.
+    pub view: Option<Arc<View>>,
+    /// The number of that view.
+    pub view_version: u64,
+    /// Which way the slot of the admitted command goes, if it is on its way.
+    pub moving: Option<Moving>,
+    /// What the server's role in replication means for commands, at the last passage of the gate.
+    pub standing: Standing,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -58,8 +70,12 @@ pub struct Thread {
     pub may_block: bool,
     /// Whether this is a thread for scripts.
     pub for_script: bool,
+    /// Whether its commands were run before: no key expires by itself.
+    pub replays: bool,
+    /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
+    pub expiry_ms: u64,
     /// Blocked clients that the running command served.
-    pub served: Vec<Arc<Waiter>>,
+    pub served: Vec<(Arc<Waiter>, Served)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
@@ -75,20 +91,30 @@ pub struct Thread {
 impl Thread {
     /// The state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
-        let tunables = super::tunables::Tunables::read(&server.config);
+        let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
+        let effects = Effects {
+            scribe: server.journal.scribe(),
+            ..Effects::of(&server.keyspace)
+        };
         Thread {
             seat,
-            effects: Effects::default(),
+            effects,
             now_ms: 0,
             clock: tunables.clock,
             ticks: timer.raw(),
             timer,
             acl_version: server.acl.version(),
+            view: server.cluster.as_ref().map(Cluster::view),
+            view_version: 0,
+            moving: None,
+            standing: server.repl.standing(),
             tunables,
             may_leave: true,
             may_block: true,
             for_script: false,
+            replays: false,
+            expiry_ms: 0,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
@@ -102,10 +128,20 @@ impl Thread {
     /// Starts a batch: its time, and parameters that have changed.
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.tunables.refresh(&self.server.config);
+        self.expiry_ms = if self.replays { 0 } else { now_ms };
+        self.tunables.refresh(&self.server);
+        self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
+    }
+
+    /// Looks at what does not change within a passage of the gate, which has just begun.
+    #[inline]
+    pub fn look_around(&mut self) {
+        self.acl_version = self.server.acl.version();
+        self.standing = self.server.repl.standing();
+        cluster::take_view(self);
     }
 
     /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of
@@ -120,12 +156,13 @@ impl Thread {
 
     /// What a command works with, and who is served by it.
     #[inline]
-    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<Arc<Waiter>>) {
+    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<(Arc<Waiter>, Served)>) {
         let frame = Frame {
             server: &self.server,
             clock: &self.clock,
             effects: &mut self.effects,
             now_ms: self.now_ms,
+            expiry_ms: self.expiry_ms,
             seat: self.seat,
             may_leave: self.may_leave,
             may_block: self.may_block,
@@ -141,6 +178,7 @@ pub(super) struct Frame<'a> {
     clock: &'a AccessClock,
     effects: &'a mut Effects,
     now_ms: u64,
+    expiry_ms: u64,
     seat: usize,
     may_leave: bool,
     may_block: bool,
@@ -165,7 +203,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
-            now_ms: self.now_ms,
+            now_ms: self.expiry_ms,
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,
@@ -249,7 +287,8 @@ pub enum Outcome {
     After(After),
 }
 
-/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has lent values.
+/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has values that
+/// are lent, or to be saved before they change.
 pub(super) fn lease<'p>(
     pass: &'p Pass<'p>,
     keys: &mut [PlannedKey],
@@ -356,8 +395,14 @@ fn run_leased_once<'p>(
             None => return Outcome::Contended,
         },
     };
-    if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
-        return Outcome::Contended;
+    if meets_loans | thread.moving.is_some() {
+        if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
+            return Outcome::Contended;
+        }
+        if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
+            drop(held);
+            return refuse_moving(thread, request, connection, error);
+        }
     }
     run(thread, Some(pass), request, keys, held, connection)
 }
@@ -371,7 +416,45 @@ pub fn run_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
-    run(thread, None, request, keys, Held::Everything(all), connection)
+    let held = Held::Everything(all);
+    if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
+        drop(held);
+        return refuse_moving(thread, request, connection, error);
+    }
+    run(thread, None, request, keys, held, connection)
+}
+
+/// Whether the keys of a command whose slot is on its way are here.
+#[cold]
+pub(super) fn settle_moving(
+    thread: &Thread,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: &Held<'_, '_>,
+    connection: &Connection,
+) -> Result<(), CommandError> {
+    let (Some(moving), Some(view)) = (thread.moving, &thread.view) else {
+        return Ok(());
+    };
+    let args = request.args(&connection.input);
+    let keys = keys.iter().map(|key| (args, key));
+    cluster::settle_moving(thread, view, &connection.client, moving, held, keys)
+}
+
+/// Sends a client elsewhere, its command having its leases already.
+#[cold]
+pub(super) fn refuse_moving(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    error: CommandError,
+) -> Outcome {
+    thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    connection.client.last_command = request.command.full_name;
+    let before = connection.output.mark();
+    write_error(thread, &error, &mut connection.output.bytes);
+    connection.settle_reply(before);
+    Outcome::Done
 }
 
 /// Runs a plan's handler with what is held.
@@ -407,6 +490,7 @@ pub(super) fn run_as<'p>(
     let before = output.mark();
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
+    let dirty = thread.effects.dirty;
     // Under the leases: whoever listens to one of the keys has said so before it took its own.
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let (frame, served) = thread.split();
@@ -421,13 +505,20 @@ pub(super) fn run_as<'p>(
     let mut context = frame.context(call, client, output);
     let result = handler(&mut context);
     let after = std::mem::take(&mut context.after);
+    if context.keys.effects.logs() {
+        logging::end_call(&mut context.keys, &after, dirty);
+        context.keys.effects.scribe.end_unit();
+    }
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
         serve::serve_ready(&mut context.keys, pass, server, served)
     };
-    if context.keys.effects.hooks.any() {
+    if context.keys.effects.hooks.has(Hooks::TELLS) {
         announce(&mut context, &after, Caller::Client);
+    }
+    if context.keys.effects.scribe.has_ops() {
+        context.client.log_ticket = logging::commit(context.keys.effects);
     }
     // The leases end here.
     drop(context);

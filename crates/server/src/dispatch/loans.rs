@@ -1,8 +1,9 @@
-//! Whether a command that has its leases has to wait for the end of loans: see [`crate::keyspace::lent`].
+//! Whether a command that has its leases has to wait for the end of loans ([`crate::keyspace::lent`]), or for a snapshot
+//! to save a value ([`crate::keyspace::preimage`]).
 //!
-//! Nearly always the slots that it writes have lent nothing, and nothing here is called. If one has, it is found out
-//! which keys the command changes where they are. Changing a small value costs a copy, which is little; for a large one
-//! the command is put off, as it would be if somebody had the slot's lease.
+//! Nearly always the slots that it writes have lent nothing and are saved, and nothing here is called. Otherwise it is
+//! found out which keys the command changes where they are. Changing a small value costs a copy, which is little; for a
+//! large one the command is put off, as it would be if somebody had the slot's lease.
 
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -11,7 +12,7 @@ use weft_values::Value;
 use crate::commands::keys::{KeyPosition, walk};
 use crate::commands::spec::{CommandSpec, Group, KeyFlags};
 use crate::keyspace::Keyspace;
-use crate::keyspace::access::{Held, PlannedKey};
+use crate::keyspace::access::{Held, NamedKey, PlannedKey};
 use crate::net::connection::Connection;
 
 use super::execute::Request;
@@ -21,7 +22,7 @@ const LONG_COLLECTION_BYTES: usize = 64 << 10;
 /// A string of more bytes takes long to copy.
 const LONG_STRING_BYTES: usize = 512 << 10;
 
-/// Whether a request is to be put off until loans end. Some slot that it may write has lent values.
+/// Whether a request is to be put off until loans end or values are saved. Some slot that it may write is reserved.
 #[cold]
 pub fn must_wait(
     keyspace: &Keyspace,
@@ -34,7 +35,7 @@ pub fn must_wait(
     changes_lent(keyspace, request.command.spec, args, keys, held, connection.client.db)
 }
 
-/// Whether a command would change a large value in place that is lent; if so, its slot is wanted.
+/// Whether a command would change a large value in place that is lent or not saved yet; if so, it is wanted.
 #[cold]
 pub fn changes_lent(
     keyspace: &Keyspace,
@@ -44,6 +45,13 @@ pub fn changes_lent(
     held: &Held<'_, '_>,
     db: usize,
 ) -> bool {
+    let is_frozen = |key: &PlannedKey| {
+        let name = args.at(key.argument as usize);
+        key.write && keyspace.lent.is_frozen(key.slot, db, name)
+    };
+    if keys.iter().any(is_frozen) {
+        return true;
+    }
     if spec.group == Group::Generic {
         // They move, delete and expire values, and change none.
         return false;
@@ -55,21 +63,32 @@ pub fn changes_lent(
         .iter()
         .zip(&flags)
         .filter(|(key, flags)| key.write && in_place(flags));
-    let is_lent = |key: &PlannedKey| held.entry(key, db, args).is_some_and(is_shared_and_large);
-    match changed.map(|(key, _)| key).find(|key| is_lent(key)) {
-        Some(key) => {
-            keyspace.lent.want(key.slot);
-            true
-        }
-        None => false,
-    }
+    let waits = |key: &PlannedKey| {
+        let entry = held.entry(key, db, args).filter(|entry| is_large(*entry));
+        entry.is_some_and(|entry| is_wanted(keyspace, key, args, entry, db))
+    };
+    changed.map(|(key, _)| key).any(waits)
 }
 
-fn is_shared_and_large(entry: EntryRef<'_, Value>) -> bool {
-    let is_large = match entry.value() {
+/// Whether a large value that is about to be changed has to be given back or saved first; says that somebody waits.
+fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: EntryRef<'_, Value>, db: usize) -> bool {
+    let header = keyspace.slots.header(usize::from(key.slot));
+    if header.is_lent() && entry.is_shared() {
+        keyspace.lent.want(key.slot);
+        return true;
+    }
+    let named = NamedKey {
+        name: args.at(key.argument as usize),
+        hash: key.hash,
+        slot: key.slot,
+    };
+    header.is_unsaved() && keyspace.preimages.must_save_first(db, named, entry)
+}
+
+fn is_large(entry: EntryRef<'_, Value>) -> bool {
+    match entry.value() {
         ValueRef::Object(object) => object.allocated_bytes() > LONG_COLLECTION_BYTES,
         ValueRef::Blob(blob) => blob.len() > LONG_STRING_BYTES,
         ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_) => false,
-    };
-    is_large && entry.is_shared()
+    }
 }

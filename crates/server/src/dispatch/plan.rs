@@ -99,6 +99,15 @@ pub struct Planner<'a> {
 impl Planner<'_> {
     /// Plans the complete requests in a connection's input.
     pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
+        // Once for all keys of the turn: what their slots are does not change.
+        match self.keyspace.hasher.is_clustered() {
+            false => self.plan_in::<false>(token, connection, plans),
+            true => self.plan_in::<true>(token, connection, plans),
+        }
+    }
+
+    #[inline]
+    fn plan_in<const CLUSTERED: bool>(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
         let authenticated = connection.client.login.is_authenticated();
         let limits = Limits {
             max_bulk_len: self.max_bulk_len,
@@ -130,7 +139,7 @@ impl Planner<'_> {
                 }
                 Parsed::Request { consumed, .. } => {
                     let end = position + consumed;
-                    self.add(token, connection, plans, first_range, position, end);
+                    self.add::<CLUSTERED>(token, connection, plans, first_range, position, end);
                     position = end;
                     planned += 1;
                 }
@@ -160,7 +169,7 @@ impl Planner<'_> {
         rest
     }
 
-    fn add(
+    fn add<const CLUSTERED: bool>(
         &self,
         token: usize,
         connection: &Connection,
@@ -179,7 +188,7 @@ impl Planner<'_> {
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
-                    let hash = self.keyspace.hasher.hash(args.at(position.index));
+                    let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.at(position.index));
                     plans.keys.push(PlannedKey {
                         hash,
                         argument: position.index as u32,

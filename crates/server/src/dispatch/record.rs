@@ -219,7 +219,7 @@ pub fn counted(
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
         // Read now: a CONFIG SET of a threshold is measured by the new one.
-        let tunables = Tunables::read(&server.config);
+        let tunables = Tunables::read(server);
         server.metrics.executed(row, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
             server.metrics.latency(row, command.id as usize, nanoseconds);

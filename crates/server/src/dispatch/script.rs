@@ -29,6 +29,7 @@
 //! 7. In a transaction the token is taken first, so that no script in it begins anew.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,23 +47,27 @@ use crate::commands::script::{NO_SCRIPT, busy_with};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
+use crate::journal::Target;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::hash::{KeyHasher, cluster_slot};
 use crate::keyspace::{Exclusive, Pass, SLOTS};
 use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags as ClientFlags};
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
+use crate::repl::Standing;
 use crate::script::{self, Answer, Beginning, Flags, Host, Outcome as Ended, Program, Run, Scripts, Stop};
 use crate::state::Server;
 
+use super::admit::NOT_SAVED;
 use super::announce::{Caller, announce, line_of_whole};
 use super::background::Detached;
+use super::cluster;
 use super::effects::release;
-use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, write_error};
+use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::record::{self, Ending, Thresholds};
-use super::{serve, transaction};
+use super::{logging, serve, transaction};
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
@@ -82,6 +87,13 @@ struct Prepared {
     keys: usize,
     read_only: bool,
     allow_oom: bool,
+    /// Whether, in a cluster, its keys must be of one slot.
+    one_slot: bool,
+}
+
+/// The slot of a script's declared keys.
+fn first_slot(prepared: &Prepared, args: Args<'_>) -> Option<u16> {
+    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
 }
 
 /// What a command that runs a script calls it by.
@@ -118,6 +130,11 @@ pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>)
     flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(may_run) && !flags.has(Flags::NO_WRITES))
 }
 
+/// Whether a script says what it does, and does not promise to write nothing.
+pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
+}
+
 /// Whether a script has promised to write nothing.
 #[cold]
 pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
@@ -136,7 +153,12 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
 }
 
 /// Finds or compiles what is to run.
-fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Result<Prepared, CommandError> {
+fn prepare(
+    thread: &Thread,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    is_primary: bool,
+) -> Result<Prepared, CommandError> {
     let scripts = &thread.server.scripts;
     let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
     let (program, keys) = match named(command, args) {
@@ -168,6 +190,14 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
     let must_read = command.spec.flags.contains(CommandFlags::READONLY);
     let flags = program.flags();
     let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if thread.view.is_some() && promises(Flags::NO_CLUSTER) {
+        return Err(CommandError::constant(
+            "ERR Can not run script on cluster, 'no-cluster' flag is set.",
+        ));
+    }
+    if !thread.standing.is_plain() && !is_primary {
+        check_standing(thread, flags)?;
+    }
     if flags.is_some() && must_read && !promises(Flags::NO_WRITES) {
         return Err(CommandError::constant(
             "ERR Can not execute a script with write flag using *_ro command.",
@@ -182,8 +212,47 @@ fn prepare(thread: &Thread, command: &Command<Binding>, args: Args<'_>) -> Resul
         keys,
         read_only: must_read || promises(Flags::NO_WRITES),
         allow_oom: promises(Flags::ALLOW_OOM),
+        one_slot: thread.view.is_some() && flags.is_some() && !promises(Flags::ALLOW_CROSS_SLOT_KEYS),
         program,
     })
+}
+
+/// Whether this server's role in replication lets a script with these flags run; none are those of a script that
+/// declares nothing.
+#[cold]
+fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
+    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+        return Err(CommandError::constant(match flags {
+            None => "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            Some(_) => {
+                "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is \
+                 not set on the script."
+            }
+        }));
+    }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
+        return Err(CommandError::constant(
+            "READONLY Can not run script with write flag on readonly replica",
+        ));
+    }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
+        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+    }
+    Ok(())
+}
+
+fn is_stale(thread: &Thread) -> bool {
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+}
+
+fn lacks_replicas(thread: &Thread) -> bool {
+    thread.standing.has(Standing::LACKS_REPLICAS) && !thread.standing.has(Standing::FOLLOWS)
+}
+
+fn is_read_only(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }
 
 fn is_out_of_memory(thread: &Thread) -> bool {
@@ -203,7 +272,12 @@ pub fn run_leased<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let args = request.args(&connection.input);
-    let prepared = match prepare(thread, request.command, args) {
+    let prepared = match prepare(
+        thread,
+        request.command,
+        args,
+        connection.client.flags.has(ClientFlags::PRIMARY),
+    ) {
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };
@@ -215,6 +289,13 @@ pub fn run_leased<'p>(
     }
     if lease(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
         return Outcome::Contended;
+    }
+    if thread.moving.is_some() {
+        let settled = settle_moving(thread, request, keys, &Held::Many(many), connection);
+        if let Err(error) = settled {
+            many.clear();
+            return refuse_moving(thread, request, connection, error);
+        }
     }
     let impatient = connection.lease_failures >= PATIENCE;
     let wants_token = impatient || (!prepared.read_only && prepared.program.habits().writes());
@@ -395,7 +476,7 @@ pub fn run_inside<'p>(
             unreachable!("a transaction with scripts can take further leases")
         }
     };
-    let prepared = match prepare(thread, command, args) {
+    let prepared = match prepare(thread, command, args, client.flags.has(ClientFlags::PRIMARY)) {
         Ok(prepared) => prepared,
         Err(error) => {
             write_error(thread, &error, &mut output.bytes);
@@ -480,6 +561,12 @@ struct Runner<'r, 'h, 'p> {
     read_only: bool,
     may_lack_memory: bool,
     has_token: bool,
+    /// Whether its keys must be of one slot of a cluster.
+    one_slot: bool,
+    /// That slot, once it is known.
+    slot: Cell<Option<u16>>,
+    /// For whom its commands are logged.
+    logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
     /// Figures of commands, until it is certain that they count.
@@ -522,6 +609,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             read_only: prepared.read_only,
             may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
             has_token: false,
+            one_slot: prepared.one_slot,
+            slot: Cell::new(first_slot(prepared, args)),
+            logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             tally: Vec::new(),
             thread,
@@ -676,8 +766,32 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             let text = permission::refused_in_script(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
         }
+        if let Some(view) = &self.thread.view {
+            let mut slot = self.slot.get();
+            let bound = self.one_slot.then_some(&mut slot);
+            let (server, client) = (&self.thread.server, &self.client);
+            let refusal = cluster::refusal_in_script(view, server, client, command, args, bound);
+            self.slot.set(slot);
+            if let Some(refusal) = refusal {
+                return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
+            }
+        }
         if self.read_only && flags.intersects(super::admit::CHANGES) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if !self.thread.standing.is_plain() && !self.client.flags.has(ClientFlags::PRIMARY) {
+            if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
+                return refuse("READONLY You can't write against a read only replica.");
+            }
+            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.wrote() {
+                return refuse("NOREPLICAS Not enough good replicas to write.");
+            }
+            if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
+                return refuse("ERR Can not execute the command on a stale replica");
+            }
+        }
+        if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
+            return refuse(NOT_SAVED);
         }
         if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
@@ -824,6 +938,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             return (None, After::Nothing);
         }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
+        let dirty = self.thread.effects.dirty;
         let call = Call {
             command,
             args,
@@ -834,7 +949,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
-        if context.keys.effects.hooks.any() {
+        if context.keys.effects.logs() {
+            logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
+        }
+        if context.keys.effects.hooks.has(Hooks::TELLS) {
             announce(&mut context, &after, Caller::Script);
         }
         (result.err(), after)
@@ -899,7 +1017,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 }
 
-fn plan_keys(server: &Server, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
+pub(super) fn plan_keys(server: &Server, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = server.keyspace.hasher.hash(args.at(position.index));
         planned.push(PlannedKey {
@@ -947,6 +1065,10 @@ impl Host for Runner<'_, '_, '_> {
 
     fn set_protocol(&mut self, protocol: Protocol) {
         self.client.protocol = protocol;
+    }
+
+    fn set_replication(&mut self, parts: u8) {
+        self.logged_for = Target::of_bits(parts);
     }
 
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {

@@ -33,6 +33,7 @@ use crate::state::{Message, Server, Unserved};
 
 use super::effects::release;
 use super::execute::{PATIENCE, Thread};
+use super::logging;
 
 /// Slots leased beside those of the command. Chains over more of them are cut: other commands may come between.
 const FURTHER_SLOTS: usize = 16;
@@ -50,7 +51,7 @@ struct Service<'s, 'h, 'p> {
     /// The server.
     server: &'s Arc<Server>,
     /// Who was served.
-    served: &'s mut Vec<Arc<Waiter>>,
+    served: &'s mut Vec<(Arc<Waiter>, Served)>,
 }
 
 /// Slots that could not be leased.
@@ -67,7 +68,7 @@ pub fn serve_ready<'p>(
     keys: &mut Keys<'_, 'p>,
     pass: Option<&'p Pass<'p>>,
     server: &Arc<Server>,
-    served: &mut Vec<Arc<Waiter>>,
+    served: &mut Vec<(Arc<Waiter>, Served)>,
 ) -> Option<Box<Unserved>> {
     let ready = std::mem::take(&mut keys.effects.ready);
     let mut service = Service {
@@ -231,19 +232,22 @@ impl<'p> Serving<'_, '_, '_, 'p> {
         let start = Instant::now();
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
+        let dirty = self.service.effects.dirty;
         let result = blocked::perform(waiter, key, self, &mut reply);
+        logging::end_served(self.service.effects, waiter.db, dirty);
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
             self.write_error(&error, &mut bytes);
         }
-        waiter.put_served(Served {
+        let served = Served {
             reply: bytes,
             nanoseconds: start.elapsed().as_nanos() as u64,
             failed,
             refusal: None,
-        });
-        self.service.served.push(waiter.clone());
+            log_ticket: 0,
+        };
+        self.service.served.push((waiter.clone(), served));
     }
 
     /// Ends the wait of one that has been claimed and is not permitted to go on. One whose user is gone is about to be
@@ -257,13 +261,14 @@ impl<'p> Serving<'_, '_, '_, 'p> {
                 Some(Box::new(refusal))
             }
         };
-        waiter.put_served(Served {
+        let served = Served {
             reply,
             nanoseconds: 0,
             failed: true,
             refusal,
-        });
-        self.service.served.push(waiter.clone());
+            log_ticket: 0,
+        };
+        self.service.served.push((waiter.clone(), served));
     }
 
     fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
@@ -308,6 +313,10 @@ impl Reach for Serving<'_, '_, '_, '_> {
         Serving::holds(self, key.slot)
     }
 
+    fn effects(&mut self) -> &mut Effects {
+        self.service.effects
+    }
+
     fn now_ms(&self) -> u64 {
         self.service.access.now_ms
     }
@@ -322,7 +331,12 @@ pub fn mail(thread: &mut Thread) {
     if thread.served.is_empty() {
         return;
     }
-    for waiter in thread.served.drain(..) {
+    for (waiter, served) in thread.served.drain(..) {
+        // Only now: what was done for it has its ticket.
+        waiter.put_served(Served {
+            log_ticket: thread.effects.scribe.last_ticket(),
+            ..served
+        });
         let worker = waiter.worker();
         // Workers took the first seats.
         if worker == thread.seat {
@@ -364,6 +378,7 @@ fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Opti
     };
     service.effects.hooks = thread.server.keyspace.hooks.now();
     let left = serve(unserved.ready, &mut service);
+    logging::commit(&mut thread.effects);
     Post::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
     left
 }

@@ -47,10 +47,11 @@ use crate::watch::{Watch, Watches};
 
 use super::admit::CHANGES;
 use super::announce::{self, Caller};
+use super::cluster;
 use super::effects::release;
-use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, write_error};
-use super::loans;
+use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, refuse_moving, write_error};
 use super::record::{self, Ending, Thresholds};
+use super::{loans, logging};
 use super::{script, serve};
 
 /// What a command is to the transaction of its client.
@@ -103,6 +104,37 @@ pub fn refused(
         transaction.refused = true;
     }
     error
+}
+
+/// Books with its client's transaction that a command belongs to another node.
+pub fn redirected(thread: &mut Thread, client: &mut Client, command: &Command<Binding>) {
+    if command.full_name == "exec" {
+        end(thread, client);
+    } else if let Some(transaction) = &mut client.transaction {
+        transaction.refused = true;
+    }
+}
+
+/// Keeps an admitted command for EXEC, unless its keys are on their way to another node.
+pub fn queue_here(
+    thread: &mut Thread,
+    pass: &Pass<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    if thread.moving.is_some() {
+        let args = request.args(&connection.input);
+        match cluster::settle_queued(thread, pass, args, keys, &connection.client) {
+            None => return Outcome::Contended,
+            Some(Err(error)) => {
+                redirected(thread, &mut connection.client, request.command);
+                return refuse_moving(thread, request, connection, error);
+            }
+            Some(Ok(())) => {}
+        }
+    }
+    queue(thread, request, keys, connection)
 }
 
 /// Ends a client's transaction, and with it what it watches.
@@ -340,6 +372,13 @@ fn run<'p>(
     if let Some(verdict) = verdict {
         return abort(thread, request, connection, start, verdict);
     }
+    if thread.moving.is_some()
+        && let Some(transaction) = connection.client.transaction.as_deref()
+        && let Err(error) = cluster::settle_transaction(thread, &connection.client, transaction, &held)
+    {
+        redirected(thread, &mut connection.client, request.command);
+        return refuse_moving(thread, request, connection, error);
+    }
     if let Some(watches) = connection.client.watches.take() {
         take_out(&watches, &mut held, &thread.server);
     }
@@ -350,7 +389,7 @@ fn run<'p>(
     (thread.may_leave, thread.may_block) = (false, false);
     let before = connection.output.mark();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
-    let unserved = serve_ready(thread, pass, held, &connection.client);
+    let unserved = serve_ready(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     finish_exec(thread, request, connection, start, false);
     settle(thread, connection, before, parts, unserved)
@@ -439,10 +478,14 @@ fn run_queued<'p>(
         pass,
     };
     thread.effects.hooks = thread.server.keyspace.hooks.now();
+    let dirty = thread.effects.dirty;
     let mut context = thread.split().0.context(call, client, output);
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
-    if context.keys.effects.hooks.any() {
+    if context.keys.effects.logs() {
+        logging::end_call(&mut context.keys, &after, dirty);
+    }
+    if context.keys.effects.hooks.has(Hooks::TELLS) {
         announce::announce(&mut context, &after, Caller::Transaction);
     }
     drop(context);
@@ -468,7 +511,10 @@ fn run_queued<'p>(
         | After::Script(_)
         | After::AsWriter
         | After::Block(_)
+        | After::AwaitLog(_)
         | After::Several(..)
+        | After::Supply(_)
+        | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
 }
@@ -526,16 +572,30 @@ fn finish_queued(
     });
 }
 
-/// Serves those who wait for what the commands made ready, and ends the effects of all of them.
+/// Serves those who wait for what the commands made ready, and ends the effects of all of them: to the log they are one.
 pub(super) fn serve_ready<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    held: Held<'_, 'p>,
+    client: &mut Client,
+) -> Option<Box<Unserved>> {
+    thread.effects.scribe.end_unit();
+    let unserved = match thread.effects.ready.is_empty() {
+        true => None,
+        false => serve_all(thread, pass, held, client),
+    };
+    if thread.effects.scribe.has_ops() {
+        client.log_ticket = logging::commit(&mut thread.effects);
+    }
+    unserved
+}
+
+fn serve_all<'p>(
     thread: &mut Thread,
     pass: Option<&'p Pass<'p>>,
     held: Held<'_, 'p>,
     client: &Client,
 ) -> Option<Box<Unserved>> {
-    if thread.effects.ready.is_empty() {
-        return None;
-    }
     let (frame, served) = thread.split();
     let server = frame.server;
     let Some(command) = crate::commands::registry().by_original_name(b"exec") else {

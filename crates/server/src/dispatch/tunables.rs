@@ -1,7 +1,10 @@
 //! The parameters that the path of a command reads, copied out of the configuration when it changes.
 
-use crate::config::{ClientClass, Config, OutputBufferLimit, id};
+use std::sync::atomic::Ordering;
+
+use crate::config::{ClientClass, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
+use crate::state::Server;
 
 /// One worker's copy.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +21,16 @@ pub struct Tunables {
     pub output_limit: OutputBufferLimit,
     /// The same of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
+    /// `lazyfree-lazy-expire`.
+    pub lazy_expire: bool,
+    /// Whether there is any reason to look closer at what a command would do to memory or to data.
+    pub guarded: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
+    /// Whether writes are refused because the append-only file cannot be written.
+    pub aof_fails: bool,
+    /// Whether writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
+    pub refuses_writes: bool,
     /// `timeout`, seconds; 0 for none.
     pub timeout_s: u64,
     /// The access clock, without the time.
@@ -36,32 +47,46 @@ pub struct Tunables {
     pub latency_event_ns: u64,
 }
 
+/// Whoever relies on dumps shall notice that there are none.
+fn refuses_writes(server: &Server) -> bool {
+    server.dumps.last_failed.load(Ordering::Relaxed)
+        && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)
+        && !server.config.save_points().is_empty()
+}
+
 impl Tunables {
     /// Copies the parameters if they changed since this copy was made.
     #[inline]
-    pub fn refresh(&mut self, config: &Config) {
-        let generation = config.generation();
+    pub fn refresh(&mut self, server: &Server) {
+        let generation = server.config.generation();
         if generation != self.generation {
-            *self = Self::read(config);
+            *self = Self::read(server);
             self.generation = generation;
         }
     }
 
     /// A fresh copy.
-    pub fn read(config: &Config) -> Self {
+    pub fn read(server: &Server) -> Self {
+        let config = &server.config;
         let bytes = |parameter| usize::try_from(config.integer(parameter)).unwrap_or(usize::MAX);
         // Negative thresholds switch a log off.
         let threshold_ns =
             |parameter| u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let policy = config.choice(id::MAXMEMORY_POLICY);
+        let max_memory = config.integer(id::MAXMEMORY).max(0) as u64;
+        let refuses_writes = refuses_writes(server);
         Tunables {
+            guarded: max_memory > 0 || refuses_writes || server.aof.fails.load(Ordering::Relaxed),
+            aof_fails: server.aof.fails.load(Ordering::Relaxed),
+            refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
             max_bulk_len: config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64,
             query_buffer_limit: bytes(id::CLIENT_QUERY_BUFFER_LIMIT),
             output_limit: config.output_buffer_limits()[ClientClass::Normal as usize],
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
-            max_memory: config.integer(id::MAXMEMORY).max(0) as u64,
+            lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
+            max_memory,
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {
                 now_s: 0,

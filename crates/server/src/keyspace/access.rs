@@ -60,12 +60,12 @@ impl Lease<'_> {
         }
     }
 
-    /// Whether the slot is held for writing and values of it are lent.
+    /// Whether the slot is held for writing and values of it are lent, or to be saved before they change.
     #[inline]
     pub fn meets_loans(&self) -> bool {
         match self {
             Lease::Read(_) => false,
-            Lease::Write(lease) => lease.header().is_lent(),
+            Lease::Write(lease) => lease.header().is_reserved(),
         }
     }
 
@@ -510,6 +510,9 @@ impl<'k> KeyWrite<'k> {
     ) -> Self {
         // The slot outlives the table borrow; `finish` publishes through the header alone.
         let (table, interested) = slot.table_and_interested(db);
+        if header.is_unsaved() {
+            effects.keep(db, key, table);
+        }
         let mut write = KeyWrite {
             keys_before: table.len(),
             keys_told: table.len(),
@@ -528,6 +531,13 @@ impl<'k> KeyWrite<'k> {
         };
         write.delete_if_expired();
         write
+    }
+}
+
+impl<'k> KeyWrite<'k> {
+    /// The key's name, beside other uses of the key.
+    pub fn named(&self) -> &'k [u8] {
+        self.name
     }
 }
 
@@ -787,6 +797,17 @@ impl KeyWrite<'_> {
         }
     }
 
+    /// Has the log repeat this instead of the command that runs.
+    #[inline]
+    pub fn log_instead(&mut self, words: &[&[u8]]) {
+        self.effects.log_instead(words);
+    }
+
+    /// What the command did, for what it says to the log.
+    pub fn effects(&mut self) -> &mut Effects {
+        self.effects
+    }
+
     fn delete_if_expired(&mut self) {
         if self.expiring_before == 0 || self.access.sees_expired {
             return;
@@ -797,6 +818,9 @@ impl KeyWrite<'_> {
         if expired && self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
+            if self.effects.logs() {
+                self.effects.log_expired(self.db, self.name);
+            }
             self.tell_interested();
         }
     }

@@ -1,36 +1,46 @@
 //! Moves the tables' arrays together, so that the holes that growing left in the heap become whole free pages.
 
-use weft_table::Table;
+use weft_table::{OldArrays, Table};
 
-use super::{SLOTS, Seat, Slot, publish};
+use super::{Pass, SLOTS, Seat, Slot, publish};
 
 /// Old arrays are dropped when so many are together: one by one, each would be the allocator's next answer.
 const OLD_ARRAYS: usize = 512;
 
+/// Slots moved behind one passage of the gate, so that a worker that is alone is disturbed seldom.
+const SLOTS_A_PASS: usize = 64;
+
 /// Moves the arrays of all tables, slot by slot; slots that are leased at the moment are left out.
 pub fn compact(seat: &mut Seat) {
     let mut old = Vec::with_capacity(OLD_ARRAYS);
-    for index in 0..SLOTS {
+    for first in (0..SLOTS).step_by(SLOTS_A_PASS) {
         let pass = seat.enter();
-        if !pass.domain().header(index).may_hold_any() {
-            continue;
+        for index in first..first + SLOTS_A_PASS {
+            compact_slot(&pass, index, &mut old);
         }
-        let Some(mut lease) = pass.try_write(index) else {
-            continue;
-        };
-        let (header, slot): (_, &mut Slot) = lease.parts_mut();
-        for db in 0..slot.databases() {
-            // One step: a table that is larger than that has grown past what leaves many holes.
-            let _ = Table::relocate(slot.table_mut(db), 0, &mut old);
-        }
-        publish(header, slot);
-        drop(lease);
         drop(pass);
         if old.len() >= OLD_ARRAYS {
             old.clear();
         }
     }
 }
+
+fn compact_slot(pass: &Pass<'_>, index: usize, old: &mut Vec<OldArrays>) {
+    if !pass.domain().header(index).may_hold_any() {
+        return;
+    }
+    let Some(mut lease) = pass.try_write(index) else {
+        return;
+    };
+    let (header, slot): (_, &mut Slot) = lease.parts_mut();
+    for db in 0..slot.databases() {
+        // One step: a table that is larger than that has grown past what leaves many holes.
+        let _ = Table::relocate(slot.table_mut(db), 0, old);
+    }
+    publish(header, slot);
+}
+
+const _: () = assert!(SLOTS.is_multiple_of(SLOTS_A_PASS));
 
 #[cfg(test)]
 mod tests;

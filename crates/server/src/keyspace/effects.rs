@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::access::PlannedKey;
+use super::access::{NamedKey, PlannedKey};
 use super::event::Event;
+use super::preimage::Preimages;
 use super::ready::ReadyKey;
+use super::{Keyspace, SlotTable};
+use crate::journal::{Scribe, Target};
 use crate::pubsub::{Publication, Recipient};
 use crate::tracking::{Invalidation, Redirected};
 use crate::watch::Watch;
@@ -27,6 +30,14 @@ impl Hooks {
     pub const TRACKING: Hooks = Hooks(1 << 2);
     /// The command works on a snapshot: what it does there is then done to the real keys.
     pub const REPEAT: Hooks = Hooks(1 << 3);
+    /// There is an append-only file.
+    pub const LOG_FILE: Hooks = Hooks(1 << 4);
+    /// There are replicas, or may be again.
+    pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
+    /// Writes are logged, for one or the other.
+    pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
+    /// Other clients are told what commands do.
+    pub const TELLS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::REPEAT.0);
     /// Events are recorded, for one or the other.
     pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
 
@@ -40,6 +51,22 @@ impl Hooks {
     #[inline]
     pub const fn has(self, other: Hooks) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// What is in either.
+    pub const fn or(self, other: Hooks) -> Hooks {
+        Hooks(self.0 | other.0)
+    }
+
+    /// What is in both.
+    pub const fn and(self, other: Hooks) -> Hooks {
+        Hooks(self.0 & other.0)
+    }
+
+    /// For whom writes are logged.
+    pub fn log_target(self) -> Target {
+        let part = |hook, target| if self.has(hook) { target } else { Target::NOBODY };
+        part(Hooks::LOG_FILE, Target::FILE).or(part(Hooks::LOG_REPLICAS, Target::REPLICAS))
     }
 }
 
@@ -144,6 +171,8 @@ pub struct Effects {
     pub expired_keys: u64,
     /// Fields of hashes deleted because they were expired.
     pub expired_fields: u64,
+    /// What the log is to repeat.
+    pub scribe: Scribe,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
@@ -164,9 +193,28 @@ pub struct Effects {
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
+    /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
+    pub preimages: Option<Arc<Preimages>>,
 }
 
 impl Effects {
+    /// The record of a thread that works on this keyspace.
+    pub fn of(keyspace: &Keyspace) -> Self {
+        Effects {
+            preimages: Some(keyspace.preimages.clone()),
+            ..Effects::default()
+        }
+    }
+
+    /// Keeps what a key of a slot is that a snapshot has not saved yet, before it changes.
+    #[cold]
+    pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+        match &self.preimages {
+            Some(preimages) => preimages.keep(db, key, table),
+            None => unreachable!("who writes keys of the keyspace knows where their old states are kept"),
+        }
+    }
+
     /// Keeps freed memory until the leases have ended.
     #[inline]
     pub fn discard(&mut self, garbage: Garbage<Value>) {
@@ -190,6 +238,61 @@ impl Effects {
             name: name.to_vec(),
             missed: noticed && self.hooks.has(Hooks::EVENTS),
         });
+    }
+
+    /// Whether writes are logged: a handler that is to be repeated as another command says so then.
+    #[inline]
+    pub fn logs(&self) -> bool {
+        self.hooks.has(Hooks::LOG)
+    }
+
+    /// Has the log repeat this instead of the command that runs.
+    pub fn log_instead(&mut self, words: &[&[u8]]) {
+        if self.logs() {
+            self.scribe.instead(words);
+        }
+    }
+
+    /// Has the log repeat nothing of the command that runs but what was said beside it.
+    pub fn log_nothing(&mut self) {
+        if self.logs() {
+            self.scribe.nothing();
+        }
+    }
+
+    /// Has the log repeat, instead of the command that runs, that a key was deleted as its new expiry has passed.
+    pub fn log_passed(&mut self, name: &[u8]) {
+        let word = self.expiry_word();
+        self.log_instead(&[word, name]);
+    }
+
+    fn expiry_word(&self) -> &'static [u8] {
+        if self.scribe.lazy_expire { b"UNLINK" } else { b"DEL" }
+    }
+
+    /// Has the log repeat the command that runs for some, even if it changes nothing.
+    pub fn log_for(&mut self, target: Target) {
+        if self.logs() {
+            self.scribe.force(target);
+        }
+    }
+
+    /// Has the log repeat this before the command that runs.
+    pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
+        if self.logs() {
+            self.scribe.also(self.hooks.log_target(), db, words);
+        }
+    }
+
+    /// Has the log repeat that a key has expired.
+    #[cold]
+    pub fn log_expired(&mut self, db: usize, name: &[u8]) {
+        if self.hooks.has(Hooks::REPEAT) {
+            // A copy of the key is deleted; the key itself will be.
+            return;
+        }
+        let word = self.expiry_word();
+        self.log_also(db, &[word, name]);
     }
 
     /// Records an event of a key.

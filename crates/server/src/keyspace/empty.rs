@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use weft_reactor::unix_ms;
 
-use super::access::{KeyCounts, Whole, is_expired};
-use super::{SLOTS, Slot, SlotTable, publish, publish_due_of};
+use super::access::{Whole, is_expired};
+use super::{Keyspace, SLOTS, Slot, SlotTable, publish, publish_due_of};
 use crate::watch::Presence;
 
 /// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
@@ -28,6 +28,22 @@ pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     });
 }
 
+/// Tells those who watch keys of database `db` that a table is about to take the place of what is there.
+pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let presence =
+        |table: Option<&SlotTable>, hash: u64, name: &[u8]| match table.and_then(|table| table.find(hash, name)) {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        };
+    watching.touch_database(db, |hash, name| {
+        (presence(slot.table(db), hash, name), presence(by, hash, name))
+    });
+}
+
 /// What was in some databases.
 pub struct Taken {
     /// Its tables.
@@ -36,8 +52,9 @@ pub struct Taken {
     pub keys: u64,
 }
 
-/// Empties databases; `seat` is the row of counts that this thread writes.
-pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, counts: &KeyCounts, seat: usize) -> Taken {
+/// Empties databases; `seat` is the row of counts that this thread writes. A snapshot keeps what it has not saved.
+pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, keyspace: &Keyspace, seat: usize) -> Taken {
+    let Keyspace { counts, preimages, .. } = keyspace;
     let now_ms = unix_ms();
     let mut tables = Vec::new();
     let mut figures = vec![(0i64, 0i64); databases.len()];
@@ -55,13 +72,19 @@ pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, counts: &KeyCounts
                 let figure = &mut figures[db - databases.start];
                 figure.0 += table.len() as i64;
                 figure.1 += table.with_expiry() as i64;
-                tables.push(table);
+                let kept = header.is_unsaved();
+                tables.extend(if kept {
+                    preimages.take_over(db, index, table)
+                } else {
+                    Some(table)
+                });
             }
         }
         publish(header, slot);
         publish_due_of(header, slot);
     }
     for (db, (keys, expiring)) in databases.zip(&figures) {
+        preimages.emptied(db);
         counts.add(seat, db, -keys, -expiring);
         let volatile = counts.volatile(db) as i64;
         counts.add_volatile(seat, db, -volatile);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{KeyCounts, is_expired, value_due_ms};
+use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Cause, Effects, ExpiredKey, Hooks};
 use super::event::Event;
 use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
@@ -93,11 +93,12 @@ fn expire_slot(
     let mut more = false;
     effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
-    if header.is_lent() {
-        // Taking fields out of a hash that is lent would mean copying it. It stays due, for the next cycle.
+    if header.is_reserved() {
+        // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have to
+        // be kept. The slot stays due, for the next cycle.
         return false;
     }
-    let mut fields = FieldExpiry::new(now_ms, effects.hooks.any());
+    let mut fields = FieldExpiry::new(now_ms, effects.hooks);
     for db in 0..data.databases() {
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
@@ -121,6 +122,7 @@ fn expire_slot(
             record(effects, db, &removed[from..], &mut fields.changed);
         }
     }
+    effects.scribe.commit();
     tell(effects);
     publish(header, data);
     header.hint.set_due(data.next_due_ms());
@@ -137,9 +139,14 @@ fn expire_slot(
 
 /// Records what was deleted, for those who listen: keys, and hashes that lost fields, all of them if it says so.
 #[cold]
-fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<(Box<[u8]>, bool)>) {
+fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
     let (events, tracking) = (effects.hooks.has(Hooks::EVENTS), effects.hooks.has(Hooks::TRACKING));
-    for (name, emptied) in hashes.drain(..) {
+    for ExpiredFields { name, emptied, fields } in hashes.drain(..) {
+        log_expired_fields(effects, db, &name, &fields);
+        if emptied && effects.logs() {
+            effects.log_expired(db, &name);
+        }
+        effects.scribe.end_unit();
         if events {
             effects.note(db, &name, Event::hash("hexpired"));
             if emptied {
@@ -151,12 +158,34 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
         }
     }
     for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
+        if effects.logs() {
+            effects.log_expired(db, key.key());
+            effects.scribe.end_unit();
+        }
         if events {
             effects.note(db, key.key(), Event::EXPIRED);
         }
         if tracking {
             effects.note_value(db, key.key());
         }
+    }
+}
+
+/// A hash that lost fields.
+struct ExpiredFields {
+    name: Box<[u8]>,
+    /// It lost all.
+    emptied: bool,
+    /// Their names, if the log wants them.
+    fields: Vec<Box<[u8]>>,
+}
+
+/// Has the log repeat that fields have expired.
+pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields: &[Box<[u8]>]) {
+    if effects.logs() && !fields.is_empty() {
+        let mut words: Vec<&[u8]> = vec![b"HDEL", name];
+        words.extend(fields.iter().map(|field| &**field));
+        effects.log_also(db, &words);
     }
 }
 
@@ -176,12 +205,13 @@ struct FieldExpiry {
     /// Fields are left that are due.
     more: bool,
     /// Hashes that lost fields, and whether they lost all; gathered if somebody listens.
-    changed: Vec<(Box<[u8]>, bool)>,
+    changed: Vec<ExpiredFields>,
     listens: bool,
+    logs: bool,
 }
 
 impl FieldExpiry {
-    fn new(now_ms: u64, listens: bool) -> Self {
+    fn new(now_ms: u64, hooks: Hooks) -> Self {
         FieldExpiry {
             now_ms,
             removed: 0,
@@ -189,7 +219,8 @@ impl FieldExpiry {
             volatile: 0,
             more: false,
             changed: Vec::new(),
-            listens,
+            listens: hooks.any(),
+            logs: hooks.has(Hooks::LOG),
         }
     }
 
@@ -198,10 +229,20 @@ impl FieldExpiry {
             return ValueDue::At(None);
         };
         let was_volatile = hash.is_volatile();
-        let removed = hash.remove_expired(self.now_ms, FIELDS_A_LEASE.saturating_sub(self.removed), |_| ());
+        let (mut fields, logs) = (Vec::new(), self.logs);
+        let limit = FIELDS_A_LEASE.saturating_sub(self.removed);
+        let removed = hash.remove_expired(self.now_ms, limit, |field| {
+            if logs {
+                fields.push(field.into());
+            }
+        });
         self.removed += removed;
         if removed > 0 && self.listens {
-            self.changed.push((name.into(), hash.is_empty()));
+            self.changed.push(ExpiredFields {
+                name: name.into(),
+                emptied: hash.is_empty(),
+                fields,
+            });
         }
         self.more |= hash.has_expired_fields(self.now_ms);
         self.volatile += i64::from(hash.is_volatile()) - i64::from(was_volatile);
@@ -238,6 +279,17 @@ pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: 
     delete_found_within(keyspace, &seat.enter(), row, now_ms, effects, tell);
 }
 
+/// Leaves the keys that readers found expired where they are: somebody else decides about their end.
+#[cold]
+pub fn forget_found(effects: &mut Effects, tell: Tell<'_>) {
+    for key in std::mem::take(&mut effects.expired) {
+        if key.missed {
+            effects.note(key.db, &key.name, Event::MISSED);
+            tell(effects);
+        }
+    }
+}
+
 /// The same within a passage of the gate, by the thread that counts in `row`, which holds no lease.
 #[cold]
 pub fn delete_found_within(
@@ -271,11 +323,20 @@ pub fn delete_found_within(
         let still_expired = table
             .find(hash, &name)
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
+        if still_expired && header.is_unsaved() {
+            let key = NamedKey {
+                name: &name,
+                hash,
+                slot,
+            };
+            keyspace.preimages.keep(db, key, table);
+        }
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
             if effects.hooks.any() {
                 record(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
+                effects.scribe.commit();
             }
             effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;

@@ -1,20 +1,64 @@
-//! The one keyed hash of a key: its top bits choose the slot, the rest place it in the slot's table.
+//! The one keyed hash of a key: its top bits are the slot, the rest place it in the slot's table.
+//!
+//! Outside cluster mode the slot is what the hash says. In cluster mode it is what every node and client says, the
+//! CRC16 of the key or of its hash tag; it is written over the hash's top bits, so that everybody who has a hash has the
+//! slot, in either mode.
 
 use std::hash::{BuildHasher, Hasher};
+
+use crc::{CRC_16_XMODEM, Crc, Table};
 
 use super::SLOTS;
 
 /// Bits of the hash that choose a slot.
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 
+/// The polynomial of Valkey's cluster specification.
+const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
+
+/// The slot that all nodes of a cluster agree on for a key: what stands between the first `{` and the next `}` decides
+/// alone, if that is anything.
+pub fn cluster_slot(key: &[u8]) -> u16 {
+    static TABLES: Crc<u16, Table<16>> = CRC16;
+    TABLES.checksum(tag(key)) & (SLOTS as u16 - 1)
+}
+
+/// The part of a key that decides about its slot in a cluster.
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = memchr::memchr(b'{', key) else {
+        return key;
+    };
+    let inside = &key[open + 1..];
+    match memchr::memchr(b'}', inside) {
+        Some(0) | None => key,
+        Some(close) => &inside[..close],
+    }
+}
+
+/// The slot of all keys that match a glob pattern: before the end of its hash tag, or in all of it if it has none, it says
+/// exactly what keys are like.
+pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
+    let mut open = None;
+    for (index, byte) in pattern.iter().enumerate() {
+        match (byte, open) {
+            (b'*' | b'?' | b'[' | b'\\', _) => return None,
+            (b'{', None) => open = Some(index),
+            (b'}', Some(open)) if index != open + 1 => return Some(cluster_slot(&pattern[..=index])),
+            _ => {}
+        }
+    }
+    Some(cluster_slot(pattern))
+}
+
 /// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
 pub struct KeyHasher {
     state: ahash::RandomState,
+    clustered: bool,
 }
 
 impl KeyHasher {
-    /// A hasher with fresh secrets.
-    pub fn from_os() -> Self {
+    /// A hasher with fresh secrets, in cluster mode or outside it.
+    pub fn from_os(clustered: bool) -> Self {
         let mut seed = [[0u8; 8]; 4];
         for word in &mut seed {
             // Without OS randomness the clock still differs between starts.
@@ -28,20 +72,94 @@ impl KeyHasher {
         let [a, b, c, d] = seed.map(u64::from_le_bytes);
         KeyHasher {
             state: ahash::RandomState::with_seeds(a, b, c, d),
+            clustered,
         }
+    }
+
+    /// Whether slots are those of a cluster.
+    #[inline]
+    pub fn is_clustered(&self) -> bool {
+        self.clustered
     }
 
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.state.build_hasher();
-        hasher.write(key);
-        hasher.finish()
+        match self.clustered {
+            false => self.hash_in::<false>(key),
+            true => self.hash_in::<true>(key),
+        }
     }
 
-    /// The slot that a hash belongs to outside cluster mode.
+    /// The same for who knows already whether slots are those of a cluster.
+    #[inline]
+    pub fn hash_in<const CLUSTERED: bool>(&self, key: &[u8]) -> u64 {
+        debug_assert_eq!(CLUSTERED, self.clustered);
+        let mut hasher = self.state.build_hasher();
+        hasher.write(key);
+        let hash = hasher.finish();
+        if CLUSTERED {
+            return hash << SLOT_BITS >> SLOT_BITS | u64::from(cluster_slot(key)) << (u64::BITS - SLOT_BITS);
+        }
+        hash
+    }
+
+    /// The slot that a hash belongs to.
     #[inline]
     pub const fn slot(hash: u64) -> usize {
         (hash >> (u64::BITS - SLOT_BITS)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The slots of keys in a cluster.
+
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        for (key, slot) in [
+            (&b"a"[..], 15495),
+            (b"", 0),
+            (b"123456789", 0x31c3),
+            (b"{x}", 16287),
+            (b"l{x}", 16287),
+            (b"l{x}{y}", 16287),
+            (b"{a}b{c}", 15495),
+        ] {
+            assert_eq!(cluster_slot(key), slot, "{key:?}");
+        }
+        assert_ne!(cluster_slot(b"{}a"), cluster_slot(b"a"), "an empty tag is none");
+        assert_eq!(tag(b"{a"), b"{a");
+        assert_eq!(tag(b"}a{"), b"}a{");
+    }
+
+    #[test]
+    fn a_clustered_hash_carries_the_cluster_slot() {
+        let hasher = KeyHasher::from_os(true);
+        for number in 0..1000 {
+            let key = format!("key:{number}").into_bytes();
+            assert_eq!(KeyHasher::slot(hasher.hash(&key)), usize::from(cluster_slot(&key)));
+        }
+    }
+
+    #[test]
+    fn patterns_with_a_plain_tag_have_a_slot() {
+        for (pattern, slot) in [
+            (&b"{x}*"[..], Some(16287)),
+            (b"l{x}*", Some(16287)),
+            (b"*{x}", None),
+            (b"{x*}", None),
+            (b"{}*", None),
+            (b"l?{x}", None),
+            (b"{x", Some(cluster_slot(b"{x"))),
+            (b"l{x}", Some(16287)),
+            (b"a", Some(15495)),
+            (b"", Some(0)),
+            (b"a\\{x}", None),
+        ] {
+            assert_eq!(slot_of_pattern(pattern), slot, "{pattern:?}");
+        }
     }
 }

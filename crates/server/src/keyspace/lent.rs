@@ -17,11 +17,13 @@
 //!    however many there are. Commands that would have had a snapshot are put off meanwhile.
 //! 3. Values that are replaced or deleted wait for nobody: the table gives up its reference, and the last handle frees
 //!    the old value.
-//! 4. What is changed without a look at the mark (transactions in exclusive mode, clients that were served) is copied.
+//! 4. MIGRATE freezes the keys that it sends: whoever would write one, in whatever way, is put off until it is done. Who
+//!    reads goes on: until the key is gone, it is here.
+//! 5. What is changed without a look at the mark (transactions in exclusive mode, clients that were served) is copied.
 //!    That is slow, and right.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Slots;
@@ -35,7 +37,12 @@ struct Record {
     /// Loans that have not ended.
     loans: u32,
     reserved_until: Option<Instant>,
+    /// Keys that nobody may write, with their databases.
+    frozen: Vec<FrozenKey>,
 }
+
+/// A key that nobody may write: its database and its name.
+pub type FrozenKey = (usize, Box<[u8]>);
 
 impl Record {
     fn is_reserved(&self, now: Instant) -> bool {
@@ -54,6 +61,7 @@ pub struct Loan {
     lent: Arc<Lent>,
     slots: Arc<Slots>,
     numbers: Vec<u16>,
+    frozen: Vec<(u16, FrozenKey)>,
 }
 
 impl Lent {
@@ -61,7 +69,7 @@ impl Lent {
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Loan> {
         numbers.sort_unstable();
         numbers.dedup();
-        let mut records = lock(&self.records);
+        let records = lock(&self.records);
         let now = Instant::now();
         let is_reserved = |number| {
             records
@@ -71,19 +79,61 @@ impl Lent {
         if numbers.iter().any(is_reserved) {
             return None;
         }
+        Some(self.begin(records, slots, numbers))
+    }
+
+    /// Begins a loan of values of a slot that the caller has a lease of, wanted or not: what a snapshot reads of them
+    /// has to be read at some time, and who wants to change them waits for that.
+    pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Loan {
+        self.begin(lock(&self.records), slots, vec![number])
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        mut records: MutexGuard<'_, HashMap<u16, Record>>,
+        slots: &Arc<Slots>,
+        numbers: Vec<u16>,
+    ) -> Loan {
         for number in &numbers {
             let record = records.entry(*number).or_insert(Record {
                 loans: 0,
                 reserved_until: None,
+                frozen: Vec::new(),
             });
             record.loans += 1;
             slots.header(usize::from(*number)).set_lent(true);
         }
-        Some(Loan {
+        Loan {
             lent: self.clone(),
             slots: slots.clone(),
             numbers,
-        })
+            frozen: Vec::new(),
+        }
+    }
+
+    /// Begins a loan of the values of these keys, which nobody may write until it ends; `None` if a slot is wanted or a
+    /// key is frozen already. The caller has leases of all their slots.
+    pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Loan> {
+        if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
+            return None;
+        }
+        let mut loan = self.lend(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
+        let mut records = lock(&self.records);
+        for (slot, key) in &keys {
+            if let Some(record) = records.get_mut(slot) {
+                record.frozen.push(key.clone());
+            }
+        }
+        drop(records);
+        loan.frozen = keys;
+        Some(loan)
+    }
+
+    /// Whether nobody may write a key at the moment.
+    pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
+        let records = lock(&self.records);
+        let frozen = records.get(&slot).map_or(&[][..], |record| &record.frozen);
+        frozen.iter().any(|(of, key)| *of == db && **key == *name)
     }
 
     /// Somebody was put off who wants to change a value that this slot has lent.
@@ -101,6 +151,13 @@ impl Drop for Loan {
         }
         let mut records = lock(&self.lent.records);
         let now = Instant::now();
+        for (slot, key) in &self.frozen {
+            if let Some(record) = records.get_mut(slot)
+                && let Some(at) = record.frozen.iter().position(|other| other == key)
+            {
+                record.frozen.swap_remove(at);
+            }
+        }
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
                 record.loans -= 1;

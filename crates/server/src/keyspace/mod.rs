@@ -4,6 +4,7 @@
 //! expiry cycle need to know; its data is reachable only through a lease or in exclusive mode.
 
 pub mod access;
+pub mod apart;
 pub mod clock;
 pub mod compact;
 pub mod effects;
@@ -13,8 +14,10 @@ pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
 pub mod lent;
+pub mod preimage;
 pub mod reach;
 pub mod ready;
+pub mod slot_drop;
 pub mod stored;
 pub mod walk;
 
@@ -50,9 +53,9 @@ pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
 pub struct SlotHeader {
     /// Where database 0's buckets lie, for prefetching, and when the slot's next key of any database is due.
     ///
-    /// Its marks tell which databases have keys here, a bit each; the last but one stands for all databases from there
-    /// on. Whoever walks over the keyspace passes by empty slots without a lease. The last bit says that values of the
-    /// slot are lent (see [`lent`]).
+    /// Its marks tell which databases have keys here, a bit each; the last of these bits stands for all databases from
+    /// there on. Whoever walks over the keyspace passes by empty slots without a lease. Two more bits say that values of
+    /// the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`preimage`]).
     pub hint: Hint,
 }
 
@@ -70,7 +73,7 @@ impl SlotHeader {
     /// Whether any database may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold_any(&self) -> bool {
-        self.hint.marks.load(Ordering::Acquire) & !LENT != 0
+        self.hint.marks.load(Ordering::Acquire) & OCCUPIED != 0
     }
 
     /// Says whether database `db` has keys here. For the holder of the slot's write lease.
@@ -83,7 +86,7 @@ impl SlotHeader {
         }
     }
 
-    /// Makes the marks among `which` what they are in `occupied`. The mark of loans may change meanwhile.
+    /// Makes the marks among `which` what they are in `occupied`. The other two marks may change meanwhile.
     #[inline]
     fn set_occupied(&self, occupied: u16, which: u16) {
         let wrong = (self.hint.marks.load(Ordering::Relaxed) ^ occupied) & which;
@@ -100,22 +103,47 @@ impl SlotHeader {
 
     /// Says whether values of the slot are lent.
     fn set_lent(&self, lent: bool) {
-        if lent {
-            self.hint.marks.fetch_or(LENT, Ordering::Relaxed);
+        self.set(LENT, lent);
+    }
+
+    /// Whether a snapshot has not saved the slot yet. Who has its write lease may rely on a `false`.
+    #[inline]
+    pub fn is_unsaved(&self) -> bool {
+        self.hint.marks.load(Ordering::Relaxed) & UNSAVED != 0
+    }
+
+    /// Whether some large values of the slot may not be changed at once: they are lent, or to be saved first. Who has its
+    /// write lease may rely on a `false`.
+    #[inline]
+    pub fn is_reserved(&self) -> bool {
+        self.hint.marks.load(Ordering::Relaxed) & (LENT | UNSAVED) != 0
+    }
+
+    fn set_unsaved(&self, unsaved: bool) {
+        self.set(UNSAVED, unsaved);
+    }
+
+    fn set(&self, mark: u16, on: bool) {
+        if on {
+            self.hint.marks.fetch_or(mark, Ordering::Relaxed);
         } else {
-            self.hint.marks.fetch_and(!LENT, Ordering::Release);
+            self.hint.marks.fetch_and(!mark, Ordering::Release);
         }
     }
 }
 
 /// The bit that many databases share.
-const LAST_BIT: u16 = 1 << 14;
+const LAST_BIT: u16 = 1 << 13;
+/// The bits that tell about databases.
+const OCCUPIED: u16 = !(UNSAVED | LENT);
+/// The bit that says that a snapshot has not saved the slot yet.
+const UNSAVED: u16 = 1 << 14;
 /// The bit that says that values are lent.
 const LENT: u16 = 1 << 15;
 
 #[inline]
 const fn database_bit(db: usize) -> u16 {
-    if db < 14 { 1 << db } else { LAST_BIT }
+    if db < 13 { 1 << db } else { LAST_BIT }
 }
 
 /// The data of one slot: the table of database 0, and what few slots have.
@@ -244,6 +272,11 @@ impl Slot {
         1 + self.extra.as_ref().map_or(0, |extra| extra.others.len())
     }
 
+    /// Whether no database has keys here.
+    pub fn is_empty(&self) -> bool {
+        (0..self.databases()).all(|db| self.table(db).is_none_or(Table::is_empty))
+    }
+
     /// The earliest time at which a key of any database may expire (a lower bound).
     pub fn next_due_ms(&self) -> Option<u64> {
         (0..self.databases())
@@ -277,7 +310,7 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
     let occupied = (0..slot.databases())
         .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
         .fold(0, |bits, db| bits | database_bit(db));
-    header.set_occupied(occupied, !LENT);
+    header.set_occupied(occupied, OCCUPIED);
 }
 
 /// Finds out the header's due time anew, after many keys went away at once.
@@ -297,17 +330,26 @@ pub struct Keyspace {
     pub hooks: effects::SharedHooks,
     /// The slots whose values are lent.
     pub lent: Arc<lent::Lent>,
+    /// What a snapshot still needs of keys that change.
+    pub preimages: Arc<preimage::Preimages>,
 }
 
 impl Keyspace {
     /// An empty keyspace for `databases` databases and at most `seats` threads.
+    #[cfg(test)]
     pub fn new(databases: usize, seats: usize) -> Self {
+        Keyspace::with_slots(databases, seats, false)
+    }
+
+    /// The same; `clustered` tells whether a key's slot is the one that a cluster agrees on.
+    pub fn with_slots(databases: usize, seats: usize, clustered: bool) -> Self {
         Keyspace {
             slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),
-            hasher: hash::KeyHasher::from_os(),
+            hasher: hash::KeyHasher::from_os(clustered),
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
             lent: Arc::default(),
+            preimages: Arc::new(preimage::Preimages::new(databases)),
         }
     }
 }

@@ -153,6 +153,35 @@ pub fn walk(
     Stop::End
 }
 
+/// Visits keys of one slot alone, from `from` on.
+pub fn walk_slot(
+    reach: &Reach<'_, '_>,
+    db: usize,
+    only: u16,
+    from: Cursor,
+    at_least: usize,
+    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+) -> Stop {
+    let slot = u32::from(only);
+    let position = match slot.cmp(&from.slot) {
+        std::cmp::Ordering::Less => return Stop::End,
+        std::cmp::Ordering::Equal => from.position,
+        std::cmp::Ordering::Greater => 0,
+    };
+    if !reach.header(usize::from(only)).may_hold(db) {
+        return Stop::End;
+    }
+    let scanned = reach.view(usize::from(only), |data| {
+        data.table(db)?
+            .scan(position, at_least, &mut |entry| visit(only, entry))
+    });
+    match scanned {
+        None => Stop::Contended(Cursor { slot, position }),
+        Some(Some(position)) => Stop::Enough(Cursor { slot, position }),
+        Some(None) => Stop::End,
+    }
+}
+
 fn end_or(slot: usize) -> Stop {
     if slot < SLOTS {
         Stop::Enough(Cursor::of_slot(slot))

@@ -43,8 +43,20 @@ impl Flags {
     pub const TRANSACTED: Flags = Flags(1 << 12);
     /// Subscribed to something.
     pub const PUBSUB: Flags = Flags(1 << 13);
+    /// Repeats commands that were run before, elsewhere or in another time: they have to succeed.
+    pub const REPLAYS: Flags = Flags(1 << 15);
     /// Shows what others do (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
+    /// May read from a replica in a cluster (READONLY).
+    pub const READONLY: Flags = Flags(1 << 16);
+    /// Was sent after a slot that is on its way here (ASKING).
+    pub const ASKING: Flags = Flags(1 << 17);
+    /// ... and has used that up.
+    pub const ASKED: Flags = Flags(1 << 18);
+    /// The primary that this server follows.
+    pub const PRIMARY: Flags = Flags(1 << 19);
+    /// A replica of this server.
+    pub const REPLICA: Flags = Flags(1 << 20);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -114,12 +126,35 @@ impl ClientKind {
     }
 }
 
+/// What a replica says about itself (REPLCONF).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Introduction {
+    /// Where it listens; 0 if it has not said.
+    pub port: i64,
+    /// Its address; empty if that of its connection is right.
+    pub address: String,
+    /// It understands a dump that ends with a mark.
+    pub knows_marks: bool,
+    /// It understands that a history gets another name.
+    pub knows_renaming: bool,
+    /// It wants the dump and no stream.
+    pub dump_only: bool,
+    /// It wants no keys in the dump.
+    pub without_data: bool,
+    /// It wants no functions in the dump.
+    pub without_functions: bool,
+    /// Its version, as a number with two hexadecimal digits for each part; 0 if it has not said.
+    pub version: u32,
+}
+
 /// One client.
 pub struct Client {
     /// Unique, ascending.
     pub id: u64,
     /// Selected database.
     pub db: usize,
+    /// The ticket of its last write in the log; 0 for none.
+    pub log_ticket: u64,
     /// RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// Who it is, and what it may do.
@@ -162,6 +197,8 @@ pub struct Client {
     pub subscriptions: Option<Box<Subscriptions>>,
     /// How it tracks keys.
     pub tracking: Option<Box<Tracking>>,
+    /// What it says about itself as a replica.
+    pub introduction: Option<Box<Introduction>>,
 }
 
 /// Figures that only the connection knows, for CLIENT LIST.
@@ -191,6 +228,7 @@ impl Client {
         Client {
             id,
             db: 0,
+            log_ticket: 0,
             protocol: Protocol::Resp2,
             login: Login::stranger(),
             name: Vec::new(),
@@ -212,6 +250,7 @@ impl Client {
             watches: None,
             subscriptions: None,
             tracking: None,
+            introduction: None,
         }
     }
 
@@ -220,10 +259,12 @@ impl Client {
     pub fn view(&self) -> Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
+        view.log_ticket = self.log_ticket;
         view.protocol = self.protocol;
         view.login = self.login.clone();
         view.name.clone_from(&self.name);
         view.address.clone_from(&self.address);
+        view.local_address.clone_from(&self.local_address);
         view.flags = self.flags;
         view.tracking.clone_from(&self.tracking);
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
@@ -291,7 +332,11 @@ impl Client {
 
     /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
     pub fn kind(&self) -> ClientKind {
-        if self.flags.has(Flags::PUBSUB) {
+        if self.flags.has(Flags::PRIMARY) {
+            ClientKind::Primary
+        } else if self.flags.has(Flags::REPLICA) {
+            ClientKind::Replica
+        } else if self.flags.has(Flags::PUBSUB) {
             ClientKind::PubSub
         } else {
             ClientKind::Normal
@@ -326,7 +371,10 @@ impl Client {
     pub fn flag_letters(&self) -> String {
         let letters = [
             (Flags::MONITOR, 'O'),
+            (Flags::REPLICA, 'S'),
+            (Flags::PRIMARY, 'M'),
             (Flags::PUBSUB, 'P'),
+            (Flags::READONLY, 'r'),
             (Flags::MULTI, 'x'),
             (Flags::BLOCKED, 'b'),
             (TRACKING, 't'),

@@ -54,6 +54,8 @@ pub struct Connection {
     pub wanted: usize,
     /// Failed attempts to take leases for the request at `consumed`.
     pub lease_failures: u32,
+    /// Whether its output waits until the log has passed its writes.
+    pub is_withheld: bool,
     /// The socket and what it did not take yet, while no reactor has them: between two workers.
     pub in_transit: Option<Registered>,
     /// Since when it is above the soft output limit, ms since the epoch.
@@ -78,6 +80,7 @@ impl Connection {
             receive_paused: false,
             wanted: 0,
             lease_failures: 0,
+            is_withheld: false,
             in_transit: None,
             over_soft_limit_since_ms: 0,
         }

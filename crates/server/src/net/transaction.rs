@@ -37,7 +37,7 @@ pub struct Transaction {
     pub db: usize,
     /// Whether a command was refused: EXEC will do nothing.
     pub refused: bool,
-    /// Whether a command may change data.
+    /// Whether a command may change data, or tell replicas something else.
     pub writes: bool,
     /// Whether a command may not run out of memory.
     pub denied_out_of_memory: bool,

@@ -28,29 +28,6 @@ pub struct Observations {
     pub rates: rates::Rates,
     /// Bytes allocated when the server was ready, before it had any client.
     pub startup_memory: std::sync::atomic::AtomicU64,
-    replication_id: std::sync::Mutex<String>,
     /// `DEBUG PAUSE-CRON`.
     pub cron_paused: std::sync::atomic::AtomicBool,
-}
-
-impl Observations {
-    /// Identifies the history of the data: 40 hexadecimal digits.
-    pub fn replication_id(&self) -> String {
-        let mut id = lock(&self.replication_id);
-        if id.is_empty() {
-            *id = random_id();
-        }
-        id.clone()
-    }
-
-    /// Begins a new history.
-    pub fn change_replication_id(&self) {
-        *lock(&self.replication_id) = random_id();
-    }
-}
-
-fn random_id() -> String {
-    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
-        .take(40)
-        .collect()
 }

@@ -2,11 +2,13 @@
 
 pub use weft_values::lzf;
 
+pub mod aof;
 pub mod functions;
 pub mod hashes;
 pub mod lists;
 pub mod payload;
 pub mod rdb;
+pub mod running;
 pub mod sets;
 pub mod sorted_sets;
 pub mod streams;

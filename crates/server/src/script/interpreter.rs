@@ -45,6 +45,8 @@ pub trait Host {
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_>;
     /// Chooses the protocol of replies to commands.
     fn set_protocol(&mut self, protocol: Protocol);
+    /// Chooses for whom commands are logged: 1 for the append-only file, 2 for replicas, both, or neither.
+    fn set_replication(&mut self, parts: u8);
     /// Whether the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
 }
@@ -144,6 +146,8 @@ struct Shared {
     load_until: Cell<Option<std::time::Instant>>,
     /// The protocol of replies to commands.
     protocol: Cell<Protocol>,
+    /// For whom commands are logged.
+    replication: Cell<u8>,
     /// What runs commands for the run under way.
     host: RefCell<Option<LuaFunction>>,
 }
@@ -156,6 +160,7 @@ impl Shared {
             lines: RefCell::default(),
             load_until: Cell::default(),
             protocol: Cell::default(),
+            replication: Cell::new(3),
             host: RefCell::default(),
         }
     }
@@ -496,6 +501,7 @@ impl Interpreter {
         let keys = texts(&self.lua, keys)?;
         let arguments = texts(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
+        self.shared.replication.set(3);
         let gate = RefCell::new(Gate::new(host));
         let trampoline = match program.kind {
             Kind::Eval => &self.eval,
@@ -503,7 +509,8 @@ impl Interpreter {
         };
         let ended = self.lua.scope(|scope| {
             let call = scope.create_function(|lua, values: MultiValue| {
-                gate.borrow_mut().ask(lua, &values, self.shared.protocol.get())
+                gate.borrow_mut()
+                    .ask(lua, &values, self.shared.protocol.get(), self.shared.replication.get())
             })?;
             *self.shared.host.borrow_mut() = Some(call.clone());
             trampoline.call::<(bool, Value)>((&program.callback, call, keys, arguments))

@@ -23,6 +23,9 @@ const LISTENERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
 
 impl Worker {
     pub(super) fn housekeeping(&mut self) {
+        if self.expiring && self.thread.server.repl.follows() {
+            self.expiring = false;
+        }
         if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
             self.expire_slice();
         }
@@ -57,6 +60,7 @@ impl Worker {
             &mut |effects| Post::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
+        thread.effects.scribe.wake();
         thread.keep_ready();
         crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
         let elapsed = start.elapsed();

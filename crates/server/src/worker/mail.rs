@@ -55,7 +55,8 @@ impl Worker {
                 ticket,
                 output,
                 after,
-            } => self.unpark_ran(client, ticket, output, after),
+                log_ticket,
+            } => self.unpark_ran((client, ticket), output, after, log_ticket),
             Message::Served(waiter) => self.deliver(&waiter),
             Message::Serve(unserved) => self.withhold(unserved, None),
             Message::Notice(notice) => {
@@ -72,9 +73,12 @@ impl Worker {
                 question.answer(&server, part);
                 self.close_killed();
             }
+            Message::Logged => self.send_withheld(),
             Message::ExpireDue => self.expiring = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
+            Message::Demoted => self.release_waiting(),
             Message::Unpaused => self.resume_paused(),
+            Message::SlotsLeft => self.slots_left(),
             Message::Stop { patience } => self.stopping = Some(patience),
         }
     }

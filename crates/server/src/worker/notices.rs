@@ -87,6 +87,11 @@ impl Clients {
         }
     }
 
+    /// Appends bytes to a client's output that are no reply.
+    pub(super) fn tell(&mut self, client: u64, bytes: &[u8]) {
+        self.push(client, |_, output| output.bytes.extend_from_slice(bytes));
+    }
+
     /// Tells a client that keeps copies, or the one that it redirects to.
     fn invalidate(&mut self, server: &Server, own: WorkerId, id: u64, invalid: &Invalid) {
         let token = self.by_id.get(&id).copied();

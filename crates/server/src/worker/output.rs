@@ -29,6 +29,12 @@ impl Worker {
         if closing.has(Flags::CLOSE_ASAP) {
             return self.close(token);
         }
+        if self.thread.server.journal.withholds(connection.client.log_ticket) && self.withhold_output(token) {
+            return;
+        }
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
         let length = connection.output.len();
         let limit_bytes = limits_of(&self.thread.tunables, closing).hard_bytes;
         // Spliced values cost no memory of their own.
@@ -58,6 +64,46 @@ impl Worker {
             .is_some_and(|connection| connection.closes_after_output());
         if done && self.reactor.in_flight(token) == 0 {
             self.close(token);
+        }
+    }
+
+    /// Keeps a connection's output until its writes are on the disk; whether they are not there yet.
+    #[cold]
+    fn withhold_output(&mut self, token: usize) -> bool {
+        let server = self.thread.server.clone();
+        let Some(connection) = self.clients.connection(token) else {
+            return false;
+        };
+        let ticket = connection.client.log_ticket;
+        server.journal.ask_for_news(self.id);
+        // It may have got there before anybody asked.
+        if !server.journal.withholds(ticket) {
+            return false;
+        }
+        if let Some(connection) = self.clients.connection(token)
+            && !std::mem::replace(&mut connection.is_withheld, true)
+        {
+            self.withheld.push(token);
+        }
+        true
+    }
+
+    /// Sends what waited for the log, as far as the log has got.
+    pub(super) fn send_withheld(&mut self) {
+        self.look_at_log();
+        for token in std::mem::take(&mut self.withheld) {
+            if let Some(connection) = self.clients.connection(token) {
+                connection.is_withheld = false;
+            }
+            self.flush(token);
+        }
+    }
+
+    /// A connection's command was logged elsewhere, under this ticket.
+    pub(super) fn note_logged(&mut self, token: usize, log_ticket: u64) {
+        if let Some(connection) = self.clients.connection(token) {
+            let last = &mut connection.client.log_ticket;
+            *last = log_ticket.max(*last);
         }
     }
 

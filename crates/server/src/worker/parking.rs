@@ -7,9 +7,12 @@ use super::waits::ClientWait;
 use crate::commands::context::After;
 use crate::commands::context::background_job;
 use crate::dispatch::batch::Connections as _;
+use crate::messages::leave;
 use crate::net::client::Flags;
 use crate::net::connection::State;
 use crate::observe::metrics::Counter;
+use crate::state::{SupplyOrder, SyncRequest};
+use std::sync::atomic::Ordering;
 use weft_reactor::Output;
 
 /// The reply to a transaction some of whose commands are answered elsewhere.
@@ -57,9 +60,21 @@ impl Worker {
                 let (at_ms, bytes) = *reply;
                 self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
             }
+            After::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
             After::Block(blocked) => {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+            After::Supply(request) => self.hand_over(token, request),
+            After::Replicas(wait) => {
+                let (at_ms, mut wait) = *wait;
+                (wait.worker, wait.ticket) = (worker, ticket);
+                self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
+                server.repl.replicas.waits().push(wait);
+                // Somebody may have what is waited for by now.
+                server.repl.replicas.ask();
+                server.journal.wake();
+                server.wake_supply();
             }
             After::Several(parts) => self.start_part(token, parts.0, parts.1),
             After::Serve(withheld) => {
@@ -70,8 +85,32 @@ impl Worker {
         }
     }
 
+    /// Gives the connection of a replica to the thread that serves them.
+    fn hand_over(&mut self, token: usize, request: Box<SyncRequest>) {
+        let Some(registered) = self.reactor.deregister(token) else {
+            return;
+        };
+        let Some(mut connection) = self.clients.remove(token) else {
+            return;
+        };
+        self.again.retain(|other| *other != token);
+        self.patient.retain(|other| *other != token);
+        let server = self.server().clone();
+        leave(&server, &mut connection.client);
+        if let Some(watches) = connection.client.watches.take() {
+            self.thread.effects.unwatched.extend(watches.keys);
+        }
+        connection.discard_consumed();
+        connection.state = State::Ready;
+        connection.in_batch = false;
+        connection.in_transit = Some(registered);
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        server.order_supply(SupplyOrder::Adopt(connection, request));
+    }
+
     /// A parked connection got its reply and goes on.
     pub(super) fn unpark(&mut self, client: u64, ticket: u64, bytes: Vec<u8>) {
+        self.end_wait_for_replicas(client, ticket);
         if let Some(token) = self.parked(client, ticket) {
             let mut reply = Output::new();
             reply.bytes = bytes;
@@ -80,10 +119,17 @@ impl Worker {
     }
 
     /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
-    pub(super) fn unpark_ran(&mut self, client: u64, ticket: u64, mut reply: Output, after: After) {
+    pub(super) fn unpark_ran(
+        &mut self,
+        (client, ticket): (u64, u64),
+        mut reply: Output,
+        after: After,
+        log_ticket: u64,
+    ) {
         let Some(token) = self.parked(client, ticket) else {
             return self.start_after_gone(after);
         };
+        self.note_logged(token, log_ticket);
         match after {
             After::Nothing => self.reply(token, |output| output.append(&mut reply)),
             other => self.start_after(token, other),

@@ -10,24 +10,41 @@ use weft_reactor::{Output, unix_ms};
 use super::Worker;
 use crate::acl::Refusal;
 use crate::blocking::{Timers, Waiter};
+use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
+use crate::journal::Milestone;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
-use crate::state::{Blocked, Message, Unserved};
+use crate::persist::aof::Phase;
+use crate::repl::Wait;
+use crate::state::{Blocked, LogWait, Message, Server, Unserved};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const EAGER_ATTEMPTS: u32 = 16;
 /// Sleep between attempts for which slots must become free.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
+/// What CLIENT UNBLOCK ERROR gives those who wait.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+/// What a server that has found a primary gives them.
+const DEMOTED: &[u8] =
+    b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
+
 /// What a client waits for.
 pub enum ClientWait {
     /// Keys.
     Keys(Box<Blocked>),
+    /// The log, to have its writes on the disk.
+    Log {
+        /// The ticket that its connection is parked under.
+        ticket: u64,
+        /// How far, and how long.
+        wait: LogWait,
+    },
     /// A point in time, at which it gets a reply that is known already.
     Time {
         /// When, ms since the epoch.
@@ -37,13 +54,21 @@ pub enum ClientWait {
         /// The reply.
         bytes: Vec<u8>,
     },
+    /// Replicas, or the disk.
+    Replicas {
+        /// When that ends at the latest, ms since the epoch.
+        at_ms: u64,
+        /// For what.
+        wait: Wait,
+    },
 }
 
 impl ClientWait {
     fn ticket(&self) -> u64 {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.ticket,
-            ClientWait::Time { ticket, .. } => *ticket,
+            ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
+            ClientWait::Replicas { wait, .. } => wait.ticket,
         }
     }
 
@@ -51,6 +76,8 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => Some(*at_ms),
+            ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
+            ClientWait::Log { wait, .. } => Some(wait.at_ms),
         }
     }
 }
@@ -68,6 +95,8 @@ pub struct Waits {
     timers: Timers<u64>,
     /// Waiters whose wait is over and who still stand in queues.
     over: Vec<Arc<Waiter>>,
+    /// Clients that wait for the log.
+    for_log: Vec<u64>,
     unserved: Vec<Withheld>,
 }
 
@@ -87,10 +116,31 @@ impl Waits {
         undone.then_some(ATTEMPT_PAUSE)
     }
 
+    /// The clients that wait.
+    pub fn clients(&self) -> Vec<u64> {
+        self.by_client.keys().copied().collect()
+    }
+
+    /// What a client waits for.
+    pub fn of(&self, client: u64) -> Option<&ClientWait> {
+        self.by_client.get(&client)
+    }
+
     /// Whether a client waits for keys; its connection may move to another worker.
     pub fn is_for_keys(&self, client: u64) -> bool {
         matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
     }
+}
+
+/// What WAITAOF answers now, and whether that is what it waits for.
+fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
+    if server.aof.phase() == Phase::Off {
+        let gone = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+        return (gone.into(), !wait.replicas);
+    }
+    let is_there = server.journal.reached(Milestone::Synced) >= wait.ticket;
+    let reply = format!("*2\r\n:{}\r\n:0\r\n", u8::from(is_there));
+    (reply.into(), is_there && !wait.replicas)
 }
 
 impl Worker {
@@ -107,12 +157,17 @@ impl Worker {
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
-            ClientWait::Time { .. } => None,
+            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
         };
+        let for_log = matches!(wait, ClientWait::Log { .. });
         if let Some(connection) = self.clients.connection(token) {
             connection.waiter.clone_from(&waiter);
         }
         self.waits.by_client.insert(client, wait);
+        if for_log {
+            self.waits.for_log.push(client);
+            self.look_at_log();
+        }
         // It may have been served before its connection was parked here.
         if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
             self.deliver(&waiter);
@@ -151,6 +206,7 @@ impl Worker {
             Some(refusal) => self.book_refusal(token, &blocked, refusal),
             None => self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed),
         }
+        self.note_logged(token, served.log_ticket);
         if waiter.keys.len() > 1 {
             self.take_out(waiter.clone());
         }
@@ -160,6 +216,10 @@ impl Worker {
     /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
     /// or without. Whether it was waiting.
     pub(super) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
+        self.end_wait_with(client, with_error.then_some(UNBLOCKED))
+    }
+
+    fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             // Somebody is serving it at this moment; the reply comes by mail.
@@ -175,28 +235,107 @@ impl Worker {
                 let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
                 self.book(&mut blocked, (0, null.len()), false);
-                if with_error {
+                if error.is_some() {
                     // Valkey counts it so.
                     self.server().metrics.rejected(self.thread.seat, blocked.command);
                 }
                 null
             }
             ClientWait::Time { bytes, .. } => bytes,
+            ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
+            ClientWait::Log { wait, .. } => log_reply(self.server(), wait).0,
         };
-        if with_error {
+        if let Some(error) = error {
             let server = self.server();
             server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
             server.errors.count(b"UNBLOCKED");
-            reply = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec();
+            reply = error.to_vec();
         }
         self.unpark(client, ticket, reply);
         true
     }
 
+    /// Ends a client's wait for keys with an error, unless somebody is serving it at this moment.
+    pub(super) fn refuse_waiting(&mut self, client: u64, error: &CommandError) {
+        match self.waits.by_client.get(&client) {
+            Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
+            _ => return,
+        }
+        let Some(ClientWait::Keys(mut blocked)) = self.end_wait(client) else {
+            return;
+        };
+        let mut reply = Vec::new();
+        error.write(&mut reply);
+        self.take_out(blocked.waiter.clone());
+        self.book(&mut blocked, (0, reply.len()), true);
+        let server = self.server();
+        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server.errors.count(error.code());
+        self.unpark(client, blocked.waiter.ticket, reply);
+    }
+
+    /// Ends all waits: what clients wait for is decided elsewhere from now on.
+    pub(super) fn release_waiting(&mut self) {
+        let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
+        for client in clients {
+            let token = self.clients.by_id.get(&client).copied();
+            if self.end_wait_with(client, Some(DEMOTED))
+                && let Some(connection) = token.and_then(|token| self.clients.connection(token))
+            {
+                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+            }
+            if let Some(token) = token {
+                self.flush(token);
+            }
+        }
+    }
+
+    /// Lets those go on whose writes are on the disk.
+    pub(super) fn look_at_log(&mut self) {
+        if self.waits.for_log.is_empty() {
+            return;
+        }
+        let server = self.server().clone();
+        server.journal.ask_for_news(self.id);
+        for client in std::mem::take(&mut self.waits.for_log) {
+            let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
+                continue;
+            };
+            let ticket = *ticket;
+            let (reply, is_over) = log_reply(&server, *wait);
+            if is_over {
+                self.end_wait(client);
+                self.unpark(client, ticket, reply);
+            } else {
+                self.waits.for_log.push(client);
+            }
+        }
+    }
+
+    /// How far replicas are for a client whose time is over.
+    fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
+        let server = self.server();
+        server.repl.replicas.waits().retain(|other| other != wait);
+        crate::commands::wait::reply(server, wait)
+    }
+
+    /// A client that waited for replicas has its reply.
+    pub(super) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.ticket == ticket);
+        if self.waits.by_client.get(&client).is_some_and(waits) {
+            self.end_wait(client);
+        }
+    }
+
     /// A client is gone: nobody may serve it any more.
     pub(super) fn abandon(&mut self, client: u64) {
-        if let Some(ClientWait::Keys(blocked)) = self.end_wait(client) {
-            self.abandon_waiter(blocked.waiter);
+        match self.end_wait(client) {
+            Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
+            Some(ClientWait::Replicas { wait, .. }) => {
+                let server = self.server();
+                server.repl.replicas.waits().retain(|other| *other != wait);
+            }
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
         }
     }
 
@@ -251,7 +390,7 @@ impl Worker {
     pub(super) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
-            Some(ClientWait::Time { .. }) | None => None,
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();

@@ -20,12 +20,40 @@ pub struct Server {
     directory: PathBuf,
     /// Where it listens.
     pub port: u16,
+    /// Where a node listens for other nodes.
+    #[allow(dead_code, reason = "not every test has a cluster")]
+    pub bus_port: String,
 }
 
 impl Server {
     /// Starts a server with these arguments, and waits until it listens.
     pub fn start(arguments: &[&str]) -> Server {
         Server::start_from(None, arguments)
+    }
+
+    /// A node of a cluster, with a quick notion of who is silent.
+    #[allow(dead_code, reason = "not every test has a cluster")]
+    pub fn start_node(arguments: &[&str]) -> Server {
+        // By default it would be 10000 above, which is too much for many free ports.
+        let bus_port = port::free_port().to_string();
+        let node = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus_port,
+            "--cluster-node-timeout",
+            "2000",
+        ];
+        let mut server = Server::start(&[&node, arguments].concat());
+        server.bus_port = bus_port;
+        server
+    }
+
+    /// Ends the process at once.
+    #[allow(dead_code, reason = "not every test ends one early")]
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// The same, with a configuration file.
@@ -51,6 +79,7 @@ impl Server {
                 child,
                 directory: directory.clone(),
                 port,
+                bus_port: String::new(),
             };
             if server.listens() {
                 return server;

@@ -68,6 +68,24 @@ pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: Rules, reply: 
     remove(key, end, count, length, rules);
 }
 
+/// Has the log repeat, instead of the command that runs, that elements were popped: so many, or one.
+pub fn log_pop(key: &mut KeyWrite<'_>, end: End, count: Option<usize>) {
+    if !key.effects().logs() {
+        return;
+    }
+    let word: &[u8] = match end {
+        End::Head => b"LPOP",
+        End::Tail => b"RPOP",
+    };
+    let length = list_at(key.entry()).ok().flatten().map_or(0, |list| list.len());
+    let mut digits = itoa::Buffer::new();
+    let name = key.named();
+    match count {
+        None => key.log_instead(&[word, name]),
+        Some(count) => key.log_instead(&[word, name, digits.format(count.min(length)).as_bytes()]),
+    }
+}
+
 pub(super) fn lpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     pop(ctx, End::Head)
 }
@@ -198,7 +216,7 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) 
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
         let name = ctx.keys.name(index);
-        let key = ctx.keys.write(index);
+        let mut key = ctx.keys.write(index);
         match list_at(key.entry()).map(|list| list.map(|list| showing_ns(list, count))) {
             Err(error) => {
                 key.unchanged();
@@ -213,6 +231,7 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) 
             Ok(Some(_)) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);
+                log_pop(&mut key, end, Some(count));
                 pop_many(key, end, count, rules, &mut ctx.reply);
                 return Ok(true);
             }

@@ -42,11 +42,12 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         loading: false,
     };
     let protocol = ctx.client.protocol;
+    let may_wait = ctx.may_block;
     ctx.off_worker(move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
         let result = server
             .config
-            .set(&pairs, permissions, &mut |changed| apply(server, changed));
+            .set(&pairs, permissions, &mut |changed| apply(server, changed, may_wait));
         reply_bytes(protocol, |reply| match result {
             Ok(_) => reply.ok(),
             Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),

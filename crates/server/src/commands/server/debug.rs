@@ -11,6 +11,7 @@ use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
+use crate::cluster::state::Faults;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
@@ -47,7 +48,8 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
         (b"change-repl-id", 2) => {
-            ctx.server.observed.change_replication_id();
+            log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
+            ctx.server.repl.rename_history();
             done(ctx)
         }
         (b"log", 3) => {
@@ -82,7 +84,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             done(ctx)
         }
         (b"reload", 2..) => reload(ctx),
-        (b"loadaof", 2) => Err(CommandError::constant("ERR There is no append-only file to load")),
+        (b"loadaof", 2) => load_aof(ctx),
         (b"client-eviction", 2) => Err(CommandError::constant("ERR maxmemory-clients is disabled.")),
         (b"stringmatch-test", 2) => match_patterns(ctx),
         (b"quicklist-packed-threshold", 3) => packed_threshold(ctx),
@@ -101,6 +103,23 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.server.scripts.permit_all(is_on(ctx.arg(2)));
             done(ctx)
         }
+        (b"drop-cluster-packet-filter", 3) => {
+            let dropped = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+            change_faults(ctx, |faults| faults.dropped = usize::try_from(dropped).ok())
+        }
+        (b"close-cluster-link-on-packet-drop", 3) => {
+            let on = is_on(ctx.arg(2));
+            change_faults(ctx, |faults| faults.ends_links = on)
+        }
+        (b"disable-cluster-random-ping", 3) => {
+            let on = is_on(ctx.arg(2));
+            change_faults(ctx, |faults| faults.no_random_ping = on)
+        }
+        (b"disable-cluster-reconnection", 3) => {
+            let on = is_on(ctx.arg(2));
+            change_faults(ctx, |faults| faults.no_reconnection = on)
+        }
+        (b"clusterlink", 5) => end_cluster_links(ctx),
         (b"panic", 2) => crash("Panic requested by DEBUG PANIC"),
         (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
         (b"oom", 2..) => crash("Out of memory, as DEBUG OOM requested"),
@@ -124,6 +143,42 @@ fn unknown(ctx: &Context<'_, '_>) -> CommandError {
         shown_name(ctx.arg(1)),
         "'. Try DEBUG HELP.",
     )
+}
+
+/// Has the cluster bus fail in a way that tests want to see.
+fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut Faults)) -> CommandResult {
+    if let Some(cluster) = &ctx.server.cluster {
+        change(&mut cluster.lock(&ctx.server.config).faults);
+    }
+    done(ctx)
+}
+
+/// CLUSTERLINK KILL TO|FROM|ALL node: ends links to or from a node.
+fn end_cluster_links(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(cluster) = &ctx.server.cluster else {
+        return Err(CommandError::constant(
+            "ERR Debug option only available for cluster mode enabled setup!",
+        ));
+    };
+    let is = |index: usize, name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
+    if !is(2, "kill") {
+        return Err(unknown(ctx));
+    }
+    let (to, from) = (is(3, "to") || is(3, "all"), is(3, "from") || is(3, "all"));
+    if !to && !from {
+        return Err(unknown(ctx));
+    }
+    let mut state = cluster.lock(&ctx.server.config);
+    let Some(node) = state.named(ctx.arg(4)) else {
+        return Err(CommandError::about("ERR Unknown node ", ctx.arg(4), ""));
+    };
+    let links = [node.link.filter(|_| to), node.inbound_link.filter(|_| from)];
+    for link in links.into_iter().flatten() {
+        state.close_link(link);
+    }
+    drop(state);
+    cluster.wake_bus();
+    done(ctx)
 }
 
 fn done(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -377,6 +432,23 @@ fn describe_tables(server: &Server, seat: &mut Seat, db: usize) -> String {
         text += &format!(" number of entries: {expiring}\n");
     }
     text
+}
+
+/// DEBUG LOADAOF: what is in memory gives way to what is in the append-only file.
+fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !ctx.may_block {
+        return Err(CommandError::constant(
+            "ERR DEBUG LOADAOF is not possible within a transaction or a script",
+        ));
+    }
+    ctx.in_background(|server, seat| match crate::aof::load_again(server, seat) {
+        Ok(()) => {
+            crate::observe::log::warning!("Append Only File loaded by DEBUG LOADAOF");
+            b"+OK\r\n".to_vec()
+        }
+        Err(crate::aof::Failed) => b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec(),
+    });
+    Ok(())
 }
 
 /// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`: writes all data to the dump and loads it again.

@@ -7,9 +7,9 @@ use weft_table::NewValue;
 
 use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
+use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Pass, Seat, publish};
-use crate::observe::metrics::Counter;
 use crate::state::Server;
 
 /// How long a slot that somebody else leases is left alone.
@@ -58,16 +58,13 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Makes the keys that do not exist, one lease each, letting others through.
 fn make(server: &Server, seat: &mut Seat, order: &Order) {
     let row = seat.index();
-    let (mut next, mut made) = (0, 0);
+    let mut next = 0;
     while next < order.count {
         let pass = seat.enter();
         let mut contended = false;
         while next < order.count && !contended && !pass.gate_is_closing() {
             match make_one(server, &pass, row, order, next) {
-                Some(new) => {
-                    made += u64::from(new);
-                    next += 1;
-                }
+                Some(()) => next += 1,
                 None => contended = true,
             }
         }
@@ -76,11 +73,10 @@ fn make(server: &Server, seat: &mut Seat, order: &Order) {
             std::thread::sleep(RETRY);
         }
     }
-    server.metrics.add(row, Counter::Dirty, made);
 }
 
-/// Makes one key; whether it is new, or `None` when its slot is leased.
-fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number: u64) -> Option<bool> {
+/// Makes one key if it does not exist; `None` when its slot is leased. It does not count as a change, as in Valkey.
+fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number: u64) -> Option<()> {
     let name = [&order.prefix[..], format!(":{number}").as_bytes()].concat();
     let keyspace = &server.keyspace;
     let hash = keyspace.hasher.hash(&name);
@@ -88,7 +84,15 @@ fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number:
     let (header, slot) = lease.parts_mut();
     let table = slot.table_mut(order.db);
     if table.find(hash, &name).is_some() {
-        return Some(false);
+        return Some(());
+    }
+    if header.is_unsaved() {
+        let key = NamedKey {
+            name: &name,
+            hash,
+            slot: KeyHasher::slot(hash) as u16,
+        };
+        keyspace.preimages.keep(order.db, key, table);
     }
     let mut value = format!("value:{number}").into_bytes();
     if order.value_bytes > 0 {
@@ -101,5 +105,5 @@ fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number:
     keyspace.counts.add(row, order.db, 1, 0);
     drop(lease);
     drop(freed);
-    Some(true)
+    Some(())
 }

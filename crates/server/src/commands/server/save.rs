@@ -1,15 +1,32 @@
-//! SAVE and LASTSAVE.
+//! SAVE, BGSAVE and LASTSAVE.
 
 use std::sync::atomic::Ordering;
 
+use crate::aof::{self, CannotRewrite};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::saving;
+use crate::commands::error::CommandError;
+use crate::observe::log;
+use crate::persist::running::Purpose;
+use crate::saving::{self, CannotStart};
+use crate::state::Server;
 
 /// The commands of this file and their handlers.
-pub const BINDINGS: &[(&str, Binding)] = &[("lastsave", leased(last_save)), ("save", leased(save))];
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("bgrewriteaof", leased(bgrewriteaof)),
+    ("bgsave", leased(bgsave)),
+    ("lastsave", leased(last_save)),
+    ("save", leased(save)),
+];
+
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+const OTHER_IN_PROGRESS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE \
+                                 in order to schedule a BGSAVE whenever possible.";
 
 /// All other commands wait while the dump is written.
 fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if is_dumping(ctx.server) {
+        return Err(CommandError::constant(IN_PROGRESS));
+    }
     ctx.server.dumps.saves.fetch_add(1, Ordering::Relaxed);
     ctx.in_background(|server, seat| {
         let reply: &[u8] = match saving::save(server, seat) {
@@ -18,6 +35,106 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
         };
         reply.to_vec()
     });
+    Ok(())
+}
+
+/// Whether a dump is being written in the background, for a file or for replicas.
+fn is_dumping(server: &Server) -> bool {
+    matches!(server.snapshot.purpose(), Some(Purpose::Dump | Purpose::Replicas))
+}
+
+fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let schedule = match (ctx.argc(), ctx.arg(1)) {
+        (1, _) => false,
+        (2, word) if word.eq_ignore_ascii_case(b"schedule") => true,
+        (2, word) if word.eq_ignore_ascii_case(b"cancel") => return cancel(ctx),
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let within = !ctx.may_block;
+    if is_dumping(ctx.server) {
+        return Err(CommandError::constant(IN_PROGRESS));
+    }
+    if within || (schedule && ctx.server.snapshot.purpose().is_some()) {
+        self::schedule(ctx.server, within && !schedule);
+        ctx.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    ctx.in_background(move |server, _| {
+        let reply: &str = match saving::begin_now(server) {
+            Ok(()) => "+Background saving started",
+            Err(CannotStart::Busy(Purpose::LogBase)) if schedule => {
+                self::schedule(server, false);
+                "+Background saving scheduled"
+            }
+            Err(CannotStart::Busy(Purpose::LogBase)) => return format!("-{OTHER_IN_PROGRESS}\r\n").into_bytes(),
+            Err(CannotStart::Busy(Purpose::Dump | Purpose::Replicas)) => {
+                return format!("-{IN_PROGRESS}\r\n").into_bytes();
+            }
+            Err(CannotStart::Failed) => "-ERR",
+        };
+        format!("{reply}\r\n").into_bytes()
+    });
+    Ok(())
+}
+
+fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    const UNDER_WAY: &str = "ERR Background append only file rewriting already in progress";
+    const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
+    let schedule = |server: &Server| {
+        server.aof.scheduled.store(true, Ordering::Relaxed);
+        // One that is asked for does not have to wait because earlier ones have failed.
+        server.aof.failures.store(0, Ordering::Relaxed);
+        log::notice!("Background append only file rewriting scheduled.");
+    };
+    match ctx.server.snapshot.purpose() {
+        Some(Purpose::LogBase) => return Err(CommandError::constant(UNDER_WAY)),
+        Some(Purpose::Dump | Purpose::Replicas) => {
+            schedule(ctx.server);
+            ctx.reply.raw(SCHEDULED.as_bytes());
+            return Ok(());
+        }
+        None if !ctx.may_block => {
+            schedule(ctx.server);
+            ctx.reply.raw(SCHEDULED.as_bytes());
+            return Ok(());
+        }
+        None => {}
+    }
+    ctx.in_background(move |server, _| {
+        let reply = match aof::begin_rewrite(server) {
+            Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
+            Err(CannotRewrite::Busy(Purpose::LogBase)) => format!("-{UNDER_WAY}\r\n"),
+            Err(CannotRewrite::Busy(_)) => {
+                schedule(server);
+                SCHEDULED.to_owned()
+            }
+            Err(CannotRewrite::Failed) => {
+                "-ERR Can't execute an AOF background rewriting. Please check the server logs for more information.\r\n"
+                    .to_owned()
+            }
+        };
+        reply.into_bytes()
+    });
+    Ok(())
+}
+
+/// The cron begins it.
+fn schedule(server: &Server, after_transaction: bool) {
+    server.dumps.scheduled.store(true, Ordering::Relaxed);
+    if after_transaction {
+        log::notice!("Background saving scheduled to run after transaction execution");
+    } else {
+        log::notice!("Background saving scheduled due to user request");
+    }
+}
+
+fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(what) = saving::cancel(ctx.server) else {
+        return Err(CommandError::constant(
+            "ERR Background saving is currently not in progress or scheduled",
+        ));
+    };
+    ctx.reply.simple(what);
     Ok(())
 }
 

@@ -3,15 +3,20 @@
 //! A field that describes something Weft does not have (forks, defragmentation, a replication backlog) shows what
 //! Valkey shows while it does not use it.
 
+mod replication;
+
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::commands::registry;
 use crate::config::id;
 use crate::observe::metrics::{Counter, Maximum};
 use crate::observe::rates::Rate;
 use crate::observe::{memory, process};
+use crate::persist::aof::Phase;
+use crate::persist::running::Purpose;
 use crate::pubsub::Space;
+use crate::repl::Standing;
 use crate::script::Kind;
 use crate::state::Server;
 use weft_reactor::unix_ms;
@@ -213,14 +218,21 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Clients | Section::Memory => return render_asked(server, section, &ClientFigures::default()),
         Section::Persistence => persistence_lines(server, &mut lines),
         Section::Stats => stats_lines(server, &mut lines),
-        Section::Replication => replication_lines(server, &mut lines),
+        Section::Replication => replication::lines(server, &mut lines),
         Section::Cpu => cpu_lines(server, &mut lines),
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
-        Section::ClusterInfo => {}
+        Section::ClusterInfo => {
+            if let Some(cluster) = &server.cluster {
+                let state = cluster.lock(&server.config);
+                lines
+                    .0
+                    .extend_from_slice(crate::cluster::describe::info(&state).as_bytes());
+            }
+        }
         Section::CommandStats => command_lines(server, &mut lines),
         Section::ErrorStats => error_lines(server, &mut lines),
         Section::LatencyStats => latency_lines(server, &mut lines),
-        Section::Cluster => lines.put("cluster_enabled", 0),
+        Section::Cluster => lines.put("cluster_enabled", u8::from(server.cluster.is_some())),
         Section::ScriptingEngines => engine_lines(server, &mut lines),
         Section::Weft => weft_lines(server, &mut lines),
         Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
@@ -254,7 +266,14 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("redis_git_sha1", "00000000");
     lines.put("redis_git_dirty", 0);
     lines.put("redis_build_id", "0000000000000000");
-    lines.put("server_mode", "standalone");
+    lines.put(
+        "server_mode",
+        if server.cluster.is_some() {
+            "cluster"
+        } else {
+            "standalone"
+        },
+    );
     lines.put("os", process::operating_system());
     lines.put("arch_bits", usize::BITS);
     lines.put("monotonic_clock", "quanta");
@@ -311,8 +330,14 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
-    lines.put("connected_clients", server.connections.load(Ordering::Relaxed));
-    lines.put("cluster_connections", 0);
+    let replicas = server.repl.replicas.known().len();
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(replicas);
+    lines.put("connected_clients", clients_alone);
+    let links = server
+        .cluster
+        .as_ref()
+        .map_or(0, |cluster| cluster.lock(&server.config).links.len());
+    lines.put("cluster_connections", links);
     lines.put("maxclients", server.config.integer(id::MAXCLIENTS));
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
@@ -490,39 +515,77 @@ fn engine_lines(server: &Server, lines: &mut Lines) {
 
 fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
-    lines.put("loading", u8::from(dumps.loading.load(Ordering::Relaxed)));
-    lines.zeroes(&[
-        "async_loading",
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
-    lines.put("current_fork_perc", "0.00");
-    lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
+    let standing = server.repl.standing();
+    let aside = standing.has(Standing::LOADING_ASIDE);
+    let loads = aside || standing.has(Standing::LOADING);
+    lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
+    lines.put("async_loading", u8::from(aside));
+    // What Valkey copies when something changes is what a snapshot keeps.
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    lines.put("current_cow_peak", kept_bytes);
+    lines.put("current_cow_size", kept_bytes);
+    lines.put("current_cow_size_age", 0);
+    let running = &server.snapshot;
+    let keys_done = running.keys_done.load(Ordering::Relaxed);
+    let keys_total = running.keys_total.load(Ordering::Relaxed);
+    let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
+    lines.put("current_fork_perc", format!("{percent:.2}"));
+    lines.put("current_save_keys_processed", keys_done);
+    lines.put("current_save_keys_total", keys_total);
     let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
     lines.put("rdb_changes_since_last_save", changes);
-    lines.put("rdb_bgsave_in_progress", 0);
+    let dumping = matches!(running.purpose(), Some(Purpose::Dump | Purpose::Replicas));
+    lines.put("rdb_bgsave_in_progress", u8::from(dumping));
     lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
-    lines.put("rdb_last_bgsave_status", "ok");
-    lines.put("rdb_last_bgsave_time_sec", -1);
-    lines.put("rdb_current_bgsave_time_sec", -1);
+    let failed = dumps.last_failed.load(Ordering::Relaxed);
+    lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
+    lines.put("rdb_last_bgsave_time_sec", dumps.last_took_s.load(Ordering::Relaxed));
+    let since_s = running.since_s(Purpose::Dump).or(running.since_s(Purpose::Replicas));
+    let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
+    lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put("rdb_last_cow_size", 0);
+    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
-    lines.zeroes(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    lines.put("aof_last_rewrite_time_sec", -1);
-    lines.put("aof_current_rewrite_time_sec", -1);
-    lines.put("aof_last_bgrewrite_status", "ok");
-    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    lines.put("aof_last_write_status", "ok");
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
+    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_last_rewrite_time_sec",
+        aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
+    );
+    let rewriting_s = match number(&aof.rewriting_since_s) {
+        0 => -1,
+        since_s => (unix_ms() / 1000) as i64 - since_s as i64,
+    };
+    lines.put("aof_current_rewrite_time_sec", rewriting_s);
+    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.put("aof_rewrites", number(&aof.rewrites));
+    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.put("aof_last_write_status", word(&aof.fails));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
+    if loads {
+        replication::loading_lines(server, lines);
+    }
+    if aof.phase() == Phase::Off {
+        return;
+    }
+    lines.put("aof_current_size", number(&aof.current_bytes));
+    lines.put("aof_base_size", number(&aof.base_bytes));
+    lines.put("aof_pending_rewrite", 0);
+    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    // The log thread waits for the disk, and nobody for the log thread.
+    lines.put("aof_delayed_fsync", 0);
 }
 
 fn stats_lines(server: &Server, lines: &mut Lines) {
@@ -531,8 +594,9 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
     lines.put("pubsub_patterns", server.pubsub.patterns());
     lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
+    // Nothing forks; what a fork is to clients is the moment of a snapshot.
+    lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.zeroes(&[
-        "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
         "slave_expires_tracked_keys",
@@ -546,7 +610,8 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("tracking_total_keys", server.tracking.keys());
     lines.put("tracking_total_items", server.tracking.items());
     lines.put("tracking_total_prefixes", server.tracking.prefixes());
-    lines.put("unexpected_error_replies", 0);
+    let unexpected = &server.repl.unexpected_errors;
+    lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
     let denied = |counter| server.metrics.sum(counter);
     lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
@@ -569,9 +634,15 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     );
     lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
     lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
-    lines.zeroes(&[
+    lines.put(
         "total_net_repl_input_bytes",
+        server.repl.input_bytes.load(Ordering::Relaxed),
+    );
+    lines.put(
         "total_net_repl_output_bytes",
+        server.repl.replicas.output_bytes.load(Ordering::Relaxed),
+    );
+    lines.zeroes(&[
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
     ]);
@@ -580,7 +651,10 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_input_repl_kbps", "0.00");
     lines.put("instantaneous_output_repl_kbps", "0.00");
     lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
-    lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    let replicas = &server.repl.replicas;
+    lines.put("sync_full", replicas.full.load(Ordering::Relaxed));
+    lines.put("sync_partial_ok", replicas.partial.load(Ordering::Relaxed));
+    lines.put("sync_partial_err", replicas.partial_refused.load(Ordering::Relaxed));
 }
 
 fn key_lines(server: &Server, lines: &mut Lines) {
@@ -643,19 +717,6 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
     let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
     lines.put("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
-}
-
-fn replication_lines(server: &Server, lines: &mut Lines) {
-    lines.put("role", "master");
-    lines.zeroes(&["connected_slaves", "replicas_waiting_psync"]);
-    lines.put("master_failover_state", "no-failover");
-    lines.put("master_replid", server.observed.replication_id());
-    lines.put("master_replid2", "0".repeat(40));
-    lines.put("master_repl_offset", 0);
-    lines.put("second_repl_offset", -1);
-    lines.put("repl_backlog_active", 0);
-    lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
-    lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
 }
 
 fn cpu_lines(server: &Server, lines: &mut Lines) {

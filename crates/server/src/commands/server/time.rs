@@ -1,4 +1,4 @@
-//! TIME and ROLE.
+//! TIME.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use weft_resp::Reply;
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 
 /// The commands.
-pub const BINDINGS: &[(&str, Binding)] = &[("role", leased(role)), ("time", leased(time))];
+pub const BINDINGS: &[(&str, Binding)] = &[("time", leased(time))];
 
 fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -20,13 +20,4 @@ pub fn write(reply: &mut Reply<'_>, now: Duration) {
     reply.array(2);
     reply.bulk_integer(now.as_secs() as i64);
     reply.bulk_integer(i64::from(now.subsec_micros()));
-}
-
-/// A primary without replicas, whose log of changes is empty.
-fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.array(3);
-    ctx.reply.bulk(b"master");
-    ctx.reply.integer(0);
-    ctx.reply.array(0);
-    Ok(())
 }

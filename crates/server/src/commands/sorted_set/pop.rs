@@ -116,6 +116,7 @@ pub fn pop(
         }
         Ok(Some(edited)) => {
             let times = edited.result as u64;
+            log_pop(&mut key, end, shape, times);
             if edited.emptied {
                 key.note(end.event());
                 key.changed_times(Event::generic("del"), times);
@@ -124,6 +125,23 @@ pub fn pop(
             }
             Ok(true)
         }
+    }
+}
+
+/// Has the log repeat what commands that search or wait for their key have popped.
+fn log_pop(key: &mut KeyWrite<'_>, end: End, shape: PopShape<'_>, popped: u64) {
+    if !key.effects().logs() {
+        return;
+    }
+    let word: &[u8] = match end {
+        End::Min => b"ZPOPMIN",
+        End::Max => b"ZPOPMAX",
+    };
+    let mut digits = itoa::Buffer::new();
+    match shape {
+        PopShape::Flat | PopShape::Pairs => {}
+        PopShape::KeyFlat(name) => key.log_instead(&[word, name]),
+        PopShape::KeyPairs(name) => key.log_instead(&[word, name, digits.format(popped).as_bytes()]),
     }
 }
 

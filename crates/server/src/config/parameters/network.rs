@@ -24,7 +24,7 @@ super::table! {
     MPTCP "mptcp" = boolean(false).immutable(),
         NotYet, "Listen with Multipath TCP where the kernel offers it.";
     BIND_SOURCE_ADDR "bind-source-addr" = optional_text(),
-        NotYet, "Local address from which outgoing connections start.";
+        Live, "Local address from which outgoing connections start.";
     SOCKET_MARK_ID "socket-mark-id" = integer(0, 0, U32_MAX).unsigned().immutable(),
         NotYet, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
     TIMEOUT "timeout" = integer(0, 0, I32_MAX),

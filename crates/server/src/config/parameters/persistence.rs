@@ -8,7 +8,7 @@ const FSYNC: Choices = &[("everysec", 2), ("always", 1), ("no", 0)];
 
 super::table! {
     SAVE "save" = special(Special::SavePoints).multi_arg(),
-        NotYet, "Pairs of seconds and changes that trigger a dump; an empty string switches dumps off.";
+        Live, "Pairs of seconds and changes that trigger a dump; an empty string switches dumps off.";
     DBFILENAME "dbfilename" = text("dump.rdb").checked(TextCheck::FileName).protected(),
         Live, "File name of the dump.";
     RDBCOMPRESSION "rdbcompression" = boolean(true),
@@ -18,39 +18,39 @@ super::table! {
     RDB_VERSION_CHECK "rdb-version-check" = choice(VERSION_CHECK, "strict"),
         Live, "Whether dumps of a newer version are refused (strict) or tried (relaxed).";
     STOP_WRITES_ON_BGSAVE_ERROR "stop-writes-on-bgsave-error" = boolean(true),
-        NotYet, "Refuse writes after a dump in the background has failed.";
+        Live, "Refuse writes after a dump in the background has failed.";
     RDB_SAVE_INCREMENTAL_FSYNC "rdb-save-incremental-fsync" = boolean(true),
         Live, "Sync a dump to disk in steps while it is written.";
     RDB_DEL_SYNC_FILES "rdb-del-sync-files" = boolean(false),
-        NotYet, "Delete dump files made for replication when nothing else needs them.";
+        Live, "Delete dump files made for replication when nothing else needs them.";
     RDB_KEY_SAVE_DELAY "rdb-key-save-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
-        NotYet, "Microseconds to wait after each key written to a dump, for tests.";
+        Live, "Microseconds to wait after each key written to a dump, for tests.";
     KEY_LOAD_DELAY "key-load-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
         NotYet, "Microseconds to wait after each key loaded, for tests.";
     LOADING_PROCESS_EVENTS_INTERVAL_BYTES "loading-process-events-interval-bytes" = integer(2_097_152, 1024, I32_MAX).hidden(),
         NotYet, "Bytes loaded between two looks at the network.";
     APPENDONLY "appendonly" = boolean(false).deny_loading(),
-        NotYet, "Log every write to an append-only file.";
+        Live, "Log every write to an append-only file.";
     APPENDFILENAME "appendfilename" = text("appendonly.aof").checked(TextCheck::FileName).immutable(),
-        NotYet, "Base name of the append-only files.";
+        Live, "Base name of the append-only files.";
     APPENDDIRNAME "appenddirname" = text("appendonlydir").checked(TextCheck::DirectoryName).immutable(),
-        NotYet, "Directory of the append-only files, below the working directory.";
+        Live, "Directory of the append-only files, below the working directory.";
     APPENDFSYNC "appendfsync" = choice(FSYNC, "everysec"),
-        NotYet, "When the append-only file is synced: always, everysec or no.";
+        Live, "When the append-only file is synced: always, everysec or no.";
     NO_APPENDFSYNC_ON_REWRITE "no-appendfsync-on-rewrite" = boolean(false),
-        NotYet, "Do not sync the append-only file while a dump or rewrite is under way.";
+        Live, "Do not sync the append-only file while a dump or rewrite is under way.";
     AUTO_AOF_REWRITE_PERCENTAGE "auto-aof-rewrite-percentage" = integer(100, 0, I32_MAX),
-        NotYet, "Growth in per cent at which the append-only file is rewritten; 0 never.";
+        Live, "Growth in per cent at which the append-only file is rewritten; 0 never.";
     AUTO_AOF_REWRITE_MIN_SIZE "auto-aof-rewrite-min-size" = memory(64 * MIB, 0, i64::MAX),
-        NotYet, "Bytes below which the append-only file is not rewritten by itself.";
+        Live, "Bytes below which the append-only file is not rewritten by itself.";
     AOF_LOAD_TRUNCATED "aof-load-truncated" = boolean(true),
-        NotYet, "Load an append-only file whose end is missing.";
+        Live, "Load an append-only file whose end is missing.";
     AOF_USE_RDB_PREAMBLE "aof-use-rdb-preamble" = boolean(true),
-        NotYet, "Begin a rewritten append-only file with a dump.";
+        Live, "Begin a rewritten append-only file with a dump.";
     AOF_TIMESTAMP_ENABLED "aof-timestamp-enabled" = boolean(false),
-        NotYet, "Put times into the append-only file.";
+        Live, "Put times into the append-only file.";
     AOF_REWRITE_INCREMENTAL_FSYNC "aof-rewrite-incremental-fsync" = boolean(true),
-        NotYet, "Sync a rewritten append-only file in steps while it is written.";
+        Live, "Sync a rewritten append-only file in steps while it is written.";
     AOF_DISABLE_AUTO_GC "aof-disable-auto-gc" = boolean(false).hidden(),
-        NotYet, "Keep append-only files that are no longer needed.";
+        Live, "Keep append-only files that are no longer needed.";
 }

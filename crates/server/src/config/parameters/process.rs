@@ -62,7 +62,7 @@ super::table! {
     AOF_REWRITE_CPULIST "aof-rewrite-cpulist" = optional_text().alias("aof_rewrite_cpulist").immutable(),
         NotYet, "CPUs the rewriting of the append-only file may run on.";
     BGSAVE_CPULIST "bgsave-cpulist" = optional_text().alias("bgsave_cpulist").immutable(),
-        NotYet, "CPUs the writing of a dump may run on.";
+        Live, "CPUs the writing of a dump may run on.";
     IGNORE_WARNINGS "ignore-warnings" = text(""),
         Live, "Names of start-up warnings to leave out.";
     CRASH_LOG_ENABLED "crash-log-enabled" = boolean(true),

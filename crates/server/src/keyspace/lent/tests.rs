@@ -64,5 +64,5 @@ fn databases_come_and_go_in_a_slot_that_lends() {
     assert!(header.is_lent() && !header.may_hold_any(), "a mark of a loan is no key");
     header.mark(500, true);
     drop(loan);
-    assert!(!header.is_lent() && header.may_hold(400) && !header.may_hold(13));
+    assert!(!header.is_lent() && header.may_hold(400) && !header.may_hold(12));
 }

@@ -125,6 +125,8 @@ pub enum Step {
     SyncDirectory,
 }
 
+impl std::error::Error for SaveError {}
+
 impl Display for SaveError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();

@@ -11,11 +11,13 @@ use super::extent::{is_empty, module_name, skip_value};
 use super::source::Source;
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
-use crate::keyspace::access::{KeyCounts, value_due_ms};
+use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
+use crate::keyspace::apart::Apart;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::preimage::Preimages;
 use crate::keyspace::stored::stored;
-use crate::keyspace::{Exclusive, SLOTS, publish, publish_due_of};
+use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
 use crate::observe::log;
 use crate::persist::payload::{self, FOREIGN_VERSIONS, Restored, VERSION};
 use crate::persist::strings::Reader;
@@ -24,24 +26,36 @@ use crate::persist::strings::Reader;
 const LAST_SHARED_VERSION: u32 = 11;
 /// The first version with a checksum.
 const FIRST_CHECKED_VERSION: u32 = 5;
+/// Digits of a replication ID.
+const REPLICATION_ID_BYTES: usize = 40;
 /// Empty keys that the log names.
 const EMPTY_KEYS_LOGGED: u64 = 10;
 
 /// Where keys go.
+pub enum Destination<'l, 'p> {
+    /// Into the keyspace, which nobody else uses.
+    Keyspace(&'l mut Exclusive<'p>),
+    /// Beside it.
+    Apart(&'l mut Apart),
+}
+
+/// Takes keys.
 pub struct Loader<'l, 'p> {
-    /// The whole keyspace.
-    pub all: &'l mut Exclusive<'p>,
+    /// Where they go.
+    pub destination: Destination<'l, 'p>,
     /// The hash that scatters keys.
     pub hasher: &'l KeyHasher,
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
+    /// Where a snapshot finds what keys were that the file replaces.
+    pub preimages: &'l Preimages,
     /// The row of this thread.
     pub seat: usize,
     /// Parameters.
     pub config: &'l Config,
     /// Makes the access clock of entries.
     pub clock: AccessClock,
-    /// Milliseconds since the epoch: keys that expire before are dropped.
+    /// Milliseconds since the epoch: keys and fields that expire before are dropped. 0 drops none.
     pub now_ms: u64,
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
@@ -60,6 +74,54 @@ pub struct Loaded {
     pub expired_hashes: u64,
     /// Libraries of functions.
     pub functions: Vec<Vec<u8>>,
+    /// Where the dump ends in the file.
+    pub end: u64,
+    /// Where in which history of replication the file was made, if it says so.
+    pub position: Position,
+}
+
+/// A place in a stream of replication, as a file tells it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The replication ID; empty if the file has none.
+    pub id: Vec<u8>,
+    /// The offset.
+    pub offset: Option<i64>,
+    /// The database that the stream had selected.
+    pub db: Option<usize>,
+}
+
+/// A file whose head has been read and is acceptable.
+pub struct Opened<R> {
+    source: Source<R>,
+    version: u32,
+}
+
+impl<R: Read> Opened<R> {
+    /// Reads the head of a file.
+    ///
+    /// # Errors
+    /// When it is no dump, or one of a version that is not known.
+    pub fn open(input: R, config: &Config) -> Result<Self, Fault> {
+        let mut source = Source::new(input, config.boolean(id::RDBCHECKSUM));
+        let version = read_version(&mut source, config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
+        Ok(Opened { source, version })
+    }
+
+    /// Loads what follows, to the end of the dump.
+    ///
+    /// # Errors
+    /// When the file is damaged; with the bytes of it that made sense.
+    pub fn load(&mut self, loader: &mut Loader<'_, '_>) -> Result<Loaded, (u64, Fault)> {
+        let loaded = loader.read_body(&mut self.source, self.version);
+        loader.publish();
+        loaded.map_err(|fault| (self.source.offset(), fault))
+    }
+
+    /// What was read beyond the end of the dump, and where more comes from.
+    pub fn into_rest(self) -> (Vec<u8>, R) {
+        self.source.into_rest()
+    }
 }
 
 /// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
@@ -91,6 +153,10 @@ impl Loader<'_, '_> {
     /// Loads a whole file.
     pub(super) fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<Loaded, Fault> {
         let version = read_version(source, self.config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
+        self.read_body(source, version)
+    }
+
+    fn read_body<R: Read>(&mut self, source: &mut Source<R>, version: u32) -> Result<Loaded, Fault> {
         let mut loaded = Loaded::default();
         let (mut db, mut about) = (0, About::default());
         loop {
@@ -113,7 +179,7 @@ impl Loader<'_, '_> {
                     source.length()?;
                     source.length()?;
                 }
-                opcode::AUX => note_about_file(&source.string()?, &source.string()?)?,
+                opcode::AUX => note_about_file(&source.string()?, &source.string()?, &mut loaded.position)?,
                 opcode::FUNCTION => loaded.functions.push(source.string()?),
                 opcode::FUNCTION_BEFORE_RELEASE => {
                     return Err(Fault::damaged("Pre-release function format not supported."));
@@ -132,6 +198,7 @@ impl Loader<'_, '_> {
         if version >= FIRST_CHECKED_VERSION {
             check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
         }
+        loaded.end = source.offset();
         Ok(loaded)
     }
 
@@ -185,7 +252,20 @@ impl Loader<'_, '_> {
 
     fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
         let hash = self.hasher.hash(name);
-        let table = self.all.cell_mut(KeyHasher::slot(hash)).table_mut(db);
+        let number = KeyHasher::slot(hash);
+        if let Destination::Keyspace(all) = &mut self.destination {
+            let (header, slot) = all.parts_mut(number);
+            if header.is_unsaved() {
+                let slot_number = number as u16;
+                let key = NamedKey {
+                    name,
+                    hash,
+                    slot: slot_number,
+                };
+                self.preimages.keep(db, key, slot.table_mut(db));
+            }
+        }
+        let table = self.destination.table_mut(number, db);
         let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
         let mut volatile = 0;
         if table.find(hash, name).is_some() {
@@ -222,17 +302,34 @@ impl Loader<'_, '_> {
             volatile += 1;
         }
         let (keys, expiring) = (table.len() as i64 - keys, table.with_expiry() as i64 - expiring);
-        self.counts.add(self.seat, db, keys, expiring);
-        self.counts.add_volatile(self.seat, db, volatile);
+        match &mut self.destination {
+            Destination::Keyspace(_) => {
+                self.counts.add(self.seat, db, keys, expiring);
+                self.counts.add_volatile(self.seat, db, volatile);
+            }
+            Destination::Apart(apart) => apart.add(db, [keys, expiring, volatile]),
+        }
         Ok(())
     }
 
     /// Makes the headers of slots say what is in them now.
     fn publish(&mut self) {
+        let Destination::Keyspace(all) = &mut self.destination else {
+            return;
+        };
         for index in 0..SLOTS {
-            let (header, slot) = self.all.parts_mut(index);
+            let (header, slot) = all.parts_mut(index);
             publish(header, slot);
             publish_due_of(header, slot);
+        }
+    }
+}
+
+impl Destination<'_, '_> {
+    fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
+        match self {
+            Destination::Keyspace(all) => all.cell_mut(slot).table_mut(db),
+            Destination::Apart(apart) => apart.table_mut(slot, db),
         }
     }
 }
@@ -287,7 +384,7 @@ fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault>
 }
 
 /// Tells the log what a file says about itself.
-fn note_about_file(name: &[u8], text: &[u8]) -> Result<(), Fault> {
+fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<(), Fault> {
     let shown = String::from_utf8_lossy(text);
     let number = || weft_resp::number::parse_i64(text).unwrap_or(0);
     match name.to_ascii_lowercase().as_slice() {
@@ -304,8 +401,10 @@ fn note_about_file(name: &[u8], text: &[u8]) -> Result<(), Fault> {
         b"slot-info" if shown.split(',').filter(|part| part.parse::<u64>().is_ok()).count() < 3 => {
             return Err(Fault::Short);
         }
-        b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-stream-db" | b"repl-id"
-        | b"repl-offset" => {}
+        b"repl-stream-db" => position.db = usize::try_from(number()).ok(),
+        b"repl-id" if text.len() == REPLICATION_ID_BYTES => position.id = text.to_vec(),
+        b"repl-offset" => position.offset = Some(number()),
+        b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-id" => {}
         _ => log::debug!("Unrecognized RDB AUX field: '{}'", String::from_utf8_lossy(name)),
     }
     Ok(())

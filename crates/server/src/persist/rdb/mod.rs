@@ -21,16 +21,21 @@
 
 mod error;
 mod extent;
+mod file;
+mod gathering;
 mod load;
 mod save;
-mod sink;
 mod source;
+mod spelling;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 pub use error::{Fault, LoadError};
-pub use load::{Loaded, Loader, load};
-pub use save::{Contents, save};
+pub use file::DumpFile;
+pub use gathering::Gathering;
+pub use load::{Destination, Loaded, Loader, Opened, load};
+pub use save::{Contents, Head, Key, Style, save, write_database};
+pub use spelling::spell_out;
 
 /// Bytes of the magic and the version.
 const MAGIC_BYTES: usize = 9;
@@ -52,8 +57,7 @@ mod opcode {
     pub const END: u8 = 255;
 }
 
-/// What INFO tells about dumps, and what dumps hold beside keys.
-#[derive(Default)]
+/// What is known about dumps: INFO tells it, and it decides when the next one is due.
 pub struct Status {
     /// When the last dump was written, or the server started, seconds since the epoch.
     pub last_save_s: AtomicU64,
@@ -67,6 +71,37 @@ pub struct Status {
     pub keys_expired: AtomicU64,
     /// Whether a load is under way.
     pub loading: AtomicBool,
+    /// Whether the last dump in the background failed.
+    pub last_failed: AtomicBool,
+    /// When the last dump in the background was begun, seconds since the epoch.
+    pub last_try_s: AtomicU64,
+    /// How long the last dump in the background took, seconds; -1 before the first one.
+    pub last_took_s: AtomicI64,
+    /// Bytes that old states of keys took while it was written.
+    pub last_kept_bytes: AtomicU64,
+    /// Whether a dump in the background is to be begun as soon as nothing else is under way.
+    pub scheduled: AtomicBool,
+    /// Whether a background thread is about to begin one because of that, or of a save point.
+    pub asked: AtomicBool,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Status {
+            last_save_s: AtomicU64::new(0),
+            changes_saved: AtomicU64::new(0),
+            saves: AtomicU64::new(0),
+            keys_loaded: AtomicU64::new(0),
+            keys_expired: AtomicU64::new(0),
+            loading: AtomicBool::new(false),
+            last_failed: AtomicBool::new(false),
+            last_try_s: AtomicU64::new(0),
+            last_took_s: AtomicI64::new(-1),
+            last_kept_bytes: AtomicU64::new(0),
+            scheduled: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Status {
@@ -74,6 +109,7 @@ impl Status {
     pub fn saved(&self, now_s: u64, changes: u64) {
         self.changes_saved.store(changes, Ordering::Relaxed);
         self.last_save_s.store(now_s, Ordering::Relaxed);
+        self.last_failed.store(false, Ordering::Relaxed);
     }
 
     /// Changes that are in no dump, of `changes` in all.

@@ -1,18 +1,14 @@
-//! From the keyspace into a file.
-//!
-//! The file is written under another name and takes its own when it is on disk as a whole: there is never a moment
-//! without a whole dump.
+//! From the keyspace into bytes, and into a file.
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use weft_table::EntryRef;
+use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
-use super::error::{SaveError, Step};
+use super::error::SaveError;
+use super::file::DumpFile;
+use super::gathering::Gathering;
 use super::opcode;
-use super::sink::Sink;
 use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
@@ -29,132 +25,194 @@ pub struct Contents<'c> {
     pub reach: Reach<'c, 'c>,
     /// Its counts.
     pub counts: &'c KeyCounts,
-    /// Libraries of functions.
-    pub functions: &'c [Vec<u8>],
+    /// What stands before the keys.
+    pub head: Head<'c>,
     /// Parameters.
     pub config: &'c Config,
     /// Understands the access clock of entries.
     pub clock: AccessClock,
+}
+
+/// What a dump says before its keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head<'h> {
+    /// Libraries of functions.
+    pub functions: &'h [Vec<u8>],
     /// Seconds since the epoch.
     pub now_s: u64,
     /// Bytes that the data takes in memory.
     pub used_memory_bytes: u64,
+    /// Further notes, in their order: names and texts.
+    pub notes: &'h [(&'static str, Vec<u8>)],
+    /// Whether it is the base of an append-only file.
+    pub is_aof_base: bool,
+}
+
+impl Head<'_> {
+    /// Appends all of it.
+    pub fn write(&self, out: &mut Vec<u8>, compress: bool) {
+        out.extend(format!("VALKEY{VERSION:03}").bytes());
+        let name = |out: &mut Vec<u8>, name: &str| {
+            out.push(opcode::AUX);
+            write_string(out, name.as_bytes(), compress);
+        };
+        let number = |out: &mut Vec<u8>, field: &str, number: u64| {
+            name(out, field);
+            write_integer(out, number as i64);
+        };
+        name(out, "valkey-ver");
+        write_string(out, COMPATIBLE_VERSION.as_bytes(), compress);
+        number(out, "redis-bits", 64);
+        number(out, "ctime", self.now_s);
+        number(out, "used-mem", self.used_memory_bytes);
+        for (field, text) in self.notes {
+            name(out, field);
+            write_string(out, text, compress);
+        }
+        number(out, "aof-base", self.is_aof_base.into());
+        for library in self.functions {
+            out.push(opcode::FUNCTION);
+            write_string(out, library, compress);
+        }
+    }
+}
+
+/// Appends what stands before the keys of a database: its number, and how many keys there are and expire.
+pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64) {
+    out.push(opcode::DATABASE);
+    write_length(out, db);
+    out.push(opcode::DATABASE_SIZE);
+    write_length(out, keys as usize);
+    write_length(out, with_expiry as usize);
 }
 
 /// Which note about its use a key gets.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UseNote {
     None,
     Idle,
     Frequency,
 }
 
+/// How keys are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Whether strings are compressed.
+    pub compress: bool,
+    note: UseNote,
+    clock: AccessClock,
+}
+
+/// A key and its value.
+#[derive(Clone, Copy)]
+pub struct Key<'k> {
+    /// Its name.
+    pub name: &'k [u8],
+    /// Its value.
+    pub value: ValueRef<'k, Value>,
+    /// When it expires, ms since the epoch.
+    pub expire_at_ms: Option<u64>,
+    /// Its access clock.
+    pub clock: u32,
+}
+
+impl<'k> From<EntryRef<'k, Value>> for Key<'k> {
+    fn from(entry: EntryRef<'k, Value>) -> Self {
+        Key {
+            name: entry.key(),
+            value: entry.value(),
+            expire_at_ms: entry.expire_at_ms(),
+            clock: entry.clock(),
+        }
+    }
+}
+
+impl Style {
+    /// As parameters have it: Valkey tells under each policy of eviction what that policy goes by.
+    pub fn of(config: &Config, clock: AccessClock) -> Self {
+        Style {
+            compress: config.boolean(id::RDBCOMPRESSION),
+            note: match config.choice(id::MAXMEMORY_POLICY) {
+                policy if policy.ends_with("lfu") => UseNote::Frequency,
+                policy if policy.ends_with("lru") => UseNote::Idle,
+                _ => UseNote::None,
+            },
+            clock,
+        }
+    }
+
+    /// Appends a key.
+    pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) {
+        if let Some(at_ms) = key.expire_at_ms {
+            out.push(opcode::EXPIRY_MS);
+            out.extend(at_ms.to_le_bytes());
+        }
+        match self.note {
+            UseNote::None => {}
+            UseNote::Idle => {
+                out.push(opcode::IDLE);
+                write_length(out, self.clock.idle_s(key.clock) as usize);
+            }
+            UseNote::Frequency => {
+                out.push(opcode::FREQUENCY);
+                out.push(self.clock.frequency(key.clock) as u8);
+            }
+        }
+        // The key stands between type and value, which are written as one.
+        let at = out.len();
+        payload::write(out, key.value, self.compress);
+        let mut name = Vec::with_capacity(key.name.len() + 9);
+        write_string(&mut name, key.name, self.compress);
+        out.splice(at + 1..at + 1, name);
+    }
+}
+
 /// Saves everything to a file in the working directory.
 ///
 /// # Errors
-/// When a step of that fails. What was at `path` before is still there, unless the last step is the one that failed.
+/// When a step of that fails.
 pub fn save(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
     let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
-    let written = write_file(&temporary, contents).and_then(|()| {
-        std::fs::rename(&temporary, path).map_err(|reason| SaveError {
-            path: temporary.clone(),
-            step: Step::Rename(path.to_owned()),
-            reason,
-        })
-    });
-    if let Err(error) = written {
-        if error.step != Step::Open {
-            // It is of no use to anybody; if it cannot be removed, the next dump replaces it.
-            let _ = std::fs::remove_file(&temporary);
-        }
-        return Err(error);
-    }
-    sync_directory().map_err(|reason| SaveError {
-        path: path.to_owned(),
-        step: Step::SyncDirectory,
-        reason,
-    })
-}
-
-fn sync_directory() -> io::Result<()> {
-    File::open(".")?.sync_all()
+    write_file(temporary, contents)?.publish(path)
 }
 
 /// Writes a whole file and has it on disk.
-pub(super) fn write_file(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
-    let error = |step| {
-        move |reason| SaveError {
-            path: path.to_owned(),
-            step,
-            reason,
-        }
-    };
+pub(super) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpFile, SaveError> {
     let config = contents.config;
-    let file = File::create(path).map_err(error(Step::Open))?;
-    let mut sink = Sink::new(
-        file,
-        config.boolean(id::RDBCHECKSUM),
-        config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
-    );
-    let written = contents.write(&mut sink);
-    let offset = sink.written();
-    written.map_err(error(Step::Write(offset)))?;
-    sink.sync().map_err(error(Step::Sync))
+    let mut file = DumpFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
+    let style = Style::of(config, contents.clock);
+    let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+    contents.head.write(&mut gathering.bytes, style.compress);
+    for db in 0..contents.counts.databases() {
+        contents.write_keys(&mut gathering, &mut file, db, &style)?;
+    }
+    file.write(&gathering.finish())?;
+    file.sync()?;
+    Ok(file)
 }
 
 impl Contents<'_> {
-    fn write(&self, sink: &mut Sink) -> io::Result<()> {
-        let compress = self.config.boolean(id::RDBCOMPRESSION);
-        self.write_head(&mut sink.gathered, compress);
-        for db in 0..self.counts.databases() {
-            self.write_database(sink, db, compress)?;
-        }
-        sink.gathered.push(opcode::END);
-        sink.seal()
-    }
-
-    fn write_head(&self, out: &mut Vec<u8>, compress: bool) {
-        out.extend(format!("VALKEY{VERSION:03}").bytes());
-        let name = |out: &mut Vec<u8>, name: &str| {
-            out.push(opcode::AUX);
-            write_string(out, name.as_bytes(), compress);
-        };
-        name(out, "valkey-ver");
-        write_string(out, COMPATIBLE_VERSION.as_bytes(), compress);
-        let numbers = [
-            ("redis-bits", 64),
-            ("ctime", self.now_s),
-            ("used-mem", self.used_memory_bytes),
-            ("aof-base", 0),
-        ];
-        for (field, number) in numbers {
-            name(out, field);
-            write_integer(out, number as i64);
-        }
-        for library in self.functions {
-            out.push(opcode::FUNCTION);
-            write_string(out, library, compress);
-        }
-    }
-
-    fn write_database(&self, sink: &mut Sink, db: usize, compress: bool) -> io::Result<()> {
-        if self.counts.keys(db) == 0 {
+    fn write_keys(
+        &self,
+        gathering: &mut Gathering,
+        file: &mut DumpFile,
+        db: usize,
+        style: &Style,
+    ) -> Result<(), SaveError> {
+        let (keys, with_expiry) = (self.counts.keys(db), self.counts.with_expiry(db));
+        if keys == 0 {
             return Ok(());
         }
-        let out = &mut sink.gathered;
-        out.push(opcode::DATABASE);
-        write_length(out, db);
-        out.push(opcode::DATABASE_SIZE);
-        write_length(out, self.counts.keys(db) as usize);
-        write_length(out, self.counts.with_expiry(db) as usize);
-        let note = self.use_note();
+        write_database(&mut gathering.bytes, db, keys, with_expiry);
         let mut cursor = Cursor::START;
         loop {
             let mut passed = Ok(());
             let stop = walk(&self.reach, db, cursor, KEYS_A_STEP, &mut |_, entry| {
                 if passed.is_ok() {
-                    self.write_key(&mut sink.gathered, entry, note, compress);
-                    passed = sink.pass_on();
+                    style.write_key(&mut gathering.bytes, entry.into());
+                    if gathering.is_much() {
+                        passed = file.write(&gathering.take());
+                    }
                 }
             });
             passed?;
@@ -163,38 +221,5 @@ impl Contents<'_> {
                 Stop::Enough(next) | Stop::Contended(next) => cursor = next,
             }
         }
-    }
-
-    /// Valkey tells under each policy what that policy goes by.
-    fn use_note(&self) -> UseNote {
-        match self.config.choice(id::MAXMEMORY_POLICY) {
-            policy if policy.ends_with("lfu") => UseNote::Frequency,
-            policy if policy.ends_with("lru") => UseNote::Idle,
-            _ => UseNote::None,
-        }
-    }
-
-    fn write_key(&self, out: &mut Vec<u8>, entry: EntryRef<'_, Value>, note: UseNote, compress: bool) {
-        if let Some(at_ms) = entry.expire_at_ms() {
-            out.push(opcode::EXPIRY_MS);
-            out.extend(at_ms.to_le_bytes());
-        }
-        match note {
-            UseNote::None => {}
-            UseNote::Idle => {
-                out.push(opcode::IDLE);
-                write_length(out, self.clock.idle_s(entry.clock()) as usize);
-            }
-            UseNote::Frequency => {
-                out.push(opcode::FREQUENCY);
-                out.push(self.clock.frequency(entry.clock()) as u8);
-            }
-        }
-        // The key stands between type and value, which are written as one.
-        let at = out.len();
-        payload::write(out, entry.value(), compress);
-        let mut key = Vec::with_capacity(entry.key().len() + 9);
-        write_string(&mut key, entry.key(), compress);
-        out.splice(at + 1..at + 1, key);
     }
 }

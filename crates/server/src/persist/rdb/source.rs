@@ -172,6 +172,11 @@ impl<R: Read> Source<R> {
         }
     }
 
+    /// What was read ahead and nobody has asked for, and where more comes from.
+    pub fn into_rest(mut self) -> (Vec<u8>, R) {
+        (self.window.split_off(self.at), self.input)
+    }
+
     /// The checksum of all that was read; 0 if it is not wanted.
     pub fn checksum(&mut self) -> u64 {
         self.sum_up();

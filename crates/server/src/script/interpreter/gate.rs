@@ -29,7 +29,13 @@ impl<'h> Gate<'h> {
     }
 
     /// Runs a command. With `true` in front of its words it is asked only whether it may be run.
-    pub(super) fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol) -> mlua::Result<Value> {
+    pub(super) fn ask(
+        &mut self,
+        lua: &Lua,
+        values: &MultiValue,
+        protocol: Protocol,
+        replication: u8,
+    ) -> mlua::Result<Value> {
         let mut words = values.iter();
         let only_asks = matches!(values.front(), Some(Value::Boolean(true)));
         if only_asks {
@@ -43,6 +49,7 @@ impl<'h> Gate<'h> {
             return may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false));
         }
         self.host.set_protocol(protocol);
+        self.host.set_replication(replication);
         match self.host.call(&self.request, &self.ranges) {
             Answer::Reply(reply) => match reply.strip_prefix(b"-") {
                 Some(error) => Err(thrown::reply(&convert::with_code(error.trim_ascii_end()), true)),

@@ -43,9 +43,13 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
         Ok(())
     })?;
     natives.raw_set("setresp", set_protocol)?;
-    let set_replication = lua.create_function(|_, values: MultiValue| {
+    let replicating = shared.clone();
+    let set_replication = lua.create_function(move |_, values: MultiValue| {
         match one_number(&values, "ERR server.set_repl() requires one argument.")? {
-            0..=3 => Ok(()),
+            parts @ 0..=3 => {
+                replicating.replication.set(parts as u8);
+                Ok(())
+            }
             _ => {
                 let text = "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
                 Err(thrown::reply(text.as_bytes(), false))

@@ -37,6 +37,8 @@ impl Host for Fake {
 
     fn set_protocol(&mut self, _: Protocol) {}
 
+    fn set_replication(&mut self, _: u8) {}
+
     fn may_call(&mut self, _: &[u8], _: &[ArgRange]) -> Option<bool> {
         Some(true)
     }

@@ -1,0 +1,231 @@
+//! What CLUSTER's subcommands change, with every reason to refuse it. Errors are texts without their code.
+
+use super::node::{Node, NodeFlags, NodeId};
+use super::slot_set::SlotSet;
+use super::state::State;
+use crate::observe::log;
+use weft_reactor::unix_ms;
+
+/// Why a change was refused.
+pub type Refusal = String;
+
+/// What SETSLOT does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotChange {
+    /// Sends the slot away, key by key.
+    Migrating(Vec<u8>),
+    /// Takes the slot in, key by key.
+    Importing(Vec<u8>),
+    /// Leaves it where it is.
+    Stable,
+    /// Gives it to a node.
+    Node(Vec<u8>),
+}
+
+fn shown(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+impl State {
+    /// The node that a client names.
+    pub fn named(&self, word: &[u8]) -> Option<&Node> {
+        NodeId::of(word).and_then(|id| self.nodes.get(&id))
+    }
+
+    /// Takes or gives back slots: ranges, none of which may overlap.
+    ///
+    /// # Errors
+    /// When one of them is busy, or nobody's, or named twice; nothing has changed then.
+    pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), Refusal> {
+        let mut named = SlotSet::default();
+        for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
+            match (delete, self.owner(slot)) {
+                (true, None) => return Err(format!("Slot {slot} is already unassigned")),
+                (false, Some(_)) => return Err(format!("Slot {slot} is already busy")),
+                _ => {}
+            }
+            if !named.put(slot, true) {
+                return Err(format!("Slot {slot} specified multiple times"));
+            }
+        }
+        let myself = self.myself;
+        for slot in named.iter() {
+            self.set_importing(slot, None);
+            match delete {
+                true => self.delete_slot(slot),
+                false => self.add_slot(myself, slot),
+            };
+        }
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// SETSLOT. `keys` is how many keys the slot has here.
+    ///
+    /// # Errors
+    /// When the node or the slot is not fit for that.
+    pub fn set_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+        self.check_slot_change(slot, change, keys)?;
+        match change {
+            SlotChange::Stable => {
+                log::notice!("Marking slot {slot} stable");
+                self.set_migrating(slot, None);
+                self.set_importing(slot, None);
+            }
+            SlotChange::Migrating(word) => {
+                let node = self.target(word, "I don't know about node ")?;
+                log::notice!("Migrating slot {slot} to node {}", self.nodes[&node].named());
+                self.set_migrating(slot, Some(node));
+            }
+            SlotChange::Importing(word) => {
+                let node = self.target(word, "I don't know about node ")?;
+                log::notice!("Importing slot {slot} from node {}", self.nodes[&node].named());
+                self.set_importing(slot, Some(node));
+            }
+            SlotChange::Node(word) => {
+                let node = self.target(word, "Unknown node ")?;
+                self.assign(slot, node, keys);
+            }
+        }
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// Whether SETSLOT would be refused.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+        if self.me().is_replica() {
+            return Err("Please use SETSLOT only with masters.".into());
+        }
+        let mine = self.owner(slot) == Some(self.myself);
+        match change {
+            SlotChange::Stable => Ok(()),
+            SlotChange::Migrating(_) if !mine => Err(format!("I'm not the owner of hash slot {slot}")),
+            SlotChange::Importing(_) if mine => Err(format!("I'm already the owner of hash slot {slot}")),
+            SlotChange::Migrating(word) | SlotChange::Importing(word) => {
+                self.target(word, "I don't know about node ").map(|_| ())
+            }
+            SlotChange::Node(word) => {
+                let node = self.target(word, "Unknown node ")?;
+                match mine && node != self.myself && keys > 0 {
+                    true => Err(format!(
+                        "Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
+                    )),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn target(&self, word: &[u8], unknown: &str) -> Result<NodeId, Refusal> {
+        let node = self.named(word).ok_or_else(|| format!("{unknown}{}", shown(word)))?;
+        if node.is_replica() {
+            return Err("Target node is not a master".into());
+        }
+        Ok(node.id)
+    }
+
+    fn assign(&mut self, slot: u16, node: NodeId, keys: usize) {
+        log::notice!(
+            "Assigning slot {slot} to node {} in shard {}",
+            self.nodes[&node].named(),
+            self.nodes[&node].shard
+        );
+        if keys == 0 {
+            self.set_migrating(slot, None);
+        }
+        let was_mine = self.owner(slot) == Some(self.myself);
+        self.delete_slot(slot);
+        self.add_slot(node, slot);
+        if was_mine && node != self.myself && self.me().slots.is_empty() {
+            log::notice!(
+                "My last slot was migrated to node {} in shard {}. I am now an empty primary.",
+                self.nodes[&node].named(),
+                self.nodes[&node].shard
+            );
+        }
+        if node == self.myself && self.importing.contains_key(&slot) {
+            self.set_importing(slot, None);
+            if self.bump_epoch() {
+                log::notice!("ConfigEpoch updated after importing slot {slot}");
+            }
+            self.broadcast_pong(unix_ms());
+        }
+    }
+
+    /// SET-CONFIG-EPOCH.
+    ///
+    /// # Errors
+    /// When this node is not new any more.
+    pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), Refusal> {
+        let epoch = u64::try_from(epoch).map_err(|_| format!("Invalid config epoch specified: {epoch}"))?;
+        if self.nodes.len() > 1 {
+            return Err("The user can assign a config epoch only when the node does not know any other node.".into());
+        }
+        if self.me().config_epoch != 0 {
+            return Err("Node config epoch is already non-zero".into());
+        }
+        self.me_mut().config_epoch = epoch;
+        log::notice!("configEpoch set to {epoch} via CLUSTER SET-CONFIG-EPOCH");
+        self.current_epoch = self.current_epoch.max(epoch);
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// FORGET.
+    ///
+    /// # Errors
+    /// When the node is unknown, or this node needs it.
+    pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), Refusal> {
+        let Some(node) = self.named(word) else {
+            let gone = NodeId::of(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
+            return if gone {
+                Ok(())
+            } else {
+                Err(format!("Unknown node {}", shown(word)))
+            };
+        };
+        let id = node.id;
+        if id == self.myself {
+            return Err("I tried hard but I can't forget myself...".into());
+        }
+        if self.me().is_replica() && self.me().primary == Some(id) {
+            return Err("Can't forget my master!".into());
+        }
+        self.forget(id, self.settings.forget_s, now_ms);
+        self.delete_node(id);
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// MEET. Whether the address can be one.
+    pub fn meet(&mut self, ip: &str, port: u16, bus_port: u16, now_ms: u64) -> bool {
+        let Ok(ip) = ip.parse::<std::net::IpAddr>() else {
+            return false;
+        };
+        if port == 0 || bus_port == 0 {
+            return false;
+        }
+        let ip = ip.to_string();
+        let under_way = self
+            .nodes
+            .values()
+            .any(|node| node.is_in_handshake() && node.address.ip == ip && node.address.bus_port == bus_port);
+        if !under_way {
+            let flags = NodeFlags::HANDSHAKE.with(NodeFlags::MEET);
+            self.begin_handshake(&ip, (port, 0), bus_port, flags, now_ms);
+        }
+        true
+    }
+
+    /// Makes a node whose name is not known yet.
+    pub fn begin_handshake(&mut self, ip: &str, ports: (u16, u16), bus_port: u16, flags: NodeFlags, now_ms: u64) {
+        let mut node = Node::new(NodeId::random(), flags, now_ms);
+        node.address.ip = ip.to_owned();
+        (node.address.tcp_port, node.address.tls_port) = ports;
+        node.address.bus_port = bus_port;
+        self.nodes.insert(node.id, node);
+    }
+}

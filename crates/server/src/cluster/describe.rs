@@ -1,0 +1,145 @@
+//! The cluster in words: CLUSTER NODES and CLUSTER INFO.
+
+use std::fmt::Write as _;
+
+use super::node::{Node, NodeFlags};
+use super::state::{MESSAGE_TYPES, State};
+use super::view::{Asker, client_ip, client_port};
+
+/// The names of the message types.
+pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
+    "ping",
+    "pong",
+    "meet",
+    "fail",
+    "publish",
+    "auth-req",
+    "auth-ack",
+    "update",
+    "mfstart",
+    "module",
+    "publishshard",
+];
+
+/// The line of a node in CLUSTER NODES, without the newline.
+pub fn line(state: &State, node: &Node, asker: Asker) -> String {
+    let mut out = format!(
+        "{} {}:{}@{}",
+        node.id,
+        client_ip(node, asker.ipv6),
+        client_port(node, asker.tls),
+        node.address.bus_port
+    );
+    if !node.announced.hostname.is_empty() {
+        let _ = write!(out, ",{}", node.announced.hostname);
+    }
+    rest_of_line(&mut out, state, node);
+    out
+}
+
+/// What a line says behind the address; the file says it too.
+pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
+    let is_me = node.flags.has_any(NodeFlags::MYSELF);
+    let _ = write!(out, " {} ", node.flags);
+    match node.primary {
+        Some(primary) => out.push_str(primary.as_str()),
+        None => out.push('-'),
+    }
+    let connected = is_me || node.link.is_some();
+    let _ = write!(
+        out,
+        " {} {} {} {}",
+        node.ping_sent_ms,
+        node.pong_received_ms,
+        state.epoch_of(node),
+        if connected { "connected" } else { "disconnected" }
+    );
+    for (first, last) in node.slots.ranges() {
+        let _ = match first == last {
+            true => write!(out, " {first}"),
+            false => write!(out, " {first}-{last}"),
+        };
+    }
+    if is_me {
+        let moving = state.migrating.iter().map(|(slot, node)| (slot, '>', node));
+        let importing = state
+            .importing
+            .iter()
+            .filter(|(slot, _)| !state.migrating.contains_key(slot));
+        let mut moving: Vec<_> = moving.chain(importing.map(|(slot, node)| (slot, '<', node))).collect();
+        moving.sort_unstable();
+        for (slot, direction, node) in moving {
+            let _ = write!(out, " [{slot}-{direction}-{node}]");
+        }
+    }
+}
+
+/// All nodes, as CLUSTER NODES tells.
+pub fn nodes(state: &State, asker: Asker) -> String {
+    let mut out = String::new();
+    for node in state.nodes.values() {
+        out.push_str(&line(state, node, asker));
+        out.push('\n');
+    }
+    out
+}
+
+/// What CLUSTER INFO tells.
+pub fn info(state: &State) -> String {
+    let mut out = String::new();
+    let (mut ok, mut pfail, mut fail) = (0, 0, 0);
+    for node in state.nodes.values() {
+        let slots = node.slots.len();
+        if node.has_failed() {
+            fail += slots;
+        } else if node.has_timed_out() {
+            pfail += slots;
+        } else {
+            ok += slots;
+        }
+    }
+    let count = |wanted: &dyn Fn(&Node) -> bool| state.nodes.values().filter(|node| wanted(node)).count();
+    let mut put = |name: &str, value: &dyn std::fmt::Display| {
+        let _ = write!(out, "{name}:{value}\r\n");
+    };
+    put("cluster_state", &if state.up { "ok" } else { "fail" });
+    put("cluster_slots_assigned", &(ok + pfail + fail));
+    put("cluster_slots_ok", &ok);
+    put("cluster_slots_pfail", &pfail);
+    put("cluster_slots_fail", &fail);
+    put("cluster_nodes_pfail", &count(&Node::has_timed_out));
+    put("cluster_nodes_fail", &count(&Node::has_failed));
+    put(
+        "cluster_voting_nodes_pfail",
+        &count(&|node| node.votes() && node.has_timed_out()),
+    );
+    put(
+        "cluster_voting_nodes_fail",
+        &count(&|node| node.votes() && node.has_failed()),
+    );
+    put("cluster_known_nodes", &state.nodes.len());
+    put("cluster_size", &state.size);
+    put("cluster_current_epoch", &state.current_epoch);
+    put("cluster_my_epoch", &state.epoch_of(state.me()));
+    let statistics = &state.statistics;
+    for (direction, counts) in [("sent", &statistics.sent), ("received", &statistics.received)] {
+        for (name, messages) in MESSAGE_NAMES.iter().zip(counts).filter(|(_, messages)| **messages > 0) {
+            put(&format!("cluster_stats_messages_{name}_{direction}"), messages);
+        }
+        put(
+            &format!("cluster_stats_messages_{direction}"),
+            &counts.iter().sum::<u64>(),
+        );
+    }
+    put("cluster_stats_bytes_sent", &statistics.bytes_sent);
+    put("cluster_stats_bytes_received", &statistics.bytes_received);
+    put("cluster_stats_pubsub_bytes_sent", &statistics.pubsub_bytes_sent);
+    put("cluster_stats_pubsub_bytes_received", &statistics.pubsub_bytes_received);
+    put("cluster_stats_module_bytes_sent", &0);
+    put("cluster_stats_module_bytes_received", &0);
+    put(
+        "total_cluster_links_buffer_limit_exceeded",
+        &statistics.links_over_limit,
+    );
+    out
+}

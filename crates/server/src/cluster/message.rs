@@ -1,0 +1,611 @@
+//! The messages of the bus, as nodes of Valkey send and understand them. All numbers are big-endian.
+//!
+//! ```text
+//!   0 "RCmb"   4 length   8 version   10 port    12 type    14 gossip entries
+//!  16 current epoch      24 config epoch        32 offset   40 sender
+//!  80 slots (2048)     2128 primary           2168 address (46)     2214 extensions   2216 -
+//! 2246 other port      2248 bus port          2250 flags            2252 down?        2253 switches
+//! 2256 what the type says: gossip (104 each) and extensions │ failing node │ channel and message │ slots of a node
+//! ```
+//!
+//! A message with a *light* header ends it at 16: it is a published one over a link whose node is known.
+//!
+//! What comes from a peer is hostile until it is read: every length is checked, and a name that is none makes a message
+//! invalid.
+
+use super::node::{Announced, NAME_BYTES, NodeFlags, NodeId};
+use super::slot_set::{BITMAP_BYTES, SlotSet};
+
+/// Bytes that tell how long a message is.
+pub const LENGTH_BYTES: usize = 8;
+/// Bytes of a whole header.
+pub const HEADER_BYTES: usize = 2256;
+/// Bytes of a light header.
+pub const LIGHT_BYTES: usize = 16;
+/// Bytes of an address.
+const ADDRESS_BYTES: usize = 46;
+/// The longest message that is taken.
+pub const LONGEST: usize = 512 << 20;
+
+const SIGNATURE: &[u8; 4] = b"RCmb";
+const VERSION: u16 = 1;
+/// Marks a type whose header is light.
+const LIGHT: u16 = 0x8000;
+
+/// The types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as in the protocol")]
+pub enum Kind {
+    Ping,
+    Pong,
+    Meet,
+    Fail,
+    Publish,
+    VoteRequest,
+    Vote,
+    Update,
+    ManualFailover,
+    Module,
+    PublishShard,
+}
+
+impl Kind {
+    const ALL: [Kind; 11] = [
+        Kind::Ping,
+        Kind::Pong,
+        Kind::Meet,
+        Kind::Fail,
+        Kind::Publish,
+        Kind::VoteRequest,
+        Kind::Vote,
+        Kind::Update,
+        Kind::ManualFailover,
+        Kind::Module,
+        Kind::PublishShard,
+    ];
+
+    /// Its number.
+    pub fn number(self) -> usize {
+        self as usize
+    }
+
+    fn of(number: u16) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// Switches of a message.
+pub mod switch {
+    /// A vote is asked for although the primary is up.
+    pub const FORCED: u8 = 1 << 1;
+    /// The sender understands extensions.
+    pub const EXTENSIONS: u8 = 1 << 2;
+}
+
+/// What every whole header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Who sends it.
+    pub sender: NodeId,
+    /// Its newest version of anything.
+    pub current_epoch: u64,
+    /// The version of its slots, or of its primary's.
+    pub config_epoch: u64,
+    /// Its replication offset.
+    pub offset: u64,
+    /// Its slots, or its primary's.
+    pub slots: SlotSet,
+    /// Its primary, if it is a replica.
+    pub primary: Option<NodeId>,
+    /// The address that it announces; empty if the receiver is to look at the socket.
+    pub ip: String,
+    /// Port for clients.
+    pub port: u16,
+    /// Port for clients with TLS.
+    pub tls_port: u16,
+    /// Port for nodes.
+    pub bus_port: u16,
+    /// Its flags.
+    pub flags: NodeFlags,
+    /// Whether it takes no commands.
+    pub down: bool,
+    /// Switches of the message.
+    pub switches: u8,
+}
+
+/// What a node tells of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gossip {
+    /// The other.
+    pub id: NodeId,
+    /// When it was sent a ping that is not answered, seconds.
+    pub ping_sent_s: u32,
+    /// When it last answered, seconds.
+    pub pong_received_s: u32,
+    /// Its address.
+    pub ip: String,
+    /// Port for clients.
+    pub port: u16,
+    /// Port for clients with TLS.
+    pub tls_port: u16,
+    /// Port for nodes.
+    pub bus_port: u16,
+    /// Its flags.
+    pub flags: NodeFlags,
+}
+
+/// What follows the gossip.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// What the sender announces.
+    pub announced: Announced,
+    /// Its shard.
+    pub shard: Option<NodeId>,
+    /// Nodes that it was told to forget, and for how many seconds.
+    pub forgotten: Vec<(NodeId, u64)>,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// PING, PONG or MEET.
+    Greeting {
+        /// Which of them.
+        kind: Kind,
+        /// The sender.
+        header: Header,
+        /// Others.
+        gossip: Vec<Gossip>,
+        /// More about the sender.
+        extensions: Extensions,
+    },
+    /// A node has failed.
+    Fail(Header, NodeId),
+    /// Something was published. A light one has no header.
+    Publish {
+        /// The sender, if it says who it is.
+        header: Option<Header>,
+        /// Whether the channel is a shard channel.
+        sharded: bool,
+        /// The channel.
+        channel: Vec<u8>,
+        /// The message.
+        payload: Vec<u8>,
+    },
+    /// A replica asks for a vote.
+    VoteRequest(Header),
+    /// It gets one.
+    Vote(Header),
+    /// What somebody's slots are.
+    Update {
+        /// The sender.
+        header: Header,
+        /// Whose.
+        id: NodeId,
+        /// The version.
+        config_epoch: u64,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// A replica asks its primary to stop.
+    ManualFailover(Header),
+    /// Of no use here.
+    Other(Header),
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// They do not begin as one: there is no point in reading on.
+    Signature,
+    /// A message of which something is wrong; it can be passed over.
+    Content,
+}
+
+// ---- reading ----------------------------------------------------------------------------------------------
+
+/// The length of the message that begins with these bytes; `None` until they are enough.
+///
+/// # Errors
+/// When it is none.
+pub fn length(bytes: &[u8]) -> Result<Option<usize>, Invalid> {
+    let Some(head) = bytes.get(..LENGTH_BYTES) else {
+        return Ok(None);
+    };
+    let length = Reader { bytes: head, at: 4 }.u32().unwrap_or(0) as usize;
+    if !head.starts_with(SIGNATURE) || !(LIGHT_BYTES..=LONGEST).contains(&length) {
+        return Err(Invalid::Signature);
+    }
+    Ok(Some(length))
+}
+
+/// The type of a message, if there is such a type.
+pub fn kind(bytes: &[u8]) -> Option<Kind> {
+    let number = Reader { bytes, at: 12 }.u16()?;
+    Kind::of(number & !LIGHT)
+}
+
+/// Reads a message, which has the length that it says.
+///
+/// # Errors
+/// When something is wrong with it.
+pub fn decode(bytes: &[u8]) -> Result<Message, Invalid> {
+    read(bytes).ok_or(Invalid::Content)
+}
+
+fn read(bytes: &[u8]) -> Option<Message> {
+    let mut reader = Reader {
+        bytes,
+        at: LENGTH_BYTES,
+    };
+    if reader.u16()? != VERSION {
+        return None;
+    }
+    let number = Reader { bytes, at: 12 }.u16()?;
+    let kind = Kind::of(number & !LIGHT)?;
+    if number & LIGHT != 0 {
+        let sharded = match kind {
+            Kind::Publish => false,
+            Kind::PublishShard => true,
+            _ => return None,
+        };
+        return published(Reader { bytes, at: LIGHT_BYTES }, None, sharded);
+    }
+    let count = Reader { bytes, at: 14 }.u16()?;
+    let (header, extensions) = header(bytes)?;
+    let mut body = Reader {
+        bytes,
+        at: HEADER_BYTES,
+    };
+    match kind {
+        Kind::Ping | Kind::Pong | Kind::Meet => {
+            let gossip: Option<Vec<Gossip>> = (0..count).map(|_| gossip(&mut body)).collect();
+            let has = header.switches & switch::EXTENSIONS != 0;
+            let extensions = read_extensions(&mut body, if has { extensions } else { 0 })?;
+            body.at_end()?;
+            Some(Message::Greeting {
+                kind,
+                header,
+                gossip: gossip?,
+                extensions,
+            })
+        }
+        Kind::Fail => {
+            let id = body.name()?;
+            body.at_end()?;
+            Some(Message::Fail(header, id))
+        }
+        Kind::Publish | Kind::PublishShard => published(body, Some(header), kind == Kind::PublishShard),
+        Kind::VoteRequest => body.at_end().map(|()| Message::VoteRequest(header)),
+        Kind::Vote => body.at_end().map(|()| Message::Vote(header)),
+        Kind::ManualFailover => body.at_end().map(|()| Message::ManualFailover(header)),
+        Kind::Update => {
+            let config_epoch = body.u64()?;
+            let id = body.name()?;
+            let slots = SlotSet::of_bitmap(body.take(BITMAP_BYTES)?)?;
+            body.at_end()?;
+            Some(Message::Update {
+                header,
+                id,
+                config_epoch,
+                slots,
+            })
+        }
+        Kind::Module => Some(Message::Other(header)),
+    }
+}
+
+fn header(bytes: &[u8]) -> Option<(Header, u16)> {
+    let mut reader = Reader { bytes, at: 10 };
+    let port = reader.u16()?;
+    reader.at = 16;
+    let (current_epoch, config_epoch, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let sender = reader.name()?;
+    let slots = SlotSet::of_bitmap(reader.take(BITMAP_BYTES)?)?;
+    let primary = reader.take(NAME_BYTES)?;
+    let primary = match primary.iter().all(|byte| *byte == 0) {
+        true => None,
+        false => Some(NodeId::of(primary)?),
+    };
+    let ip = text(reader.take(ADDRESS_BYTES)?)?;
+    let extensions = reader.u16()?;
+    reader.at = 2246;
+    let (tls_port, bus_port, flags) = (reader.u16()?, reader.u16()?, reader.u16()?);
+    let (down, switches) = (reader.u8()?, reader.u8()?);
+    (bytes.len() >= HEADER_BYTES).then_some(())?;
+    let header = Header {
+        sender,
+        current_epoch,
+        config_epoch,
+        offset,
+        slots,
+        primary,
+        ip,
+        port,
+        tls_port,
+        bus_port,
+        flags: NodeFlags(flags),
+        down: down != 0,
+        switches,
+    };
+    Some((header, extensions))
+}
+
+fn gossip(reader: &mut Reader<'_>) -> Option<Gossip> {
+    let gossip = Gossip {
+        id: reader.name()?,
+        ping_sent_s: reader.u32()?,
+        pong_received_s: reader.u32()?,
+        ip: text(reader.take(ADDRESS_BYTES)?)?,
+        port: reader.u16()?,
+        bus_port: reader.u16()?,
+        flags: NodeFlags(reader.u16()?),
+        tls_port: reader.u16()?,
+    };
+    reader.u16()?;
+    Some(gossip)
+}
+
+/// Numbers of the kinds of extensions.
+mod extension {
+    pub const HOSTNAME: u16 = 0;
+    pub const HUMAN_NAME: u16 = 1;
+    pub const FORGOTTEN: u16 = 2;
+    pub const SHARD: u16 = 3;
+    pub const CLIENT_IPV4: u16 = 4;
+    pub const CLIENT_IPV6: u16 = 5;
+    pub const CLIENT_PORT: u16 = 6;
+    pub const CLIENT_TLS_PORT: u16 = 7;
+    pub const AVAILABILITY_ZONE: u16 = 8;
+}
+
+fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
+    let mut extensions = Extensions::default();
+    for _ in 0..count {
+        let length = reader.u32()? as usize;
+        let kind = reader.u16()?;
+        reader.u16()?;
+        if length < 8 || !length.is_multiple_of(8) {
+            return None;
+        }
+        let data = reader.take(length - 8)?;
+        let announced = &mut extensions.announced;
+        let number = |data| Reader { bytes: data, at: 0 }.u16();
+        match kind {
+            extension::HOSTNAME => announced.hostname = text(data)?,
+            extension::HUMAN_NAME => announced.human_name = text(data)?,
+            extension::CLIENT_IPV4 => announced.client_ipv4 = text(data)?,
+            extension::CLIENT_IPV6 => announced.client_ipv6 = text(data)?,
+            extension::CLIENT_PORT => announced.client_port = number(data)?,
+            extension::CLIENT_TLS_PORT => announced.client_tls_port = number(data)?,
+            extension::AVAILABILITY_ZONE => announced.availability_zone = text(data)?,
+            extension::SHARD => extensions.shard = Some(NodeId::of(data.get(..NAME_BYTES)?)?),
+            extension::FORGOTTEN => {
+                let id = NodeId::of(data.get(..NAME_BYTES)?)?;
+                let seconds = Reader {
+                    bytes: data,
+                    at: NAME_BYTES,
+                }
+                .u64()?;
+                extensions.forgotten.push((id, seconds));
+            }
+            // Newer nodes know more.
+            _ => {}
+        }
+    }
+    Some(extensions)
+}
+
+fn published(mut reader: Reader<'_>, header: Option<Header>, sharded: bool) -> Option<Message> {
+    let (channel, payload) = (reader.u32()? as usize, reader.u32()? as usize);
+    let message = Message::Publish {
+        header,
+        sharded,
+        channel: reader.take(channel)?.to_vec(),
+        payload: reader.take(payload)?.to_vec(),
+    };
+    reader.at_end()?;
+    Some(message)
+}
+
+/// The text before the first zero byte: of characters that may stand in files and replies.
+fn text(bytes: &[u8]) -> Option<String> {
+    let bytes = bytes.split(|byte| *byte == 0).next()?;
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'=' | b'"' | b'\'');
+    bytes
+        .iter()
+        .all(plain)
+        .then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, count: usize) -> Option<&'b [u8]> {
+        let end = self.at.checked_add(count)?;
+        let taken = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn name(&mut self) -> Option<NodeId> {
+        NodeId::of(self.take(NAME_BYTES)?)
+    }
+
+    fn at_end(&self) -> Option<()> {
+        (self.at == self.bytes.len()).then_some(())
+    }
+}
+
+// ---- writing ----------------------------------------------------------------------------------------------
+
+/// A message's bytes.
+pub fn encode(message: &Message) -> Vec<u8> {
+    let mut out = match message {
+        Message::Greeting { kind, header, .. } => begin(*kind, header),
+        Message::Fail(header, _) => begin(Kind::Fail, header),
+        Message::Publish {
+            header: Some(header),
+            sharded,
+            ..
+        } => begin(if *sharded { Kind::PublishShard } else { Kind::Publish }, header),
+        Message::Publish { sharded, .. } => begin_light(if *sharded { Kind::PublishShard } else { Kind::Publish }),
+        Message::VoteRequest(header) => begin(Kind::VoteRequest, header),
+        Message::Vote(header) => begin(Kind::Vote, header),
+        Message::Update { header, .. } => begin(Kind::Update, header),
+        Message::ManualFailover(header) => begin(Kind::ManualFailover, header),
+        Message::Other(header) => begin(Kind::Module, header),
+    };
+    match message {
+        Message::Greeting {
+            header,
+            gossip,
+            extensions,
+            ..
+        } => {
+            out[14..16].copy_from_slice(&(gossip.len() as u16).to_be_bytes());
+            gossip.iter().for_each(|entry| write_gossip(&mut out, entry));
+            if header.switches & switch::EXTENSIONS != 0 {
+                let count = write_extensions(&mut out, extensions);
+                out[2214..2216].copy_from_slice(&count.to_be_bytes());
+            }
+        }
+        Message::Fail(_, id) => out.extend_from_slice(id.as_bytes()),
+        Message::Publish { channel, payload, .. } => {
+            out.extend_from_slice(&(channel.len() as u32).to_be_bytes());
+            out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+            out.extend_from_slice(channel);
+            out.extend_from_slice(payload);
+        }
+        Message::Update {
+            id,
+            config_epoch,
+            slots,
+            ..
+        } => {
+            out.extend_from_slice(&config_epoch.to_be_bytes());
+            out.extend_from_slice(id.as_bytes());
+            out.extend_from_slice(slots.bitmap());
+        }
+        Message::VoteRequest(_) | Message::Vote(_) | Message::ManualFailover(_) | Message::Other(_) => {}
+    }
+    let length = out.len() as u32;
+    out[4..8].copy_from_slice(&length.to_be_bytes());
+    out
+}
+
+fn begin_light(kind: Kind) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    out.extend_from_slice(SIGNATURE);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&(kind as u16 | LIGHT).to_be_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out
+}
+
+fn begin(kind: Kind, header: &Header) -> Vec<u8> {
+    let mut out = vec![0; HEADER_BYTES];
+    let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, SIGNATURE);
+    put(8, &VERSION.to_be_bytes());
+    put(10, &header.port.to_be_bytes());
+    put(12, &(kind as u16).to_be_bytes());
+    put(16, &header.current_epoch.to_be_bytes());
+    put(24, &header.config_epoch.to_be_bytes());
+    put(32, &header.offset.to_be_bytes());
+    put(40, header.sender.as_bytes());
+    put(80, header.slots.bitmap());
+    if let Some(primary) = &header.primary {
+        put(2128, primary.as_bytes());
+    }
+    put(2168, &fitting(&header.ip));
+    put(2246, &header.tls_port.to_be_bytes());
+    put(2248, &header.bus_port.to_be_bytes());
+    put(2250, &header.flags.0.to_be_bytes());
+    put(2252, &[u8::from(header.down), header.switches]);
+    out
+}
+
+/// An address with zeroes behind it; one that is too long is cut, as its receivers would.
+fn fitting(ip: &str) -> [u8; ADDRESS_BYTES] {
+    let mut bytes = [0; ADDRESS_BYTES];
+    let length = ip.len().min(ADDRESS_BYTES - 1);
+    bytes[..length].copy_from_slice(&ip.as_bytes()[..length]);
+    bytes
+}
+
+fn write_gossip(out: &mut Vec<u8>, entry: &Gossip) {
+    out.extend_from_slice(entry.id.as_bytes());
+    out.extend_from_slice(&entry.ping_sent_s.to_be_bytes());
+    out.extend_from_slice(&entry.pong_received_s.to_be_bytes());
+    out.extend_from_slice(&fitting(&entry.ip));
+    for number in [entry.port, entry.bus_port, entry.flags.0, entry.tls_port, 0] {
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+fn write_extensions(out: &mut Vec<u8>, extensions: &Extensions) -> u16 {
+    let mut count = 0;
+    let mut put = |kind: u16, data: &[u8]| {
+        let padded = data.len().next_multiple_of(8);
+        out.extend_from_slice(&(padded as u32 + 8).to_be_bytes());
+        out.extend_from_slice(&kind.to_be_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(data);
+        out.resize(out.len() + padded - data.len(), 0);
+        count += 1;
+    };
+    let announced = &extensions.announced;
+    let texts = [
+        (extension::HOSTNAME, &announced.hostname),
+        (extension::HUMAN_NAME, &announced.human_name),
+        (extension::CLIENT_IPV4, &announced.client_ipv4),
+        (extension::CLIENT_IPV6, &announced.client_ipv6),
+        (extension::AVAILABILITY_ZONE, &announced.availability_zone),
+    ];
+    for (kind, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
+        put(*kind, &[text.as_bytes(), &[0]].concat());
+    }
+    let ports = [
+        (extension::CLIENT_PORT, announced.client_port),
+        (extension::CLIENT_TLS_PORT, announced.client_tls_port),
+    ];
+    for (kind, port) in ports.iter().filter(|(_, port)| *port != 0) {
+        let [high, low] = port.to_be_bytes();
+        put(*kind, &[high, low, 0, 0, 0, 0, 0, 0]);
+    }
+    for (id, seconds) in &extensions.forgotten {
+        put(
+            extension::FORGOTTEN,
+            &[&id.as_bytes()[..], &seconds.to_be_bytes()].concat(),
+        );
+    }
+    if let Some(shard) = &extensions.shard {
+        put(extension::SHARD, shard.as_bytes());
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests;

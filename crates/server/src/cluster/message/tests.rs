@@ -1,0 +1,137 @@
+//! Messages are read as they were written, and damage is noticed.
+
+use super::*;
+
+fn header() -> Header {
+    let mut slots = SlotSet::default();
+    slots.put(7, true);
+    Header {
+        sender: NodeId::random(),
+        current_epoch: 5,
+        config_epoch: 3,
+        offset: 9,
+        slots,
+        primary: Some(NodeId::random()),
+        ip: "10.0.0.1".into(),
+        port: 6379,
+        tls_port: 6380,
+        bus_port: 16379,
+        flags: NodeFlags::PRIMARY,
+        down: true,
+        switches: switch::EXTENSIONS,
+    }
+}
+
+fn messages() -> Vec<Message> {
+    let gossip = Gossip {
+        id: NodeId::random(),
+        ping_sent_s: 1,
+        pong_received_s: 2,
+        ip: "::1".into(),
+        port: 1,
+        tls_port: 2,
+        bus_port: 3,
+        flags: NodeFlags::REPLICA,
+    };
+    let extensions = Extensions {
+        announced: Announced {
+            hostname: "host".into(),
+            human_name: "seven77".into(),
+            client_ipv4: "1.2.3.4".into(),
+            client_ipv6: "::2".into(),
+            availability_zone: "zone".into(),
+            client_port: 77,
+            client_tls_port: 78,
+        },
+        shard: Some(NodeId::random()),
+        forgotten: vec![(NodeId::random(), 60)],
+    };
+    let publish = |header| Message::Publish {
+        header,
+        sharded: true,
+        channel: b"channel".to_vec(),
+        payload: b"payload".to_vec(),
+    };
+    vec![
+        Message::Greeting {
+            kind: Kind::Meet,
+            header: header(),
+            gossip: vec![gossip.clone(), gossip],
+            extensions,
+        },
+        Message::Fail(header(), NodeId::random()),
+        publish(None),
+        publish(Some(header())),
+        Message::VoteRequest(header()),
+        Message::Vote(header()),
+        Message::ManualFailover(header()),
+        Message::Update {
+            header: header(),
+            id: NodeId::random(),
+            config_epoch: 8,
+            slots: SlotSet::default(),
+        },
+    ]
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for message in messages() {
+        let bytes = encode(&message);
+        assert_eq!(length(&bytes), Ok(Some(bytes.len())));
+        assert_eq!(decode(&bytes), Ok(message));
+    }
+}
+
+#[test]
+fn every_cut_is_noticed() {
+    for message in messages() {
+        let bytes = encode(&message);
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end]).is_err(), "{end} of {}", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn damage_is_an_error_or_another_message() {
+    let all: Vec<Vec<u8>> = messages().iter().map(encode).collect();
+    for _ in 0..20_000 {
+        let mut bytes = all[fastrand::usize(..all.len())].clone();
+        for _ in 0..fastrand::usize(1..8) {
+            // Lengths, counts and kinds are where damage hurts.
+            let place = match fastrand::bool() {
+                true => fastrand::usize(..16),
+                false => fastrand::usize(..bytes.len()),
+            };
+            bytes[place] = fastrand::u8(..);
+        }
+        bytes.truncate(fastrand::usize(..=bytes.len()));
+        let _ = (length(&bytes), kind(&bytes));
+        if let Ok(message) = decode(&bytes) {
+            assert_eq!(decode(&encode(&message)), Ok(message));
+        }
+    }
+}
+
+#[test]
+fn a_greeting_of_valkey_is_understood() {
+    // The end of a PONG of Valkey 9.1.2: hostname, client port, and a kind of the future.
+    let mut bytes = encode(&Message::Greeting {
+        kind: Kind::Pong,
+        header: header(),
+        gossip: Vec::new(),
+        extensions: Extensions::default(),
+    });
+    bytes.extend_from_slice(b"\0\0\0\x10\0\0\0\0foo.bar\0");
+    bytes.extend_from_slice(b"\0\0\0\x10\0\x06\0\0\x03\x09\0\0\0\0\0\0");
+    bytes.extend_from_slice(b"\0\0\0\x10\0\x63\0\0whatever");
+    let length = bytes.len() as u32;
+    bytes[4..8].copy_from_slice(&length.to_be_bytes());
+    bytes[2214..2216].copy_from_slice(&3u16.to_be_bytes());
+    let Ok(Message::Greeting { extensions, .. }) = decode(&bytes) else {
+        panic!("it is a greeting");
+    };
+    assert_eq!(extensions.announced.hostname, "foo.bar");
+    assert_eq!(extensions.announced.client_port, 777);
+}

@@ -1,0 +1,117 @@
+//! A set of slots: the bitmap that nodes send each other.
+
+use crate::keyspace::SLOTS;
+
+/// Bytes of the bitmap.
+pub const BITMAP_BYTES: usize = SLOTS / 8;
+
+/// Slots, a bit each; slot 0 is the lowest bit of the first byte.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SlotSet {
+    bits: Box<[u8; BITMAP_BYTES]>,
+    count: usize,
+}
+
+impl std::fmt::Debug for SlotSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.ranges())
+    }
+}
+
+impl Default for SlotSet {
+    fn default() -> Self {
+        SlotSet {
+            bits: Box::new([0; BITMAP_BYTES]),
+            count: 0,
+        }
+    }
+}
+
+impl SlotSet {
+    /// The set of a bitmap; `None` if the length is wrong.
+    pub fn of_bitmap(bitmap: &[u8]) -> Option<Self> {
+        let bits: [u8; BITMAP_BYTES] = bitmap.try_into().ok()?;
+        Some(SlotSet {
+            count: bits.iter().map(|byte| byte.count_ones() as usize).sum(),
+            bits: Box::new(bits),
+        })
+    }
+
+    /// The bitmap.
+    pub fn bitmap(&self) -> &[u8] {
+        &self.bits[..]
+    }
+
+    /// Whether a slot is among them.
+    pub fn contains(&self, slot: u16) -> bool {
+        let slot = usize::from(slot);
+        self.bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
+    }
+
+    /// Adds a slot or takes it out; whether that changed anything.
+    pub fn put(&mut self, slot: u16, on: bool) -> bool {
+        if self.contains(slot) == on {
+            return false;
+        }
+        let slot = usize::from(slot);
+        self.bits[slot / 8] ^= 1 << (slot % 8);
+        if on {
+            self.count += 1;
+        } else {
+            self.count -= 1;
+        }
+        true
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The slots, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..SLOTS as u16).filter(|slot| self.contains(*slot))
+    }
+
+    /// The slots as ranges, first and last of each.
+    pub fn ranges(&self) -> Vec<(u16, u16)> {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for slot in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => ranges.push((slot, slot)),
+            }
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Bits and ranges.
+
+    use super::*;
+
+    #[test]
+    fn slots_come_and_go() {
+        let mut set = SlotSet::default();
+        assert!(set.is_empty() && set.ranges().is_empty());
+        for slot in [0, 1, 2, 9, 16382, 16383] {
+            assert!(set.put(slot, true));
+            assert!(!set.put(slot, true), "it is there already");
+        }
+        assert_eq!(set.len(), 6);
+        assert_eq!(set.ranges(), [(0, 2), (9, 9), (16382, 16383)]);
+        assert_eq!(set.bitmap()[0], 0b111);
+        let copy = SlotSet::of_bitmap(set.bitmap()).expect("a whole bitmap");
+        assert!(copy == set && copy.len() == 6);
+        assert!(set.put(1, false) && !set.contains(1));
+        assert!(SlotSet::of_bitmap(&[0; 7]).is_none());
+        assert!(!set.contains(u16::MAX), "there is no such slot");
+    }
+}

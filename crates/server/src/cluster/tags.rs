@@ -1,0 +1,53 @@
+//! A hash tag for every slot, so that a cursor or a key can name the slot in a way that every client understands.
+
+use std::sync::OnceLock;
+
+use crate::keyspace::SLOTS;
+use crate::keyspace::hash::cluster_slot;
+
+const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The shortest word of letters and digits whose slot is `slot`.
+pub fn tag_of(slot: u16) -> &'static str {
+    static TAGS: OnceLock<Vec<String>> = OnceLock::new();
+    let tags = TAGS.get_or_init(make);
+    tags.get(usize::from(slot)).map_or("", String::as_str)
+}
+
+fn make() -> Vec<String> {
+    let mut tags = vec![String::new(); SLOTS];
+    for length in 1..=3 {
+        let mut digits = vec![0; length];
+        'words: loop {
+            let word: String = digits.iter().map(|digit| char::from(LETTERS[*digit])).collect();
+            let tag = &mut tags[usize::from(cluster_slot(word.as_bytes()))];
+            if tag.is_empty() {
+                *tag = word;
+            }
+            for digit in digits.iter_mut().rev() {
+                *digit += 1;
+                if *digit < LETTERS.len() {
+                    continue 'words;
+                }
+                *digit = 0;
+            }
+            break;
+        }
+    }
+    tags
+}
+
+#[cfg(test)]
+mod tests {
+    //! Every slot has a tag.
+
+    use super::*;
+
+    #[test]
+    fn every_tag_leads_to_its_slot() {
+        for slot in 0..SLOTS as u16 {
+            assert_eq!(cluster_slot(tag_of(slot).as_bytes()), slot);
+        }
+        assert_eq!([tag_of(0), tag_of(15495), tag_of(16287)], ["06S", "a", "x"]);
+    }
+}

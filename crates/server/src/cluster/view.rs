@@ -1,0 +1,213 @@
+//! What commands go by: who has which slot, and which slots are on their way. Immutable; a change makes a new one.
+
+use std::collections::BTreeMap;
+
+use super::node::{Node, NodeId};
+use super::settings::Endpoint;
+use super::state::State;
+use crate::keyspace::SLOTS;
+
+/// Nobody has the slot.
+const NOBODY: u16 = 0;
+/// This node has it.
+const MYSELF: u16 = 1;
+
+/// Where a node is, as clients are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node.
+    pub id: NodeId,
+    ip: String,
+    client_ipv4: String,
+    client_ipv6: String,
+    hostname: String,
+    port: u16,
+    tls_port: u16,
+}
+
+/// Who asks where a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// Over IPv6.
+    pub ipv6: bool,
+    /// With TLS.
+    pub tls: bool,
+}
+
+/// The port of a node for clients.
+pub fn client_port(node: &Node, tls: bool) -> u16 {
+    let announced = &node.announced;
+    let or = |port: u16, default: u16| if port == 0 { default } else { port };
+    match tls {
+        true => or(announced.client_tls_port, node.address.tls_port),
+        false => or(announced.client_port, node.address.tcp_port),
+    }
+}
+
+/// The address of a node for clients.
+pub fn client_ip(node: &Node, ipv6: bool) -> &str {
+    let announced = match ipv6 {
+        true => &node.announced.client_ipv6,
+        false => &node.announced.client_ipv4,
+    };
+    if announced.is_empty() {
+        &node.address.ip
+    } else {
+        announced
+    }
+}
+
+/// What stands for a node in redirects; `None` is the same place that the client asked.
+pub fn endpoint<'a>(endpoint: Endpoint, ip: &'a str, hostname: &'a str) -> &'a str {
+    match endpoint {
+        Endpoint::Ip => ip,
+        Endpoint::Hostname if hostname.is_empty() => "?",
+        Endpoint::Hostname => hostname,
+        Endpoint::Unknown => "",
+    }
+}
+
+impl Place {
+    fn of(node: &Node) -> Self {
+        Place {
+            id: node.id,
+            ip: node.address.ip.clone(),
+            client_ipv4: node.announced.client_ipv4.clone(),
+            client_ipv6: node.announced.client_ipv6.clone(),
+            hostname: node.announced.hostname.clone(),
+            port: client_port(node, false),
+            tls_port: client_port(node, true),
+        }
+    }
+
+    /// `endpoint:port`, as redirects have it.
+    pub fn text(&self, kind: Endpoint, asker: Asker) -> String {
+        let announced = match asker.ipv6 {
+            true => &self.client_ipv6,
+            false => &self.client_ipv4,
+        };
+        let ip = if announced.is_empty() { &self.ip } else { announced };
+        let port = if asker.tls { self.tls_port } else { self.port };
+        format!("{}:{port}", endpoint(kind, ip, &self.hostname))
+    }
+}
+
+/// Whose a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner<'v> {
+    /// Nobody's.
+    Nobody,
+    /// This node's.
+    Myself,
+    /// Another node's.
+    Other(&'v Place),
+}
+
+/// What commands go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Whether commands are taken.
+    pub up: bool,
+    /// Whether this node is a replica.
+    pub is_replica: bool,
+    /// The primary of this node's shard.
+    pub my_primary: NodeId,
+    /// For each slot 0, 1, or what makes an index of `places` when 2 is taken off.
+    owners: Box<[u16]>,
+    places: Vec<Place>,
+    migrating: BTreeMap<u16, Place>,
+    importing: BTreeMap<u16, NodeId>,
+}
+
+impl View {
+    /// What the state says.
+    pub fn of(state: &State) -> Self {
+        let mut places: Vec<Place> = Vec::new();
+        let mut last: Option<(NodeId, u16)> = None;
+        let mut number = |owner: NodeId| {
+            if let Some((id, number)) = last
+                && id == owner
+            {
+                return number;
+            }
+            let known = places.iter().position(|place| place.id == owner);
+            let number = if owner == state.myself {
+                MYSELF
+            } else if let Some(index) = known {
+                index as u16 + 2
+            } else if let Some(node) = state.nodes.get(&owner) {
+                places.push(Place::of(node));
+                places.len() as u16 + 1
+            } else {
+                NOBODY
+            };
+            last = Some((owner, number));
+            number
+        };
+        let owners: Box<[u16]> = state
+            .owners
+            .iter()
+            .map(|owner| owner.map_or(NOBODY, &mut number))
+            .collect();
+        let place = |id: &NodeId| state.nodes.get(id).map(Place::of);
+        View {
+            up: state.up,
+            is_replica: state.me().is_replica(),
+            my_primary: state.my_primary(),
+            owners,
+            places,
+            migrating: state
+                .migrating
+                .iter()
+                .filter_map(|(slot, to)| Some((*slot, place(to)?)))
+                .collect(),
+            importing: state.importing.clone(),
+        }
+    }
+
+    /// Whose a slot is.
+    #[inline]
+    pub fn owner(&self, slot: u16) -> Owner<'_> {
+        match self.owners.get(usize::from(slot)).copied().unwrap_or(NOBODY) {
+            NOBODY => Owner::Nobody,
+            MYSELF => Owner::Myself,
+            other => match self.places.get(usize::from(other) - 2) {
+                Some(place) => Owner::Other(place),
+                None => Owner::Nobody,
+            },
+        }
+    }
+
+    /// Whether a slot is this node's.
+    #[inline]
+    pub fn is_mine(&self, slot: u16) -> bool {
+        self.owners.get(usize::from(slot)) == Some(&MYSELF)
+    }
+
+    /// Whether a slot is this node's or its primary's.
+    pub fn is_of_my_shard(&self, slot: u16) -> bool {
+        match self.owner(slot) {
+            Owner::Nobody => false,
+            Owner::Myself => true,
+            Owner::Other(place) => self.is_replica && place.id == self.my_primary,
+        }
+    }
+
+    /// Where a slot of this node is on its way to.
+    pub fn migrating(&self, slot: u16) -> Option<&Place> {
+        if self.migrating.is_empty() {
+            return None;
+        }
+        self.migrating.get(&slot)
+    }
+
+    /// Whether a slot is on its way to this node.
+    pub fn is_importing(&self, slot: u16) -> bool {
+        !self.importing.is_empty() && self.importing.contains_key(&slot)
+    }
+
+    /// Slots that were of this node's shard in an older view and are not any more.
+    pub fn lost_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
+        (0..SLOTS as u16).filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))
+    }
+}

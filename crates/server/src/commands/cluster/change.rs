@@ -1,0 +1,271 @@
+//! The subcommands of CLUSTER that change what this node knows: arguments here, rules in [`crate::cluster::changes`].
+
+use weft_resp::Protocol;
+use weft_resp::number::parse_i64;
+
+use super::{cluster_of, slot_of, wrong_words};
+use crate::cluster::changes::{Refusal, SlotChange};
+use crate::cluster::state::State;
+use crate::commands::context::{CommandResult, Context, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::observe::log;
+use crate::topology::{self, Keys};
+
+/// Makes a change in the background and answers with OK, or with why not.
+fn change(
+    ctx: &mut Context<'_, '_>,
+    change: impl FnOnce(&mut State, &Keys<'_, '_>) -> Result<(), Refusal> + Send + 'static,
+) -> CommandResult {
+    answer(ctx, |state, keys| change(state, keys).map(|()| "OK".to_owned()))
+}
+
+/// The same for a change with an answer of its own.
+fn answer(
+    ctx: &mut Context<'_, '_>,
+    change: impl FnOnce(&mut State, &Keys<'_, '_>) -> Result<String, Refusal> + Send + 'static,
+) -> CommandResult {
+    cluster_of(ctx)?;
+    ctx.in_background(move |server, seat| {
+        let Some(cluster) = &server.cluster else {
+            unreachable!("cluster mode does not end");
+        };
+        let result = topology::change(server, cluster, seat, change);
+        reply_bytes(Protocol::Resp2, |reply| match &result {
+            Ok(text) => reply.simple(text),
+            Err(refusal) => reply.error_bytes(&[b"ERR ", refusal.as_bytes()].concat()),
+        })
+    });
+    Ok(())
+}
+
+// ---- slots ------------------------------------------------------------------------------------------------
+
+fn change_slots(ctx: &mut Context<'_, '_>, ranges: Vec<(u16, u16)>, delete: bool) -> CommandResult {
+    change(ctx, move |state, _| state.change_slots(&ranges, delete))
+}
+
+fn single_slots(ctx: &Context<'_, '_>) -> Result<Vec<(u16, u16)>, CommandError> {
+    cluster_of(ctx)?;
+    (2..ctx.argc())
+        .map(|index| slot_of(ctx.arg(index)).map(|slot| (slot, slot)))
+        .collect()
+}
+
+pub(super) fn add_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let slots = single_slots(ctx)?;
+    change_slots(ctx, slots, false)
+}
+
+pub(super) fn delete_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let slots = single_slots(ctx)?;
+    change_slots(ctx, slots, true)
+}
+
+pub(super) fn add_slots_range(ctx: &mut Context<'_, '_>) -> CommandResult {
+    change_ranges(ctx, false)
+}
+
+pub(super) fn delete_slots_range(ctx: &mut Context<'_, '_>) -> CommandResult {
+    change_ranges(ctx, true)
+}
+
+fn change_ranges(ctx: &mut Context<'_, '_>, delete: bool) -> CommandResult {
+    cluster_of(ctx)?;
+    if ctx.argc() % 2 == 1 {
+        return Err(CommandError::text(format!(
+            "ERR wrong number of arguments for '{}' command",
+            ctx.command.full_name
+        )));
+    }
+    let mut ranges = Vec::new();
+    for index in (2..ctx.argc()).step_by(2) {
+        let (first, last) = (slot_of(ctx.arg(index))?, slot_of(ctx.arg(index + 1))?);
+        if first > last {
+            return Err(CommandError::text(format!(
+                "ERR start slot number {first} is greater than end slot number {last}"
+            )));
+        }
+        ranges.push((first, last));
+    }
+    change_slots(ctx, ranges, delete)
+}
+
+pub(super) fn flush_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let counts = ctx.server.clone();
+    change(ctx, move |state, _| {
+        if counts.keyspace.counts.keys(0) > 0 {
+            return Err("DB must be empty to perform CLUSTER FLUSHSLOTS.".into());
+        }
+        let myself = state.myself;
+        state.delete_slots_of(myself);
+        state.todo.save = true;
+        Ok(())
+    })
+}
+
+pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
+    const INVALID: CommandError =
+        CommandError::constant("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
+    cluster_of(ctx)?;
+    let slot = slot_of(ctx.arg(2))?;
+    let is = |name: &str| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
+    let named = (ctx.argc() >= 5).then(|| ctx.arg(4).to_vec());
+    let (slot_change, options) = match named {
+        _ if is("stable") => (SlotChange::Stable, 4),
+        Some(node) if is("migrating") => (SlotChange::Migrating(node), 5),
+        Some(node) if is("importing") => (SlotChange::Importing(node), 5),
+        Some(node) if is("node") => (SlotChange::Node(node), 5),
+        _ => return Err(INVALID),
+    };
+    let options = check_timeout(ctx, options);
+    change(ctx, move |state, keys| {
+        // The words about the timeout are looked at last, when all else is right.
+        let mut trial = options;
+        if let Err(error) = &mut trial {
+            state.check_slot_change(slot, &slot_change, keys.of_slot(slot))?;
+            return Err(std::mem::take(error));
+        }
+        state.set_slot(slot, &slot_change, keys.of_slot(slot))
+    })
+}
+
+/// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
+fn check_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<(), Refusal> {
+    for index in from..ctx.argc() {
+        if !ctx.arg(index).eq_ignore_ascii_case(b"timeout") {
+            continue;
+        }
+        if index + 1 >= ctx.argc() {
+            return Err("Missing timeout value".into());
+        }
+        match parse_i64(ctx.arg(index + 1)) {
+            None => return Err("timeout is not an integer or out of range".into()),
+            Some(timeout) if timeout < 0 => return Err("timeout is negative".into()),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+// ---- epochs -----------------------------------------------------------------------------------------------
+
+pub(super) fn bump_epoch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    answer(ctx, |state, _| {
+        let word = if state.bump_epoch() { "BUMPED" } else { "STILL" };
+        Ok(format!("{word} {}", state.me().config_epoch))
+    })
+}
+
+pub(super) fn set_config_epoch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let epoch = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    change(ctx, move |state, _| state.set_config_epoch(epoch))
+}
+
+pub(super) fn save_config(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    ctx.off_worker(|server| {
+        let saved = server.cluster.as_ref().map_or(Ok(()), |cluster| cluster.save(true));
+        reply_bytes(Protocol::Resp2, |reply| match &saved {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(&format!("ERR error saving the cluster node config: {error}")),
+        })
+    })
+}
+
+// ---- nodes ------------------------------------------------------------------------------------------------
+
+pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    if ctx.argc() > 5 {
+        return Err(wrong_words(ctx));
+    }
+    let port = parse_i64(ctx.arg(3))
+        .ok_or_else(|| CommandError::about("ERR Invalid base port specified: ", ctx.arg(3), ""))?;
+    let bus_port = match ctx.argc() {
+        4 => port.saturating_add(crate::cluster::settings::BUS_PORT_OFFSET.into()),
+        _ => parse_i64(ctx.arg(4))
+            .ok_or_else(|| CommandError::about("ERR Invalid bus port specified: ", ctx.arg(4), ""))?,
+    };
+    let out_of_range = |text: &'static str| CommandError::constant(text);
+    let port = u16::try_from(port).map_err(|_| out_of_range("ERR Port number is out of range"))?;
+    let bus_port = u16::try_from(bus_port).map_err(|_| out_of_range("ERR Cluster bus port number is out of range"))?;
+    let (word, now_ms) = (String::from_utf8_lossy(ctx.arg(2)).into_owned(), ctx.now_ms);
+    let shown = String::from_utf8_lossy(ctx.arg(3)).into_owned();
+    change(ctx, move |state, _| match state.meet(&word, port, bus_port, now_ms) {
+        true => Ok(()),
+        false => Err(format!("Invalid node address specified: {word}:{shown}")),
+    })
+}
+
+pub(super) fn forget(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (word, now_ms) = (ctx.arg(2).to_vec(), ctx.now_ms);
+    change(ctx, move |state, _| state.forget_node(&word, now_ms))
+}
+
+pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
+    let hard = match ctx.argc() {
+        2 => false,
+        3 if is("hard") => true,
+        3 if is("soft") => false,
+        3 => return Err(CommandError::SYNTAX),
+        _ => return Err(wrong_words(ctx)),
+    };
+    let (server, db, now_ms) = (ctx.server.clone(), ctx.client.db, ctx.now_ms);
+    let client = format!("id={} addr={}", ctx.client.id, ctx.client.address);
+    change(ctx, move |state, _| {
+        if state.me().is_primary() && server.keyspace.counts.keys(db) > 0 {
+            return Err("CLUSTER RESET can't be called with master nodes containing keys".into());
+        }
+        log::notice!("Cluster reset (user request from '{client}').");
+        state.reset(hard, now_ms);
+        Ok(())
+    })
+}
+
+/// Why nobody follows a primary here: the words of the refusal.
+const NO_REPLICAS: &str = "This server cannot follow another node of its cluster yet";
+
+pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let no_one = ctx.argc() == 4 && ctx.arg(2).eq_ignore_ascii_case(b"no") && ctx.arg(3).eq_ignore_ascii_case(b"one");
+    if no_one {
+        return change(ctx, |_, _| Ok(()));
+    }
+    if ctx.argc() != 3 {
+        return Err(wrong_words(ctx));
+    }
+    let (server, word) = (ctx.server.clone(), ctx.arg(2).to_vec());
+    change(ctx, move |state, _| {
+        let Some(node) = state.named(&word) else {
+            return Err(format!("Unknown node {}", String::from_utf8_lossy(&word)));
+        };
+        if node.id == state.myself {
+            return Err("Can't replicate myself".into());
+        }
+        if node.is_replica() {
+            return Err("I can only replicate a master, not a replica.".into());
+        }
+        if state.me().is_primary() && (!state.me().slots.is_empty() || server.keyspace.counts.keys(0) > 0) {
+            return Err("To set a master the node must be empty and without assigned slots.".into());
+        }
+        Err(NO_REPLICAS.into())
+    })
+}
+
+pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
+    match ctx.argc() {
+        2 => {}
+        3 if is("force") || is("takeover") => {}
+        3 => return Err(CommandError::SYNTAX),
+        _ => return Err(wrong_words(ctx)),
+    }
+    Err(CommandError::constant(
+        "ERR You should send CLUSTER FAILOVER to a replica",
+    ))
+}

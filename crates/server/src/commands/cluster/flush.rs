@@ -1,0 +1,29 @@
+//! CLUSTER FLUSHSLOT.
+
+use super::{cluster_of, slot_of};
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::keyspace::slot_drop;
+
+pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let slot = slot_of(ctx.arg(2))?;
+    let is = |name: &str| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
+    let in_background = match ctx.argc() {
+        3 => ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH),
+        4 if is("async") => true,
+        4 if is("sync") => false,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let keyspace = &ctx.server.keyspace;
+    let Some(parts) = ctx.keys.held.written_slot(slot) else {
+        unreachable!("the command has the whole keyspace");
+    };
+    let (tables, _, keys) = slot_drop::take_all(keyspace, ctx.keys.access.seat, slot, parts, ctx.keys.effects);
+    if in_background {
+        ctx.server.lazyfree.free(keys, Box::new(tables));
+    }
+    ctx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The subcommands about slots that move as a whole. They go over a replication stream, which this server does not send
+//! yet: what is asked for is checked, and then refused.
+
+use weft_resp::number::parse_i64;
+
+use super::{cluster_of, look, slot_of};
+use crate::cluster::node::NodeId;
+use crate::cluster::state::State;
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+
+pub(super) fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    ctx.reply.array(0);
+    Ok(())
+}
+
+pub(super) fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    Err(CommandError::constant("ERR No migrations ongoing"))
+}
+
+pub(super) fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    Err(CommandError::SYNTAX)
+}
+
+pub(super) fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
+    look(ctx, |state| check(ctx, state))??;
+    Err(CommandError::constant(
+        "ERR Slots cannot be moved as a whole yet, use SETSLOT and MIGRATE",
+    ))
+}
+
+/// The first thing that is wrong with a request.
+fn check(ctx: &Context<'_, '_>, state: &State) -> Result<(), CommandError> {
+    let is = |index: usize, name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
+    let mut index = 2;
+    while index < ctx.argc() {
+        if !is(index, "slotsrange") {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 1;
+        let first_range = index;
+        while index + 1 < ctx.argc() && !is(index, "node") && parse_i64(ctx.arg(index)).is_some() {
+            check_range(state, slot_of(ctx.arg(index))?, slot_of(ctx.arg(index + 1))?)?;
+            index += 2;
+        }
+        if index == first_range {
+            return Err(CommandError::constant("ERR No slot ranges specified"));
+        }
+        if index + 1 >= ctx.argc() || !is(index, "node") {
+            return Err(CommandError::SYNTAX);
+        }
+        check_target(state, ctx.arg(index + 1))?;
+        index += 2;
+    }
+    Ok(())
+}
+
+fn check_range(state: &State, first: u16, last: u16) -> Result<(), CommandError> {
+    if first > last {
+        return Err(CommandError::text(format!(
+            "ERR Start slot number {first} is greater than end slot number {last}."
+        )));
+    }
+    for slot in first..=last {
+        match state.owner(slot) {
+            None => return Err(CommandError::text(format!("ERR Slot {slot} has no node served."))),
+            Some(owner) if owner != state.myself => {
+                return Err(CommandError::constant("ERR Slots are not served by myself."));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_target(state: &State, word: &[u8]) -> Result<(), CommandError> {
+    let Some(id) = NodeId::of(word) else {
+        return Err(CommandError::about("ERR Invalid node id: ", word, ""));
+    };
+    match state.nodes.get(&id) {
+        None => Err(CommandError::about("ERR Unknown node id: ", word, "")),
+        Some(node) if node.is_replica() => Err(CommandError::constant("ERR Target node is not a primary")),
+        Some(_) if id == state.myself => Err(CommandError::constant("ERR Target node can not be this node")),
+        Some(_) => Ok(()),
+    }
+}

@@ -1,0 +1,188 @@
+//! CLUSTER SLOTS, SHARDS and LINKS.
+
+use std::collections::BTreeMap;
+
+use weft_resp::Reply;
+
+use super::{asker, cluster_of};
+use crate::cluster::node::{Node, NodeId};
+use crate::cluster::settings::Endpoint;
+use crate::cluster::state::{LinkFigures, State};
+use crate::cluster::view::{Asker, client_ip, client_port, endpoint};
+use crate::commands::context::{CommandResult, Context};
+
+pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asker = asker(ctx.client);
+    let cluster = cluster_of(ctx)?;
+    let state = cluster.lock(&ctx.server.config);
+    let ranges = owned_ranges(&state);
+    let reply = &mut ctx.reply;
+    reply.array(ranges.len());
+    for (first, last, owner) in ranges {
+        let replicas: Vec<&Node> = state.replicas(owner.id).filter(|node| !node.has_failed()).collect();
+        reply.array(3 + replicas.len());
+        reply.integer(first.into());
+        reply.integer(last.into());
+        for node in std::iter::once(owner).chain(replicas) {
+            slot_node(reply, &state, node, asker);
+        }
+    }
+    Ok(())
+}
+
+fn owned_ranges(state: &State) -> Vec<(u16, u16, &Node)> {
+    let mut ranges: Vec<(u16, u16, &Node)> = Vec::new();
+    for (slot, owner) in state.owners.iter().enumerate() {
+        let Some(owner) = owner else {
+            continue;
+        };
+        let slot = slot as u16;
+        match ranges.last_mut() {
+            Some((_, last, node)) if node.id == *owner && *last + 1 == slot => *last = slot,
+            _ => ranges.extend(state.nodes.get(owner).map(|node| (slot, slot, node))),
+        }
+    }
+    ranges
+}
+
+/// A node in a range of CLUSTER SLOTS.
+fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
+    let kind = state.settings.endpoint;
+    let (ip, hostname, zone) = (
+        client_ip(node, asker.ipv6),
+        &node.announced.hostname,
+        &node.announced.availability_zone,
+    );
+    reply.array(4);
+    match kind {
+        Endpoint::Unknown => reply.null(),
+        _ => reply.bulk(endpoint(kind, ip, hostname).as_bytes()),
+    }
+    reply.integer(client_port(node, asker.tls).into());
+    reply.bulk(node.id.as_bytes());
+    let mut metadata: Vec<(&str, &str)> = Vec::new();
+    if kind != Endpoint::Ip {
+        metadata.push(("ip", ip));
+    }
+    if kind != Endpoint::Hostname && !hostname.is_empty() {
+        metadata.push(("hostname", hostname));
+    }
+    if !zone.is_empty() {
+        metadata.push(("availability-zone", zone));
+    }
+    reply.map(metadata.len());
+    for (name, value) in metadata {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}
+
+pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asker = asker(ctx.client);
+    let cluster = cluster_of(ctx)?;
+    let state = cluster.lock(&ctx.server.config);
+    let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
+    for node in state.nodes.values() {
+        shards.entry(node.shard).or_default().push(node);
+    }
+    let reply = &mut ctx.reply;
+    reply.array(shards.len());
+    for (shard, nodes) in shards {
+        reply.map(3);
+        reply.bulk(b"slots");
+        let with_slots = nodes.iter().find(|node| !node.slots.is_empty());
+        let ranges = with_slots.map(|node| node.slots.ranges()).unwrap_or_default();
+        reply.array(ranges.len() * 2);
+        for (first, last) in ranges {
+            reply.integer(first.into());
+            reply.integer(last.into());
+        }
+        reply.bulk(b"nodes");
+        reply.array(nodes.len());
+        for node in nodes {
+            shard_node(reply, &state, node, asker);
+        }
+        reply.bulk(b"id");
+        reply.bulk(shard.as_bytes());
+    }
+    Ok(())
+}
+
+/// A node in a shard of CLUSTER SHARDS.
+fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
+    let map = reply.begin_map();
+    let mut fields = 0;
+    let mut name = |reply: &mut Reply<'_>, name: &str| {
+        reply.bulk(name.as_bytes());
+        fields += 1;
+    };
+    let ip = client_ip(node, asker.ipv6);
+    name(reply, "id");
+    reply.bulk(node.id.as_bytes());
+    for (word, tls) in [("port", false), ("tls-port", true)] {
+        let port = client_port(node, tls);
+        let offered = if tls {
+            node.address.tls_port
+        } else {
+            node.address.tcp_port
+        };
+        if offered != 0 {
+            name(reply, word);
+            reply.integer(port.into());
+        }
+    }
+    name(reply, "ip");
+    reply.bulk(ip.as_bytes());
+    name(reply, "endpoint");
+    reply.bulk(endpoint(state.settings.endpoint, ip, &node.announced.hostname).as_bytes());
+    if !node.announced.hostname.is_empty() {
+        name(reply, "hostname");
+        reply.bulk(node.announced.hostname.as_bytes());
+    }
+    name(reply, "role");
+    reply.bulk(if node.is_replica() { b"replica" } else { b"master" });
+    name(reply, "replication-offset");
+    reply.integer(node.offset as i64);
+    name(reply, "health");
+    reply.bulk(if node.has_failed() {
+        b"fail"
+    } else if node.is_replica() && node.offset == 0 {
+        b"loading"
+    } else {
+        b"online"
+    });
+    if !node.announced.availability_zone.is_empty() {
+        name(reply, "availability-zone");
+        reply.bulk(node.announced.availability_zone.as_bytes());
+    }
+    reply.end_map(map, fields);
+}
+
+pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let cluster = cluster_of(ctx)?;
+    let links: Vec<LinkFigures> = {
+        let state = cluster.lock(&ctx.server.config);
+        let known = state.links.values().filter(|link| link.node.is_some());
+        known.cloned().collect()
+    };
+    let reply = &mut ctx.reply;
+    reply.array(links.len());
+    for link in links {
+        let text = |reply: &mut Reply<'_>, name: &str, value: &[u8]| {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value);
+        };
+        reply.map(6);
+        text(reply, "direction", if link.inbound { b"from" } else { b"to" });
+        let node = link.node.map(|node| *node.as_bytes()).unwrap_or([0; 40]);
+        text(reply, "node", &node);
+        reply.bulk(b"create-time");
+        reply.integer(link.created_ms as i64);
+        text(reply, "events", if link.blocked { b"rw" } else { b"r" });
+        for name in ["send-buffer-allocated", "send-buffer-used"] {
+            reply.bulk(name.as_bytes());
+            reply.integer(link.queued_bytes as i64);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The section of INFO about replication, and the fields about a load.
+
+use std::sync::atomic::Ordering;
+
+use weft_reactor::unix_ms;
+
+use super::Lines;
+use crate::config::id;
+use crate::repl::{Endpoint, Phase, Progress, State};
+use crate::state::Server;
+
+/// The whole section.
+pub(super) fn lines(server: &Server, lines: &mut Lines) {
+    let repl = &server.repl;
+    let state = repl.state();
+    lines.put("role", if state.primary.is_some() { "slave" } else { "master" });
+    if let Some(primary) = &state.primary {
+        link_lines(server, &state, primary, lines);
+    }
+    replica_lines(server, lines);
+    lines.put("replicas_waiting_psync", 0);
+    lines.put("master_failover_state", repl.handover().state.word());
+    lines.put("master_replid", &state.history.id);
+    lines.put("master_replid2", &state.history.second_id);
+    lines.put("master_repl_offset", repl.offset());
+    lines.put("second_repl_offset", state.history.second_offset);
+    let extent = repl.replicas.shelf().extent();
+    lines.put("repl_backlog_active", u8::from(extent.is_some()));
+    lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
+    lines.put(
+        "repl_backlog_first_byte_offset",
+        extent.map_or(0, |extent| extent.start + 1),
+    );
+    lines.put(
+        "repl_backlog_histlen",
+        extent.map_or(0, |extent| extent.end - extent.start),
+    );
+}
+
+/// The replicas of this server.
+fn replica_lines(server: &Server, lines: &mut Lines) {
+    let replicas = &server.repl.replicas;
+    let now_s = unix_ms() / 1000;
+    let known = replicas.known().clone();
+    lines.put("connected_slaves", known.len());
+    let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
+    if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
+        lines.put("min_slaves_good_slaves", replicas.good(now_s, most_lag_s));
+    }
+    for (index, replica) in known.iter().enumerate() {
+        let lag_s = match replica.progress {
+            Progress::Online => now_s.saturating_sub(replica.heard_s),
+            _ => 0,
+        };
+        lines.put(
+            &format!("slave{index}"),
+            format_args!(
+                "ip={},port={},state={},offset={},lag={lag_s},type=replica",
+                replica.host,
+                replica.port,
+                replica.progress.word(),
+                replica.acknowledged
+            ),
+        );
+    }
+}
+
+/// What a replica tells about the link to its primary.
+fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Lines) {
+    let repl = &server.repl;
+    let now_s = unix_ms() / 1000;
+    let is_up = state.phase == Phase::Connected;
+    let silent_s = is_up.then(|| now_s.saturating_sub(repl.heard_s.load(Ordering::Relaxed)) as i64);
+    let (received, applied) = match is_up || state.resumable {
+        true => (repl.received(), repl.offset()),
+        false => (1, 1),
+    };
+    lines.put("master_host", &primary.host);
+    lines.put("master_port", primary.port);
+    lines.put("master_link_status", if is_up { "up" } else { "down" });
+    lines.put("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
+    lines.put("master_sync_in_progress", u8::from(state.phase == Phase::Transfer));
+    lines.put("slave_read_repl_offset", received);
+    lines.put("slave_repl_offset", applied);
+    lines.zeroes(&["replicas_repl_buffer_size", "replicas_repl_buffer_peak"]);
+    if state.phase == Phase::Transfer {
+        let transfer = &state.transfer;
+        let (total, read) = (transfer.total_bytes as i64, transfer.read_bytes as i64);
+        let percent = if total == 0 {
+            0.0
+        } else {
+            read as f64 / total as f64 * 100.0
+        };
+        lines.put("master_sync_total_bytes", total);
+        lines.put("master_sync_read_bytes", read);
+        lines.put("master_sync_left_bytes", total - read);
+        lines.put("master_sync_perc", format!("{percent:.2}"));
+        lines.put(
+            "master_sync_last_io_seconds_ago",
+            now_s.saturating_sub(transfer.last_io_s),
+        );
+    }
+    if !is_up {
+        let down_s = state
+            .down_since_s
+            .map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
+        lines.put("master_link_down_since_seconds", down_s);
+    }
+    lines.put("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
+    lines.put(
+        "slave_read_only",
+        u8::from(server.config.boolean(id::REPLICA_READ_ONLY)),
+    );
+    lines.put(
+        "replica_announced",
+        u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)),
+    );
+}
+
+/// How far a load is. A size that nobody knows counts as what has been loaded.
+pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
+    let loading = &server.repl.loading;
+    let started_s = loading.started_s.load(Ordering::Relaxed);
+    let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
+    let total = loading.total_bytes.load(Ordering::Relaxed);
+    let shown_total = if total == 0 { loaded } else { total };
+    let elapsed_s = (unix_ms() / 1000).saturating_sub(started_s);
+    let percent = if shown_total == 0 {
+        0.0
+    } else {
+        loaded as f64 / shown_total as f64 * 100.0
+    };
+    let left_s = match (loaded, total) {
+        (0, _) | (_, 0) => 1,
+        (loaded, total) => elapsed_s * total.saturating_sub(loaded) / loaded,
+    };
+    lines.put("loading_start_time", started_s);
+    lines.put("loading_total_bytes", total);
+    lines.put("loading_rdb_used_mem", 0);
+    lines.put("loading_loaded_bytes", loaded);
+    lines.put("loading_loaded_perc", format!("{percent:.2}"));
+    lines.put("loading_eta_seconds", left_s);
+}

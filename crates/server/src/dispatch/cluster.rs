@@ -1,0 +1,392 @@
+//! Whether a command's keys are this node's: the refusals of cluster mode.
+//!
+//! Two looks, as the essay of [`crate::cluster`] says. The first, at admission, asks the view whose the slot is. If the
+//! slot is on its way, the second one, under the leases of the keys, asks which of them are here.
+
+use std::sync::Arc;
+
+use weft_resp::Args;
+
+use crate::cluster::settings::Endpoint;
+use crate::cluster::view::{Asker, Owner, View};
+use crate::commands::context::Binding;
+use crate::commands::error::CommandError;
+use crate::commands::keys;
+use crate::commands::registry::Command;
+use crate::commands::spec::{Flags as CommandFlags, KeyFlags};
+use crate::config::id;
+use crate::keyspace::Pass;
+use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::hash::cluster_slot;
+use crate::net::client::{Client, Flags};
+use crate::net::connection::Connection;
+use crate::net::transaction::Transaction;
+use crate::state::Server;
+
+use super::execute::Thread;
+
+/// Which way the slot of an admitted command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moving {
+    /// Away from here.
+    Out(u16),
+    /// To here, and the client was sent after it.
+    In {
+        /// Whether the command has several different keys.
+        many: bool,
+    },
+}
+
+/// What a command needs of the cluster.
+struct Wanted {
+    /// Its slot.
+    slot: u16,
+    /// Whether it has different keys.
+    many: bool,
+    /// Whether it is about shard channels.
+    channels: bool,
+}
+
+const CROSS_SLOT: CommandError = CommandError::constant("CROSSSLOT Keys in request don't hash to the same slot");
+const UNSTABLE: CommandError = CommandError::constant("TRYAGAIN Multiple keys request during rehashing of slot");
+const UNSERVED: CommandError = CommandError::constant("CLUSTERDOWN Hash slot not served");
+const DOWN: CommandError = CommandError::constant("CLUSTERDOWN The cluster is down");
+const READ_ONLY: CommandError =
+    CommandError::constant("CLUSTERDOWN The cluster is down and only accepts read commands");
+
+/// Takes the view of this passage of the gate.
+#[inline]
+pub fn take_view(thread: &mut Thread) {
+    let Some(cluster) = &thread.server.cluster else {
+        return;
+    };
+    let version = cluster.version();
+    if version != thread.view_version {
+        thread.view = Some(cluster.view());
+        thread.view_version = version;
+    }
+}
+
+/// Collects what a command is about; `None` if it is about no key.
+struct Collector<'a> {
+    wanted: Option<Wanted>,
+    first: &'a [u8],
+    crosses: bool,
+    /// Nobody has the slot.
+    unserved: bool,
+}
+
+impl<'a> Collector<'a> {
+    fn new() -> Self {
+        Collector {
+            wanted: None,
+            first: &[],
+            crosses: false,
+            unserved: false,
+        }
+    }
+
+    fn add(&mut self, view: &View, slot: u16, name: &'a [u8]) {
+        if self.crosses {
+            return;
+        }
+        match &mut self.wanted {
+            None => {
+                self.unserved = view.owner(slot) == Owner::Nobody;
+                self.first = name;
+                self.wanted = Some(Wanted {
+                    slot,
+                    many: false,
+                    channels: false,
+                });
+            }
+            Some(wanted) if wanted.slot != slot => self.crosses = true,
+            Some(wanted) => wanted.many |= name != self.first,
+        }
+    }
+
+    /// Adds what a command is about; `planned` are its keys.
+    fn add_command(&mut self, view: &View, command: &Command<Binding>, args: Args<'a>, planned: &[PlannedKey]) {
+        for key in planned {
+            self.add(view, key.slot, args.at(key.argument as usize));
+        }
+        if planned.is_empty() && routes_words(command) {
+            keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
+                let name = args.at(position.index);
+                self.add(view, cluster_slot(name), name);
+            });
+        }
+        if is_shard_channel_command(command)
+            && let Some(wanted) = &mut self.wanted
+        {
+            wanted.channels = true;
+        }
+    }
+}
+
+/// Whether a command has words that belong to a slot and are no keys.
+fn routes_words(command: &Command<Binding>) -> bool {
+    command
+        .spec
+        .key_specs
+        .iter()
+        .any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
+}
+
+fn is_shard_channel_command(command: &Command<Binding>) -> bool {
+    matches!(command.full_name, "ssubscribe" | "sunsubscribe" | "spublish")
+}
+
+/// The first look: whether a command may run here, for all that is known without its keys.
+///
+/// # Errors
+/// The refusal.
+pub fn route(
+    thread: &mut Thread,
+    view: &Arc<View>,
+    client: &Client,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+    planned: &[PlannedKey],
+) -> Result<(), CommandError> {
+    thread.moving = None;
+    let mut collector = Collector::new();
+    let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
+    // One that was refused a command has nothing to run any more.
+    let transaction = transaction.filter(|transaction| !transaction.refused);
+    match transaction {
+        Some(transaction) => add_transaction(&mut collector, view, transaction),
+        None => collector.add_command(view, command, args, planned),
+    }
+    let writes = command.spec.flags.contains(CommandFlags::WRITE) || transaction.is_some_and(|queued| queued.writes);
+    let Some(wanted) = settled(&collector)? else {
+        return Ok(());
+    };
+    let server = &thread.server;
+    if !view.up {
+        down(server, wanted, writes)?;
+    }
+    let asking = client.flags.has(Flags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
+    let endpoint = Endpoint::of(&server.config);
+    let migrates = command.full_name == "migrate";
+    thread.moving = judge(view, client, wanted, (asking, writes, migrates), endpoint)?;
+    Ok(())
+}
+
+fn settled<'c>(collector: &'c Collector<'_>) -> Result<Option<&'c Wanted>, CommandError> {
+    if collector.crosses {
+        return Err(CROSS_SLOT);
+    }
+    if collector.unserved {
+        return Err(UNSERVED);
+    }
+    Ok(collector.wanted.as_ref())
+}
+
+fn add_transaction<'a>(collector: &mut Collector<'a>, view: &View, transaction: &'a Transaction) {
+    let commands = crate::commands::registry().commands();
+    for queued in &transaction.commands {
+        if let Some(command) = commands.get(queued.command) {
+            collector.add_command(view, command, transaction.args(queued), transaction.keys_of(queued));
+        }
+    }
+}
+
+/// What is refused while the cluster is down.
+fn down(server: &Server, wanted: &Wanted, writes: bool) -> Result<(), CommandError> {
+    let config = &server.config;
+    if wanted.channels {
+        return match config.boolean(id::CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN) {
+            true => Ok(()),
+            false => Err(DOWN),
+        };
+    }
+    match (config.boolean(id::CLUSTER_ALLOW_READS_WHEN_DOWN), writes) {
+        (false, _) => Err(DOWN),
+        (true, true) => Err(READ_ONLY),
+        (true, false) => Ok(()),
+    }
+}
+
+fn judge(
+    view: &View,
+    client: &Client,
+    wanted: &Wanted,
+    (asking, writes, migrates): (bool, bool, bool),
+    endpoint: Endpoint,
+) -> Result<Option<Moving>, CommandError> {
+    let slot = wanted.slot;
+    let mine = view.is_mine(slot);
+    let (leaves, comes) = (mine && view.migrating(slot).is_some(), view.is_importing(slot));
+    if migrates && (leaves || comes) {
+        return Ok(None);
+    }
+    if leaves && !wanted.channels {
+        return Ok(Some(Moving::Out(slot)));
+    }
+    if comes && asking {
+        return Ok((!wanted.channels).then_some(Moving::In { many: wanted.many }));
+    }
+    if mine {
+        return Ok(None);
+    }
+    let reads_here = (client.flags.has(Flags::READONLY) || wanted.channels) && !writes;
+    if reads_here && view.is_of_my_shard(slot) {
+        return Ok(None);
+    }
+    match view.owner(slot) {
+        Owner::Other(place) => {
+            let place = place.text(endpoint, asker(client));
+            Err(CommandError::text(format!("MOVED {slot} {place}")))
+        }
+        Owner::Nobody | Owner::Myself => Err(UNSERVED),
+    }
+}
+
+/// How a client asks where a node is.
+pub fn asker(client: &Client) -> Asker {
+    Asker {
+        ipv6: client.local_address.starts_with('['),
+        tls: false,
+    }
+}
+
+/// The second look: which of the keys are here, under their leases.
+///
+/// # Errors
+/// The refusal.
+#[cold]
+pub fn settle_moving<'k>(
+    thread: &Thread,
+    view: &View,
+    client: &Client,
+    moving: Moving,
+    held: &Held<'_, '_>,
+    planned: impl Iterator<Item = (Args<'k>, &'k PlannedKey)>,
+) -> Result<(), CommandError> {
+    let (mut here, mut missing) = (0, 0);
+    for (args, key) in planned {
+        let entry = held.entry(key, client.db, args);
+        match entry.is_some_and(|entry| !is_expired(entry.expire_at_ms(), thread.now_ms)) {
+            true => here += 1,
+            false => missing += 1,
+        }
+    }
+    match moving {
+        Moving::Out(_) if missing == 0 => Ok(()),
+        Moving::Out(_) if here > 0 => Err(UNSTABLE),
+        Moving::Out(slot) => match view.migrating(slot) {
+            Some(place) => {
+                let place = place.text(Endpoint::of(&thread.server.config), asker(client));
+                Err(CommandError::text(format!("ASK {slot} {place}")))
+            }
+            None => Err(UNSTABLE),
+        },
+        Moving::In { many: true } if missing > 0 => Err(UNSTABLE),
+        Moving::In { .. } => Ok(()),
+    }
+}
+
+/// The second look for a command that is queued: at this moment, for it is looked at again when it runs. `None` if a slot
+/// is leased by somebody else.
+#[cold]
+pub fn settle_queued(
+    thread: &Thread,
+    pass: &Pass<'_>,
+    args: Args<'_>,
+    planned: &[PlannedKey],
+    client: &Client,
+) -> Option<Result<(), CommandError>> {
+    let (Some(moving), Some(view), Some(first)) = (thread.moving, &thread.view, planned.first()) else {
+        return Some(Ok(()));
+    };
+    let held = Held::One(Lease::Read(pass.read_spinning(first.slot as usize)?));
+    Some(settle_moving(
+        thread,
+        view,
+        client,
+        moving,
+        &held,
+        planned.iter().map(|key| (args, key)),
+    ))
+}
+
+/// The second look at what EXEC is about.
+///
+/// # Errors
+/// The refusal.
+#[cold]
+pub fn settle_transaction(
+    thread: &Thread,
+    client: &Client,
+    transaction: &Transaction,
+    held: &Held<'_, '_>,
+) -> Result<(), CommandError> {
+    let (Some(moving), Some(view)) = (thread.moving, &thread.view) else {
+        return Ok(());
+    };
+    let keys = transaction.commands.iter().flat_map(|queued| {
+        let args = transaction.args(queued);
+        transaction.keys_of(queued).iter().map(move |key| (args, key))
+    });
+    settle_moving(thread, view, client, moving, held, keys)
+}
+
+/// ASKING is for the next command alone. A command that was put off is still the same one.
+pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
+    let flags = &mut connection.client.flags;
+    if connection.lease_failures == 0 && flags.has(Flags::ASKED) {
+        flags.put(Flags::ASKING.with(Flags::ASKED), false);
+    }
+    let stays = command.full_name == "asking"
+        || command.full_name == "multi"
+        || (connection.client.transaction.is_some() && command.full_name != "exec" && command.full_name != "discard");
+    if flags.has(Flags::ASKING) && !stays {
+        flags.put(Flags::ASKED, true);
+    }
+}
+
+/// Why a command of a script is refused, if it is: its keys are not this node's, or the cluster is down.
+#[cold]
+pub fn refusal_in_script(
+    view: &View,
+    server: &Server,
+    client: &Client,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+    one_slot: Option<&mut Option<u16>>,
+) -> Option<&'static str> {
+    let mut collector = Collector::new();
+    let mut planned = Vec::new();
+    super::script::plan_keys(server, command, args, &mut planned);
+    collector.add_command(view, command, args, &planned);
+    if collector.crosses {
+        return Some("Attempted to access a non local key in a cluster node");
+    }
+    let wanted = collector.wanted.as_ref()?;
+    let writes = command.spec.flags.contains(CommandFlags::WRITE);
+    let mine = view.is_mine(wanted.slot)
+        || (view.is_importing(wanted.slot) && client.flags.has(Flags::ASKING))
+        || (view.is_of_my_shard(wanted.slot) && client.flags.has(Flags::READONLY) && !writes);
+    if !collector.unserved && !view.up {
+        match down(server, wanted, writes) {
+            Ok(()) => {}
+            Err(error) if error == READ_ONLY => {
+                return Some("Can not execute a write command while the cluster is down and readonly");
+            }
+            Err(_) => return Some("Can not execute a command while the cluster is down"),
+        }
+    }
+    if !mine {
+        return Some("Attempted to access a non local key in a cluster node");
+    }
+    if let Some(first) = one_slot {
+        match first {
+            Some(slot) if *slot != wanted.slot => {
+                return Some("Script attempted to access keys that do not hash to the same slot");
+            }
+            _ => *first = Some(wanted.slot),
+        }
+    }
+    None
+}

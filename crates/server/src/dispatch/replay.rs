@@ -1,0 +1,157 @@
+//! Runs commands that were run before, as a file or a primary gives them: by nobody in particular, with the whole
+//! keyspace to itself, and without a reply.
+//!
+//! Time stands still for keys: none expires, for the commands say when one did.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use weft_reactor::unix_ms;
+
+use crate::acl::Login;
+use crate::commands::context::{Binding, Mode};
+use crate::commands::keys;
+use crate::commands::registry::{Command, Lookup};
+use crate::keyspace::Exclusive;
+use crate::keyspace::access::{Held, PlannedKey};
+use crate::keyspace::hash::KeyHasher;
+use crate::net::client::{Client, Flags};
+use crate::net::connection::Connection;
+use crate::persist::aof::reading::{Commands, Fault};
+use crate::state::{Replayed, Server};
+
+use super::effects::release;
+use super::execute::{Request, Thread, run_exclusive};
+use super::plan::{Kind, Plan};
+use super::transaction::{self, Role};
+use super::{script, serve};
+
+/// Commands between two looks at the clock.
+const COMMANDS_A_TICK: u64 = 1024;
+
+/// Runs all commands of a file. `row` is the thread's row of counters.
+pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut Commands<File>) -> Replayed {
+    let mut player = Player::new(server, row);
+    let mut valid_up_to = commands.offset();
+    let mut before_multi = valid_up_to;
+    loop {
+        match commands.read() {
+            Ok(true) => {}
+            Ok(false) if player.connection.client.transaction.is_some() => return Replayed::Unfinished(before_multi),
+            Ok(false) => return Replayed::Whole,
+            // What is written behind half a transaction would be a part of it.
+            Err(fault) if player.connection.client.transaction.is_some() => {
+                return Replayed::Failed(fault, before_multi);
+            }
+            Err(fault) => return Replayed::Failed(fault, valid_up_to),
+        }
+        let args = commands.args();
+        let Lookup::Found(command) = crate::commands::registry().lookup(&args) else {
+            let name = String::from_utf8_lossy(args.at(0)).into_owned();
+            return Replayed::Unknown(name);
+        };
+        let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
+            return Replayed::Failed(Fault::Format, valid_up_to);
+        };
+        if command.full_name == "multi" {
+            before_multi = valid_up_to;
+        }
+        player.play(all, (command, binding), commands);
+        valid_up_to = commands.offset();
+    }
+}
+
+/// Who runs them.
+struct Player {
+    thread: Thread,
+    connection: Connection,
+    keys: Vec<PlannedKey>,
+    played: u64,
+}
+
+impl Player {
+    fn new(server: &Arc<Server>, row: usize) -> Self {
+        let mut thread = Thread::new(server.clone(), row);
+        (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
+        let mut client = Client::new(u64::MAX, unix_ms(), 0);
+        client.login = Login::repeating(&server.acl);
+        client.flags.put(Flags::REPLAYS, true);
+        Player {
+            thread,
+            connection: Connection::new(client),
+            keys: Vec::new(),
+            played: 0,
+        }
+    }
+
+    fn play(
+        &mut self,
+        all: &mut Exclusive<'_>,
+        (command, binding): (&'static Command<Binding>, Binding),
+        commands: &Commands<File>,
+    ) {
+        if self.played.is_multiple_of(COMMANDS_A_TICK) {
+            self.thread.begin(unix_ms());
+        }
+        self.played += 1;
+        let Player {
+            thread,
+            connection,
+            keys: planned,
+            ..
+        } = self;
+        connection.input.clear();
+        connection.input.extend_from_slice(commands.bytes());
+        planned.clear();
+        let args = commands.args();
+        keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
+            let hash = thread.server.keyspace.hasher.hash(args.at(position.index));
+            planned.push(PlannedKey {
+                hash,
+                argument: position.index as u32,
+                slot: KeyHasher::slot(hash) as u16,
+                write: true,
+                lease: 0,
+            });
+        });
+        let plan = Plan {
+            token: 0,
+            start: 0,
+            end: connection.input.len(),
+            args: (0, commands.ranges().len() as u32),
+            keys: (0, planned.len() as u32),
+            probes_end: 0,
+            kind: Kind::Command(command, binding),
+        };
+        let request = Request {
+            plan: &plan,
+            command,
+            binding,
+            ranges: commands.ranges(),
+        };
+        // What a command leaves to be done is about its reply, which nobody gets.
+        match Role::of(&connection.client, command) {
+            Role::Queued => drop(transaction::queue(thread, &request, planned, connection)),
+            Role::Exec { .. } => drop(transaction::run_exclusive(thread, all, &request, connection)),
+            Role::Alone if binding.mode == Mode::Script => {
+                let Connection { client, output, .. } = &mut *connection;
+                let held = Held::Everything(all);
+                script::run_inside(thread, None, command, args, held, client, output);
+                release(&mut thread.effects, &thread.server);
+                serve::mail(thread);
+            }
+            Role::Alone => drop(run_exclusive(thread, all, &request, planned, connection)),
+        }
+        connection.output.clear();
+        thread.effects.expired.clear();
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // What the commands counted is nobody's.
+        let effects = &mut self.thread.effects;
+        (effects.hits, effects.misses) = (0, 0);
+        super::effects::count(effects, &self.thread.server, self.thread.seat);
+    }
+}

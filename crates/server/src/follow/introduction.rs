@@ -1,0 +1,144 @@
+//! What a replica says before there is a stream, and what the primary answers.
+//!
+//! ```text
+//!   PING ─▶ AUTH ─▶ REPLCONF listening-port, ip-address, capa, version ─▶ PSYNC id offset
+//!                                                     +CONTINUE [id] ◀─┤
+//!                                                +FULLRESYNC id offset ◀─┘
+//! ```
+
+use weft_resp::number::parse_i64;
+
+use super::link::{Failure, Link};
+use crate::config::{COMPATIBLE_VERSION, id};
+use crate::observe::log;
+use crate::repl::HandoverState;
+
+/// What a primary answers to PSYNC.
+pub enum Answer {
+    /// The stream goes on where this server is; the history may have a new name.
+    Continue(Option<String>),
+    /// All data comes first.
+    Full {
+        /// The name of its history.
+        id: String,
+        /// The offset of the data.
+        offset: i64,
+    },
+}
+
+fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).into_owned()
+}
+
+/// Says who this is.
+///
+/// # Errors
+/// When the link breaks, or the primary does not want to know.
+pub fn introduce(link: &mut Link) -> Result<(), Failure> {
+    link.send(&[b"PING"])?;
+    let pong = link.line()?;
+    let wants_login = [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"];
+    if !pong.starts_with(b"+") && !wants_login.iter().any(|error| pong.starts_with(error)) {
+        return Err(Failure::Told(format!(
+            "Error reply to PING from primary: '{}'",
+            shown(&pong)
+        )));
+    }
+    log::notice!("Primary replied to PING, replication can continue...");
+    log_in(link)?;
+    let server = link.server().clone();
+    let config = &server.config;
+    let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
+        0 => config.integer(id::PORT),
+        announced => announced,
+    };
+    tell(
+        link,
+        &[b"listening-port", port.to_string().as_bytes()],
+        "REPLCONF listening-port",
+    )?;
+    let address = config.text(id::REPLICA_ANNOUNCE_IP);
+    if !address.is_empty() {
+        tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
+    }
+    tell(link, &[b"capa", b"eof", b"capa", b"psync2"], "REPLCONF capa")?;
+    tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")
+}
+
+fn log_in(link: &mut Link) -> Result<(), Failure> {
+    let server = link.server().clone();
+    let (user, password) = (server.config.text(id::PRIMARYUSER), server.config.text(id::PRIMARYAUTH));
+    if password.is_empty() {
+        return Ok(());
+    }
+    match user.is_empty() {
+        true => link.send(&[b"AUTH", &password])?,
+        false => link.send(&[b"AUTH", &user, &password])?,
+    }
+    let answer = link.line()?;
+    if answer.starts_with(b"-") {
+        return Err(Failure::Told(format!("Unable to AUTH to PRIMARY: {}", shown(&answer))));
+    }
+    Ok(())
+}
+
+/// Tells the primary something; that it may not understand is no reason to give up.
+fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
+    let mut request: Vec<&[u8]> = vec![b"REPLCONF"];
+    request.extend_from_slice(words);
+    link.send(&request)?;
+    let answer = link.line()?;
+    if answer.starts_with(b"-") {
+        log::notice!("(Non critical) Primary does not understand {what}: {}", shown(&answer));
+    }
+    Ok(())
+}
+
+/// Asks for the stream from where this server is, if that is known.
+///
+/// # Errors
+/// When the link breaks, or the primary has no stream to give at the moment.
+pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
+    let server = link.server().clone();
+    let (history, resumable) = {
+        let state = server.repl.state();
+        (state.history.id.clone(), state.resumable)
+    };
+    let (id, offset) = if resumable {
+        let offset = (server.repl.offset() + 1).to_string();
+        log::notice!("Trying a partial resynchronization (request {history}:{offset}).");
+        (history, offset)
+    } else {
+        log::notice!("Partial resynchronization not possible (no cached primary)");
+        ("?".to_owned(), "-1".to_owned())
+    };
+    let hands_over = server.repl.handover().state == HandoverState::InProgress;
+    let mut request: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
+    if hands_over {
+        request.push(b"FAILOVER");
+    }
+    link.send(&request)?;
+    let line = link.full_line()?;
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    match words.as_slice() {
+        [b"+FULLRESYNC", id, offset] if is_id(id) => match parse_i64(offset) {
+            Some(offset) => Ok(Answer::Full { id: shown(id), offset }),
+            None => Err(unexpected(&line)),
+        },
+        [b"+CONTINUE"] if resumable => Ok(Answer::Continue(None)),
+        [b"+CONTINUE", id] if resumable && is_id(id) => Ok(Answer::Continue(Some(shown(id)))),
+        [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(Failure::Told(format!(
+            "Primary is currently unable to PSYNC but should be in the future: {}",
+            shown(&line)
+        ))),
+        _ => Err(unexpected(&line)),
+    }
+}
+
+fn unexpected(line: &[u8]) -> Failure {
+    Failure::Told(format!("Unexpected reply to PSYNC from primary: {}", shown(line)))
+}
+
+fn is_id(word: &[u8]) -> bool {
+    word.len() == 40 && word.iter().all(u8::is_ascii_alphanumeric)
+}

@@ -1,0 +1,133 @@
+//! Tests of the log without a server: order, transactions, databases, marks.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Remembers its stream.
+struct Listener(Arc<Mutex<(Vec<u8>, u64)>>, Target);
+
+impl Consumer for Listener {
+    fn target(&self) -> Target {
+        self.1
+    }
+
+    fn append(&mut self, offset: u64, bytes: &[u8]) {
+        let (all, _) = &mut *lock(&self.0);
+        assert_eq!(offset, all.len() as u64);
+        all.extend_from_slice(bytes);
+    }
+
+    fn settle(&mut self, ticket: u64) -> Option<Duration> {
+        lock(&self.0).1 = ticket;
+        None
+    }
+}
+
+fn listen(journal: &Journal, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
+    let heard = Arc::new(Mutex::new((Vec::new(), 0)));
+    let listener = Box::new(Listener(heard.clone(), target));
+    journal.mark(move |feeds| feeds.add(name, listener, 0));
+    heard
+}
+
+fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
+    let start = Instant::now();
+    while lock(heard).1 < ticket {
+        assert!(start.elapsed() < Duration::from_secs(20), "the log thread stands still");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    String::from_utf8_lossy(&lock(heard).0).replace("\r\n", " ")
+}
+
+fn say(scribe: &mut Scribe, db: usize, words: &[&[u8]]) {
+    scribe.end_call(Target::ALL, db, true, words.iter().copied());
+}
+
+#[test]
+fn units_of_several_ops_are_transactions_and_databases_are_selected() {
+    let journal = Arc::new(Journal::new(1));
+    start(&journal).expect("there is a thread");
+    let file = listen(&journal, "file", Target::FILE);
+    let replicas = listen(&journal, "replicas", Target::REPLICAS);
+    let mut scribe = journal.scribe();
+    say(&mut scribe, 0, &[b"SET", b"k", b"v"]);
+    scribe.commit();
+    say(&mut scribe, 3, &[b"A"]);
+    say(&mut scribe, 0, &[b"B"]);
+    scribe.end_unit();
+    say(&mut scribe, 0, &[b"C"]);
+    scribe.commit();
+    scribe.also(Target::ALL, 0, &[b"DEL", b"old"]);
+    scribe.instead(&[b"OTHER"]);
+    say(&mut scribe, 0, &[b"D"]);
+    scribe.commit();
+    scribe.force(Target::REPLICAS);
+    scribe.end_call(Target::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
+    scribe.commit();
+    scribe.end_call(Target::ALL, 0, false, [&b"GET"[..]].into_iter());
+    scribe.commit();
+    scribe.wake();
+    assert_eq!(scribe.last_ticket(), 4, "nothing to say, no ticket");
+    let common = "*2 $6 SELECT $1 0 *3 $3 SET $1 k $1 v *1 $5 MULTI *2 $6 SELECT $1 3 *1 $1 A *2 $6 SELECT $1 0 *1 $1 B \
+                  *1 $4 EXEC *1 $1 C *1 $5 MULTI *2 $3 DEL $3 old *1 $5 OTHER *1 $4 EXEC ";
+    assert_eq!(wait_for(&file, 4), common);
+    assert_eq!(wait_for(&replicas, 4), format!("{common}*1 $7 PUBLISH "));
+}
+
+#[test]
+fn many_threads_have_one_order_and_marks_their_place_in_it() {
+    let journal = Arc::new(Journal::new(1));
+    start(&journal).expect("there is a thread");
+    let heard = listen(&journal, "file", Target::FILE);
+    // Stands for the leases of one slot: what is done under it has an order.
+    let slot = Arc::new(Mutex::new(0u64));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (journal, slot) = (journal.clone(), slot.clone());
+            std::thread::spawn(move || {
+                let mut scribe = journal.scribe();
+                for _ in 0..2000 {
+                    let mut number = slot.lock().expect("nobody panicked");
+                    *number += 1;
+                    let word = number.to_string();
+                    say(&mut scribe, 0, &[word.as_bytes()]);
+                    scribe.commit();
+                    drop(number);
+                    scribe.wake();
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("the writer wrote");
+    }
+    let marked = Arc::new(Mutex::new(0));
+    let at = marked.clone();
+    journal.mark(move |feeds| *lock(&at) = feeds.passed());
+    let mut scribe = journal.scribe();
+    say(&mut scribe, 0, &[b"end"]);
+    scribe.commit();
+    scribe.wake();
+    let text = wait_for(&heard, 16_001);
+    let numbers: Vec<u64> = text.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let expected: Vec<u64> = std::iter::once(0).chain(1..=16_000).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(*lock(&marked), 16_000);
+}
+
+#[test]
+fn whoever_asks_for_news_is_told_once() {
+    let journal = Journal::new(2);
+    journal.withhold_replies(true);
+    assert!(journal.withholds(5) && !journal.withholds(0));
+    journal.ask_for_news(1);
+    journal.reach(Milestone::Synced, 5);
+    journal.reach(Milestone::Synced, 3);
+    let mut told = Vec::new();
+    journal.take_askers(|worker| told.push(worker));
+    journal.take_askers(|worker| told.push(worker));
+    assert_eq!((told, journal.reached(Milestone::Synced)), (vec![1], 5));
+    assert!(!journal.withholds(5) && journal.withholds(6));
+}

@@ -1,0 +1,60 @@
+//! Tests of data that takes the place of what a keyspace has.
+
+use weft_table::NewValue;
+
+use super::Apart;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::walk::{Cursor, Reach, walk};
+use crate::keyspace::{Keyspace, Seat, publish};
+
+fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
+    let hash = keyspace.hasher.hash(name.as_bytes());
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    let (header, slot) = all.parts_mut(KeyHasher::slot(hash));
+    drop(
+        slot.table_mut(db)
+            .insert(hash, name.as_bytes(), NewValue::Int(1), None, 0),
+    );
+    keyspace.counts.add(row, db, 1, 0);
+    publish(header, slot);
+}
+
+fn bring(keyspace: &Keyspace, apart: &mut Apart, db: usize, name: &str, expire_at_ms: Option<u64>) {
+    let hash = keyspace.hasher.hash(name.as_bytes());
+    let table = apart.table_mut(KeyHasher::slot(hash), db);
+    drop(table.insert(hash, name.as_bytes(), NewValue::Int(2), expire_at_ms, 0));
+    apart.add(db, [1, i64::from(expire_at_ms.is_some()), 0]);
+}
+
+fn names(seat: &mut Seat, db: usize) -> Vec<String> {
+    let pass = seat.enter();
+    let mut names = Vec::new();
+    walk(&Reach::Pass(&pass), db, Cursor::START, usize::MAX, &mut |_, entry| {
+        names.push(String::from_utf8_lossy(entry.key()).into_owned());
+    });
+    names.sort();
+    names
+}
+
+#[test]
+fn what_was_brought_replaces_all_databases_and_the_rest_comes_back() {
+    let keyspace = Keyspace::new(4, 2);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    for name in ["a", "b", "c"] {
+        put(&keyspace, &mut seat, 0, name);
+    }
+    put(&keyspace, &mut seat, 2, "d");
+    let mut apart = Apart::new(4);
+    bring(&keyspace, &mut apart, 0, "b", None);
+    bring(&keyspace, &mut apart, 3, "e", Some(99));
+    let row = seat.index();
+    let taken = apart.install(&mut seat.exclusive(), &keyspace.counts, row, 1000);
+    assert_eq!((taken.keys, taken.tables.len()), (4, 4));
+    let found: Vec<Vec<String>> = (0..4).map(|db| names(&mut seat, db)).collect();
+    assert_eq!(found, [vec!["b"], vec![], vec![], vec!["e"]]);
+    let counts: Vec<(u64, u64)> = (0..4)
+        .map(|db| (keyspace.counts.keys(db), keyspace.counts.with_expiry(db)))
+        .collect();
+    assert_eq!(counts, [(1, 0), (0, 0), (0, 0), (1, 1)]);
+}

@@ -1,0 +1,108 @@
+//! Deletes all keys of one slot at once: it has gone to another node, or FLUSHSLOT was called.
+
+use weft_reactor::unix_ms;
+
+use super::access::{NamedKey, value_due_ms};
+use super::effects::{Effects, Hooks};
+use super::empty::touch_watched;
+use super::event::Event;
+use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready};
+
+/// Takes all keys of all databases out of a slot that is held for writing; whoever gets the tables frees them. `row` is
+/// where the thread counts. Returns the databases of the tables and the number of keys, too.
+pub fn take_all(
+    keyspace: &Keyspace,
+    row: usize,
+    number: u16,
+    (header, slot): (&SlotHeader, &mut Slot),
+    effects: &mut Effects,
+) -> (Vec<SlotTable>, Vec<usize>, u64) {
+    let now_ms = unix_ms();
+    let (mut tables, mut databases, mut keys) = (Vec::new(), Vec::new(), 0);
+    for db in 0..slot.databases() {
+        touch_watched(slot, db, None, now_ms);
+        if header.is_unsaved() {
+            keep(keyspace, db, number, slot);
+        }
+        let table = slot.take(db);
+        if table.is_empty() {
+            continue;
+        }
+        note(effects, db, &table);
+        let volatile = match keyspace.counts.volatile(db) {
+            0 => 0,
+            _ => table
+                .iter()
+                .filter(|entry| value_due_ms(entry.value()).is_some())
+                .count(),
+        };
+        keyspace.counts.add_volatile(row, db, -(volatile as i64));
+        keyspace
+            .counts
+            .add(row, db, -(table.len() as i64), -(table.with_expiry() as i64));
+        keys += table.len() as u64;
+        effects.dirty += table.len() as u64;
+        tables.push(table);
+        databases.push(db);
+    }
+    publish(header, slot);
+    publish_due_of(header, slot);
+    if slot.waiting().is_some() {
+        for db in 0..slot.databases() {
+            ready::note_all(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
+        }
+    }
+    (tables, databases, keys)
+}
+
+/// Leaves what the keys of a database are to a snapshot that has not saved them.
+#[cold]
+fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
+    let Some(table) = slot.table(db) else {
+        return;
+    };
+    for entry in table.iter() {
+        let key = NamedKey {
+            name: entry.key(),
+            hash: keyspace.hasher.hash(entry.key()),
+            slot: number,
+        };
+        keyspace.preimages.keep(db, key, table);
+    }
+}
+
+/// Has the log repeat that each key of these tables, by database, was deleted.
+pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
+    if !effects.logs() {
+        return;
+    }
+    for (table, db) in tables.iter().zip(databases) {
+        for entry in table.iter() {
+            effects.log_also(*db, &[b"DEL", entry.key()]);
+        }
+    }
+}
+
+/// Tells whoever listens that each key is gone.
+fn note(effects: &mut Effects, db: usize, table: &SlotTable) {
+    let (noted, tracked) = (effects.hooks.has(Hooks::NOTED), effects.hooks.has(Hooks::TRACKING));
+    if !noted && !tracked {
+        return;
+    }
+    for entry in table.iter() {
+        if noted {
+            effects.note(db, entry.key(), Event::generic("del"));
+        }
+        if tracked {
+            effects.note_value(db, entry.key());
+        }
+    }
+}
+
+/// Keys of a slot in all databases.
+pub fn count(slot: &Slot) -> usize {
+    (0..slot.databases())
+        .filter_map(|db| slot.table(db))
+        .map(SlotTable::len)
+        .sum()
+}

@@ -1,0 +1,310 @@
+//! The manifest: which files make up the append-only file, in which order.
+//!
+//! A line for each file: `file NAME seq NUMBER type b|h|i`, a base (a dump, or commands), files that are replaced and
+//! wait to be deleted, and increments with ascending numbers. It is written as a whole, under another name first.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use weft_resp::quote::split_arguments;
+
+use crate::config::error_text;
+
+/// Longest line that is understood, with its end.
+const LINE_MAX: usize = 1024;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name in the directory.
+    pub name: String,
+    /// Its number among those of its kind.
+    pub sequence: i64,
+}
+
+/// The files of an append-only file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Where everything begins.
+    pub base: Option<Part>,
+    /// What was replaced and is to be deleted, the latest first.
+    pub history: Vec<Part>,
+    /// What happened since the base, in order.
+    pub increments: Vec<Part>,
+    base_sequence: i64,
+    increment_sequence: i64,
+    changed: bool,
+}
+
+/// Why a manifest is none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The line, its number first, if it is about one.
+    pub line: Option<(usize, String)>,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+impl Manifest {
+    /// Understands the text of a manifest.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+        let mut manifest = Manifest::default();
+        let mut latest = 0;
+        if text.is_empty() {
+            return Err(Unreadable {
+                line: None,
+                reason: "Found an empty AOF manifest",
+            });
+        }
+        for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if line.first() == Some(&b'#') {
+                continue;
+            }
+            if line.last() != Some(&b'\n') || line.len() > LINE_MAX {
+                return Err(Unreadable {
+                    line: None,
+                    reason: "The AOF manifest file contains too long line",
+                });
+            }
+            let line = line.trim_ascii();
+            manifest.add_line(line, &mut latest).map_err(|reason| Unreadable {
+                line: Some((index + 1, String::from_utf8_lossy(line).into_owned())),
+                reason,
+            })?;
+        }
+        Ok(manifest)
+    }
+
+    fn add_line(&mut self, line: &[u8], latest: &mut i64) -> Result<(), &'static str> {
+        const FORMAT: &str = "Invalid AOF manifest file format";
+        let words = split_arguments(line).ok_or(FORMAT)?;
+        // More pairs than are known may come from a later version.
+        if words.len() < 6 || words.len() % 2 != 0 {
+            return Err(FORMAT);
+        }
+        let (mut name, mut sequence, mut kind) = (None, 0, None);
+        for pair in words.chunks_exact(2) {
+            let [key, value] = pair else { return Err(FORMAT) };
+            if key.eq_ignore_ascii_case(b"file") {
+                if value.contains(&b'/') || value.contains(&b'\\') {
+                    return Err("File can't be a path, just a filename");
+                }
+                name = Some(String::from_utf8(value.clone()).map_err(|_| FORMAT)?);
+            } else if key.eq_ignore_ascii_case(b"seq") {
+                sequence = leading_number(value);
+            } else if key.eq_ignore_ascii_case(b"type") {
+                kind = value.first().copied();
+            }
+        }
+        let (Some(name), Some(kind), true) = (name, kind, sequence != 0) else {
+            return Err(FORMAT);
+        };
+        let part = Part { name, sequence };
+        match kind {
+            b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
+            b'b' => {
+                self.base_sequence = sequence;
+                self.base = Some(part);
+            }
+            b'h' => self.history.push(part),
+            b'i' if sequence <= *latest => return Err("Found a non-monotonic sequence number"),
+            b'i' => {
+                *latest = sequence;
+                self.increment_sequence = sequence;
+                self.increments.push(part);
+            }
+            _ => return Err("Unknown AOF file type"),
+        }
+        Ok(())
+    }
+
+    /// Its text.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        let lines = [(&self.history, 'h'), (&self.increments, 'i')];
+        let base = self.base.iter().map(|part| (part, 'b'));
+        let others = lines
+            .iter()
+            .flat_map(|(parts, kind)| parts.iter().map(move |part| (part, *kind)));
+        for (Part { name, sequence }, kind) in base.chain(others) {
+            text.extend_from_slice(b"file ");
+            text.extend_from_slice(&shown_name(name));
+            text.extend_from_slice(format!(" seq {sequence} type {kind}\n").as_bytes());
+        }
+        text
+    }
+
+    /// Whether it names no file that holds data.
+    pub fn is_empty(&self) -> bool {
+        self.base.is_none() && self.increments.is_empty()
+    }
+
+    /// The base and the increments, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.base.iter().chain(&self.increments)
+    }
+
+    /// Makes a single old file the base.
+    pub fn adopt(&mut self, name: &str) {
+        self.base = Some(Part {
+            name: name.to_owned(),
+            sequence: 1,
+        });
+        self.base_sequence = 1;
+        self.changed = true;
+    }
+
+    /// Names a new base; what was the base is history.
+    pub fn begin_base(&mut self, filename: &str, as_dump: bool) -> String {
+        if let Some(old) = self.base.take() {
+            self.history.insert(0, old);
+        }
+        self.base_sequence += 1;
+        let sequence = self.base_sequence;
+        let format = if as_dump { "rdb" } else { "aof" };
+        let name = format!("{filename}.{sequence}.base.{format}");
+        self.base = Some(Part {
+            name: name.clone(),
+            sequence,
+        });
+        self.changed = true;
+        name
+    }
+
+    /// Names a new increment, behind all others.
+    pub fn begin_increment(&mut self, filename: &str) -> String {
+        self.increment_sequence += 1;
+        let sequence = self.increment_sequence;
+        let name = format!("{filename}.{sequence}.incr.aof");
+        self.increments.push(Part {
+            name: name.clone(),
+            sequence,
+        });
+        self.changed = true;
+        name
+    }
+
+    /// The last increment; a new one if there is none.
+    pub fn last_increment(&mut self, filename: &str) -> String {
+        match self.increments.last() {
+            Some(part) => part.name.clone(),
+            None => self.begin_increment(filename),
+        }
+    }
+
+    /// The increments that a new base contains are history: all but the last, which is being written; or all.
+    pub fn retire_increments(&mut self, keep_last: bool) {
+        let kept = usize::from(keep_last).min(self.increments.len());
+        let split = self.increments.len() - kept;
+        for part in self.increments.drain(..split).rev() {
+            self.history.insert(0, part);
+        }
+        self.changed = true;
+    }
+
+    /// Takes out the history, which is about to be deleted.
+    pub fn take_history(&mut self) -> Vec<Part> {
+        self.changed |= !self.history.is_empty();
+        std::mem::take(&mut self.history)
+    }
+
+    /// Writes it into its directory, if it has changed, and has it on the disk.
+    ///
+    /// # Errors
+    /// What failed, for the log.
+    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), String> {
+        if !self.changed {
+            return Ok(());
+        }
+        let name = file_name(filename);
+        let temporary_name = format!("temp-{name}");
+        let temporary = directory.join(&temporary_name);
+        let mut file = File::create(&temporary).map_err(|error| {
+            format!(
+                "Can't open the AOF manifest file {temporary_name}: {}",
+                error_text(&error)
+            )
+        })?;
+        file.write_all(&self.text()).map_err(|error| {
+            let reason = error_text(&error);
+            format!("Error trying to write the temporary AOF manifest file {temporary_name}: {reason}")
+        })?;
+        file.sync_all().map_err(|error| {
+            format!(
+                "Fail to fsync the temp AOF file {temporary_name}: {}.",
+                error_text(&error)
+            )
+        })?;
+        std::fs::rename(&temporary, directory.join(&name)).map_err(|error| {
+            let reason = error_text(&error);
+            format!("Error trying to rename the temporary AOF manifest file {temporary_name} into {name}: {reason}")
+        })?;
+        sync_directory(directory).map_err(|error| {
+            let path = directory.join(&name);
+            format!(
+                "Fail to fsync AOF directory {}: {}.",
+                path.display(),
+                error_text(&error)
+            )
+        })?;
+        self.changed = false;
+        Ok(())
+    }
+}
+
+/// The name of the manifest of an append-only file.
+pub fn file_name(filename: &str) -> String {
+    format!("{filename}.manifest")
+}
+
+/// Has what was renamed in a directory on the disk.
+///
+/// # Errors
+/// When that fails.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+fn leading_number(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (sign, digits) = match text.split_first() {
+        Some((b'-', rest)) => (-1, rest),
+        Some((b'+', rest)) => (1, rest),
+        _ => (1, text),
+    };
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0i64, |number, digit| {
+        number.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
+    });
+    sign * number
+}
+
+/// A name as a line of the manifest has it: quoted if it must be.
+fn shown_name(name: &str) -> Vec<u8> {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+    if !name.is_empty() && name.bytes().all(plain) {
+        return name.as_bytes().to_vec();
+    }
+    let mut quoted = vec![b'"'];
+    for byte in name.bytes() {
+        match byte {
+            b'\\' | b'"' => quoted.extend([b'\\', byte]),
+            b'\n' => quoted.extend(b"\\n"),
+            b'\r' => quoted.extend(b"\\r"),
+            b'\t' => quoted.extend(b"\\t"),
+            0x07 => quoted.extend(b"\\a"),
+            0x08 => quoted.extend(b"\\b"),
+            byte if byte.is_ascii_graphic() || byte == b' ' => quoted.push(byte),
+            byte => quoted.extend(format!("\\x{byte:02x}").bytes()),
+        }
+    }
+    quoted.push(b'"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests;

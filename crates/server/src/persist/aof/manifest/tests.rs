@@ -1,0 +1,55 @@
+//! Tests of the manifest.
+
+use super::*;
+
+const TEXT: &[u8] = b"file appendonly.aof.2.base.rdb seq 2 type b\n\
+    file appendonly.aof.1.base.rdb seq 1 type h\n\
+    file appendonly.aof.4.incr.aof seq 4 type i\nfile appendonly.aof.5.incr.aof seq 5 type i\n";
+
+#[test]
+fn a_manifest_is_written_as_it_was_read() {
+    let manifest = Manifest::parse(TEXT).expect("it is one");
+    assert_eq!(manifest.text(), TEXT);
+    assert_eq!((manifest.base_sequence, manifest.increment_sequence), (2, 5));
+    let odd = b"# a comment\nFILE \"a b\" SEQ 1 type base newer thing\n";
+    let manifest = Manifest::parse(odd).expect("later versions may add pairs");
+    assert_eq!(manifest.text(), b"file \"a b\" seq 1 type b\n");
+}
+
+#[test]
+fn what_is_no_manifest_says_why() {
+    let reason = |text: &[u8]| Manifest::parse(text).expect_err("it is none").reason;
+    assert_eq!(reason(b""), "Found an empty AOF manifest");
+    assert_eq!(
+        reason(b"file a seq 1 type b"),
+        "The AOF manifest file contains too long line"
+    );
+    assert_eq!(reason(b"\n"), "Invalid AOF manifest file format");
+    assert_eq!(reason(b"file a seq 1\n"), "Invalid AOF manifest file format");
+    assert_eq!(reason(b"file a seq 0 type b\n"), "Invalid AOF manifest file format");
+    assert_eq!(
+        reason(b"file a/b seq 1 type b\n"),
+        "File can't be a path, just a filename"
+    );
+    assert_eq!(reason(b"file a seq 1 type x\n"), "Unknown AOF file type");
+    let twice = b"file a seq 1 type b\nfile b seq 2 type b\n";
+    assert_eq!(reason(twice), "Found duplicate base file information");
+    let back = b"file a seq 2 type i\nfile b seq 1 type i\n";
+    let error = Manifest::parse(back).expect_err("it is none");
+    assert_eq!(error.reason, "Found a non-monotonic sequence number");
+    assert_eq!(error.line, Some((2, "file b seq 1 type i".to_owned())));
+}
+
+#[test]
+fn a_rewrite_makes_what_was_there_history() {
+    let mut manifest = Manifest::default();
+    assert_eq!(manifest.begin_base("a", true), "a.1.base.rdb");
+    assert_eq!(manifest.last_increment("a"), "a.1.incr.aof");
+    assert_eq!(manifest.begin_increment("a"), "a.2.incr.aof");
+    assert_eq!(manifest.begin_base("a", false), "a.2.base.aof");
+    manifest.retire_increments(true);
+    let text = b"file a.2.base.aof seq 2 type b\nfile a.1.incr.aof seq 1 type h\nfile a.1.base.rdb seq 1 type h\n\
+        file a.2.incr.aof seq 2 type i\n";
+    assert_eq!(manifest.text(), text);
+    assert_eq!(manifest.take_history().len(), 2);
+}

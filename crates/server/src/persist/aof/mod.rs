@@ -1,0 +1,147 @@
+//! The append-only file: a base and increments in a directory of their own, listed by a manifest.
+//!
+//! ```text
+//!   appendonlydir/
+//!     appendonly.aof.manifest      which files, in which order           manifest.rs
+//!     appendonly.aof.2.base.rdb    everything at the last rewrite        a dump, or commands (rewrite.rs)
+//!     appendonly.aof.5.incr.aof    what was written since                appender.rs, on the log thread
+//! ```
+//!
+//! The increment under way belongs to the log thread: it appends, writes, and syncs (`appendfsync always`) or has
+//! another thread sync (`everysec`). The manifest and everything else about files belongs to whoever starts or rewrites
+//! the append-only file; the new increment of a rewrite is handed to the log thread at a mark.
+
+mod appender;
+pub mod manifest;
+pub mod reading;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub use appender::{Appender, Feed, Links, open};
+
+use manifest::Manifest;
+
+use crate::observe::lock;
+
+/// When what was written is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// When the operating system likes.
+    No,
+    /// At least once a second.
+    EverySecond,
+    /// Before anybody gets a reply.
+    Always,
+}
+
+/// Whether there is an append-only file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// There is none.
+    Off,
+    /// Its first base is being written.
+    Waiting,
+    /// There is one.
+    On,
+}
+
+/// Parameters and figures of the append-only file, which every thread may read.
+#[derive(Default)]
+pub struct Status {
+    fsync: AtomicU8,
+    phase: AtomicU8,
+    /// `aof-timestamp-enabled`.
+    pub timestamps: AtomicBool,
+    /// `no-appendfsync-on-rewrite`.
+    pub spares_rewrites: AtomicBool,
+    /// A snapshot is being written at this moment.
+    pub snapshot_under_way: AtomicBool,
+    /// Writing goes wrong at this moment; the reason.
+    failure: Mutex<Option<String>>,
+    /// Whether it does.
+    pub fails: AtomicBool,
+    /// Bytes of base and increments.
+    pub current_bytes: AtomicU64,
+    /// The same behind the last rewrite.
+    pub base_bytes: AtomicU64,
+    /// Bytes that are not given to the operating system yet.
+    pub buffered_bytes: AtomicU64,
+    /// Syncs under way on another thread.
+    pub pending_syncs: AtomicU64,
+    /// Rewrites begun.
+    pub rewrites: AtomicU64,
+    /// Rewrites in a row that failed.
+    pub failures: AtomicU64,
+    /// A rewrite is under way since then, seconds since the epoch; 0 for none.
+    pub rewriting_since_s: AtomicU64,
+    /// How long the last one took, plus one; 0 for none yet.
+    pub last_rewrite_s: AtomicI64,
+    /// The last one failed.
+    pub last_rewrite_failed: AtomicBool,
+    /// A rewrite is to begin as soon as it can.
+    pub scheduled: AtomicBool,
+    /// A background thread is about to begin one.
+    pub asked: AtomicBool,
+    /// When rewrites may begin by themselves again, seconds since the epoch; 0 for now.
+    pub retry_at_s: AtomicU64,
+    /// How long they had to wait last time, seconds.
+    pub retry_delay_s: AtomicU64,
+}
+
+impl Status {
+    /// `appendfsync`.
+    pub fn fsync(&self) -> Fsync {
+        match self.fsync.load(Ordering::Relaxed) {
+            0 => Fsync::No,
+            1 => Fsync::EverySecond,
+            _ => Fsync::Always,
+        }
+    }
+
+    /// Sets `appendfsync` by its name.
+    pub fn set_fsync(&self, name: &str) {
+        let number = match name {
+            "no" => 0,
+            "everysec" => 1,
+            _ => 2,
+        };
+        self.fsync.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether there is an append-only file.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Off,
+            1 => Phase::Waiting,
+            _ => Phase::On,
+        }
+    }
+
+    /// Changes that.
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// Writing goes wrong, or does not any more; whether that is new.
+    pub fn set_failure(&self, reason: Option<String>) -> bool {
+        let fails = reason.is_some();
+        *lock(&self.failure) = reason;
+        self.fails.swap(fails, Ordering::AcqRel) != fails
+    }
+
+    /// Why writes are refused, if they are.
+    #[cold]
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+}
+
+/// The files, for whoever starts or rewrites the append-only file.
+#[derive(Default)]
+pub struct Files {
+    /// Which there are.
+    pub manifest: Manifest,
+    /// Who appends to the last of them.
+    pub appender: Option<Arc<Mutex<Appender>>>,
+}

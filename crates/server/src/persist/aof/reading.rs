@@ -1,0 +1,177 @@
+//! Reads the commands of an append-only file, and notices where it ends too early.
+
+use std::io::{ErrorKind, Read};
+
+use weft_resp::{ArgRange, Args};
+
+/// Bytes read from the file at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Longest line that is understood: a length, or a note.
+const LINE_MAX: usize = 1023;
+
+/// Why there is no further command.
+#[derive(Debug)]
+pub enum Fault {
+    /// The file ends within a command.
+    Short,
+    /// What is there is no command.
+    Format,
+    /// It cannot be read.
+    Read(std::io::Error),
+}
+
+/// Reads commands.
+pub struct Commands<R> {
+    input: R,
+    buffer: Vec<u8>,
+    /// Where the command under way begins in the buffer.
+    start: usize,
+    /// Up to where it was read.
+    at: usize,
+    /// Bytes of the file in front of the buffer.
+    before: u64,
+    ranges: Vec<ArgRange>,
+}
+
+impl<R: Read> Commands<R> {
+    /// Reads what comes behind the first `offset` bytes, which were read already.
+    pub fn new(input: R, offset: u64) -> Self {
+        Commands {
+            input,
+            buffer: Vec::new(),
+            start: 0,
+            at: 0,
+            before: offset,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Bytes of the file that were read: after a command, up to its end.
+    pub fn offset(&self) -> u64 {
+        self.before + self.at as u64
+    }
+
+    /// The arguments of the command that was read.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(self.bytes(), &self.ranges)
+    }
+
+    /// The bytes of the command that was read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.at]
+    }
+
+    /// Where its arguments are in them.
+    pub fn ranges(&self) -> &[ArgRange] {
+        &self.ranges
+    }
+
+    /// Reads the next command; whether there is one.
+    ///
+    /// # Errors
+    /// When there is something, but no command.
+    pub fn read(&mut self) -> Result<bool, Fault> {
+        self.ranges.clear();
+        let count = loop {
+            self.start = self.at;
+            let Some(line) = self.line()? else {
+                return Ok(false);
+            };
+            match line.first() {
+                Some(b'#') => {}
+                Some(b'*') if line.len() == 1 => return Err(Fault::Short),
+                Some(b'*') => break number(&line[1..]),
+                _ => return Err(Fault::Format),
+            }
+        };
+        if count < 1 {
+            return Err(Fault::Format);
+        }
+        for _ in 0..count {
+            let length = match self.line()? {
+                None => return Err(Fault::Short),
+                Some([b'$', digits @ ..]) => number(digits),
+                Some(_) => return Err(Fault::Format),
+            };
+            let length = u32::try_from(length).map_err(|_| Fault::Format)?;
+            let start = self.at - self.start;
+            self.take(length as usize + 2)?;
+            self.ranges.push(ArgRange {
+                start: u32::try_from(start).map_err(|_| Fault::Format)?,
+                len: length,
+            });
+        }
+        Ok(true)
+    }
+
+    /// The next line, or what there is of it; `None` at the end of the file.
+    fn line(&mut self) -> Result<Option<&[u8]>, Fault> {
+        let mut looked = 0;
+        loop {
+            let unread = &self.buffer[self.at..];
+            if let Some(end) = memchr::memchr(b'\n', &unread[looked..]) {
+                let from = self.at;
+                self.at += looked + end + 1;
+                return Ok(Some(&self.buffer[from..self.at]));
+            }
+            looked = unread.len();
+            if looked >= LINE_MAX {
+                self.at += LINE_MAX;
+                return Ok(Some(&self.buffer[self.at - LINE_MAX..self.at]));
+            }
+            if !self.fill()? {
+                let from = self.at;
+                self.at = self.buffer.len();
+                return Ok((from < self.at).then(|| &self.buffer[from..self.at]));
+            }
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<(), Fault> {
+        while self.buffer.len() - self.at < count {
+            if !self.fill()? {
+                return Err(Fault::Short);
+            }
+        }
+        self.at += count;
+        Ok(())
+    }
+
+    /// Reads more of the file; whether there was more.
+    fn fill(&mut self) -> Result<bool, Fault> {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.before += self.start as u64;
+            self.at -= self.start;
+            self.start = 0;
+        }
+        let length = self.buffer.len();
+        // A large argument grows the buffer by doubling: no file's word is taken for how large it is.
+        let chunk = CHUNK_BYTES.max(length);
+        self.buffer.resize(length + chunk, 0);
+        let result = loop {
+            match self.input.read(&mut self.buffer[length..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.buffer.truncate(length + result.as_ref().map_or(0, |count| *count));
+        result.map(|count| count > 0).map_err(Fault::Read)
+    }
+}
+
+/// A number as far as the text is one.
+fn number(text: &[u8]) -> i64 {
+    let (negative, digits) = match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        _ => (false, text),
+    };
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0i64, |number, digit| {
+        number.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
+    });
+    if negative { -number } else { number }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Tests of the reader of commands.
+
+use super::*;
+
+/// Gives its bytes one at a time.
+struct Slow<'a>(&'a [u8]);
+
+impl Read for Slow<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.len().min(1).min(into.len());
+        into[..count].copy_from_slice(&self.0[..count]);
+        self.0 = &self.0[count..];
+        Ok(count)
+    }
+}
+
+const TEXT: &[u8] = b"#TS:1\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n#TS:2\r\n";
+
+/// Words, and where their command ends.
+type Found = (Vec<Vec<u8>>, u64);
+
+fn read_all(input: impl Read) -> Result<Vec<Found>, Fault> {
+    let mut commands = Commands::new(input, 0);
+    let mut all = Vec::new();
+    while commands.read()? {
+        all.push((commands.args().iter().map(<[u8]>::to_vec).collect(), commands.offset()));
+    }
+    Ok(all)
+}
+
+#[test]
+fn commands_come_with_their_ends_however_the_file_is_read() {
+    let expected = vec![
+        (vec![b"SELECT".to_vec(), b"0".to_vec()], 30),
+        (vec![b"SET".to_vec(), b"k".to_vec(), b"".to_vec()], 56),
+    ];
+    assert_eq!(read_all(TEXT).expect("it is whole"), expected);
+    assert_eq!(read_all(Slow(TEXT)).expect("it is whole"), expected);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_short_or_ends_between_commands() {
+    for end in 0..TEXT.len() {
+        match read_all(&TEXT[..end]) {
+            Ok(commands) => assert!(commands.len() <= 2),
+            Err(fault) => assert!(matches!(fault, Fault::Short), "cut at {end}: {fault:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_command_is_told_from_what_is_cut() {
+    let is_format = |text: &[u8]| matches!(read_all(text), Err(Fault::Format));
+    assert!(is_format(b"SET k v\r\n"));
+    assert!(is_format(b"*0\r\n"));
+    assert!(is_format(b"*-1\r\n"));
+    assert!(is_format(b"*1\r\nPING\r\n"));
+    assert!(is_format(b"*1\r\n$-4\r\nPING\r\n"));
+    assert!(is_format(b"*1\r\n$99999999999\r\nPING\r\n"));
+    assert!(matches!(
+        read_all(&b"*1\r\n$4000000000\r\nPING\r\n"[..]),
+        Err(Fault::Short)
+    ));
+}

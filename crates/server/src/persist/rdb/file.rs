@@ -1,0 +1,106 @@
+//! The file of a dump while it is written: under another name, so that there is never a moment without a whole dump.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::{SaveError, Step};
+
+/// Bytes written between two syncs, so that the last one is short.
+const SYNC_BYTES: u64 = 32 * 1024 * 1024;
+
+/// A dump that is being written. Unless it is published, dropping it removes it.
+pub struct DumpFile {
+    file: File,
+    path: PathBuf,
+    written: u64,
+    synced: u64,
+    incremental: bool,
+    published: bool,
+}
+
+impl DumpFile {
+    /// An empty file of that name; `incremental` tells whether it is synced in steps.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: PathBuf, incremental: bool) -> Result<Self, SaveError> {
+        let file = File::create(&path).map_err(|reason| SaveError {
+            path: path.clone(),
+            step: Step::Open,
+            reason,
+        })?;
+        Ok(DumpFile {
+            file,
+            path,
+            written: 0,
+            synced: 0,
+            incremental,
+            published: false,
+        })
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// When the file takes no more.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
+        if let Err(reason) = self.append(bytes) {
+            return Err(self.error(Step::Write(self.written), reason));
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        if self.incremental && self.written - self.synced >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.synced = self.written;
+        }
+        Ok(())
+    }
+
+    /// Has the file on disk.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn sync(&self) -> Result<(), SaveError> {
+        self.file.sync_all().map_err(|reason| self.error(Step::Sync, reason))
+    }
+
+    /// Gives the file, which is on disk, the name of the dump.
+    ///
+    /// # Errors
+    /// When a step of that fails. What was at `path` before is still there, unless the last step is the one that failed.
+    pub fn publish(mut self, path: &Path) -> Result<(), SaveError> {
+        std::fs::rename(&self.path, path).map_err(|reason| self.error(Step::Rename(path.to_owned()), reason))?;
+        self.published = true;
+        sync_directory().map_err(|reason| SaveError {
+            path: path.to_owned(),
+            step: Step::SyncDirectory,
+            reason,
+        })
+    }
+
+    fn error(&self, step: Step, reason: io::Error) -> SaveError {
+        SaveError {
+            path: self.path.clone(),
+            step,
+            reason,
+        }
+    }
+}
+
+impl Drop for DumpFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // It is of no use to anybody; if it cannot be removed, the next dump replaces it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn sync_directory() -> io::Result<()> {
+    File::open(".")?.sync_all()
+}

@@ -1,0 +1,112 @@
+//! From a dump to commands that make the same data: strings as SET, everything else as RESTORE.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use super::error::Fault;
+use super::extent::skip_value;
+use super::source::Source;
+use super::{MAGIC_BYTES, opcode};
+use crate::journal::write_command;
+use crate::persist::payload::{self, VERSION};
+
+/// Writes the data of a dump, which was written a moment ago, as commands into another file, and has it on the disk.
+///
+/// # Errors
+/// When one of the files fails.
+pub fn spell_out(dump: &Path, target: &Path) -> io::Result<()> {
+    let mut source = Source::new(File::open(dump)?, false);
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);
+    spell(&mut source, &mut out).map_err(|error| match error {
+        Failure::Read(fault) => io::Error::other(format!("{fault:?}")),
+        Failure::Write(error) => error,
+    })?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+enum Failure {
+    Read(Fault),
+    Write(io::Error),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Failure::Read(fault)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Write(error)
+    }
+}
+
+fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write) -> Result<(), Failure> {
+    source.take(MAGIC_BYTES)?;
+    let mut command = Vec::new();
+    let mut expire_at_ms = 0;
+    loop {
+        source.begin_record();
+        command.clear();
+        match source.byte()? {
+            opcode::EXPIRY_MS => expire_at_ms = i64::from_le_bytes(source.array()?),
+            opcode::FREQUENCY => drop(source.byte()?),
+            opcode::IDLE => drop(source.length()?),
+            opcode::DATABASE => {
+                let db = source.length()?.to_string();
+                write_command([&b"SELECT"[..], db.as_bytes()].into_iter(), &mut command);
+            }
+            opcode::DATABASE_SIZE => {
+                source.length()?;
+                source.length()?;
+            }
+            opcode::AUX => {
+                source.skip_string()?;
+                source.skip_string()?;
+            }
+            opcode::FUNCTION => {
+                let code = source.string()?;
+                write_command([&b"FUNCTION"[..], b"LOAD", &code].into_iter(), &mut command);
+            }
+            opcode::END => return Ok(()),
+            kind => {
+                let name = source.skip_string()?;
+                let from = source.position();
+                skip_value(source, kind)?;
+                let name = source.text(name)?;
+                let body = from..source.position();
+                write_key(source, kind, &name, body, expire_at_ms, &mut command)?;
+                expire_at_ms = 0;
+            }
+        }
+        out.write_all(&command)?;
+    }
+}
+
+fn write_key<R: Read>(
+    source: &Source<R>,
+    kind: u8,
+    name: &[u8],
+    body: std::ops::Range<usize>,
+    expire_at_ms: i64,
+    command: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let at_ms = expire_at_ms.to_string();
+    if kind == payload::TYPE_STRING {
+        let value = source.text(body)?;
+        write_command([&b"SET"[..], name, &value].into_iter(), command);
+        if expire_at_ms > 0 {
+            write_command([&b"PEXPIREAT"[..], name, at_ms.as_bytes()].into_iter(), command);
+        }
+        return Ok(());
+    }
+    let mut value = vec![kind];
+    value.extend_from_slice(source.part(body));
+    payload::seal(&mut value, VERSION);
+    write_command(
+        [&b"RESTORE"[..], name, at_ms.as_bytes(), &value, b"ABSTTL"].into_iter(),
+        command,
+    );
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What everybody may know about the replicas of this server, and the backlog that they read.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::backlog::Shelf;
+use crate::observe::lock;
+
+/// How far a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits for a dump to begin.
+    WaitsForDump,
+    /// A dump is being written for it.
+    DumpBegun,
+    /// It gets the dump.
+    GetsDump,
+    /// It gets the stream.
+    Online,
+}
+
+impl Progress {
+    /// The word that INFO has for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Progress::WaitsForDump | Progress::DumpBegun => "wait_bgsave",
+            Progress::GetsDump => "send_bulk",
+            Progress::Online => "online",
+        }
+    }
+}
+
+/// A replica as others see it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The id of its client.
+    pub id: u64,
+    /// Where it is reached.
+    pub host: String,
+    /// The port that it listens on.
+    pub port: i64,
+    /// How far it is.
+    pub progress: Progress,
+    /// The offset that it has said it has.
+    pub acknowledged: i64,
+    /// The offset up to which its append-only file is on the disk; -1 if it has not said.
+    pub synced: i64,
+    /// When it was heard last, seconds since the epoch.
+    pub heard_s: u64,
+}
+
+/// A client that waits for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its worker.
+    pub worker: usize,
+    /// Its id.
+    pub client: u64,
+    /// The ticket that its connection is parked under.
+    pub ticket: u64,
+    /// The ticket of its last write in the log.
+    pub log_ticket: u64,
+    /// How many replicas it waits for.
+    pub replicas: i64,
+    /// For WAITAOF: whether it waits for this server's disk too, as 0 or 1; `None` for WAIT.
+    pub disk: Option<i64>,
+}
+
+/// The replicas of this server.
+#[derive(Default)]
+pub struct Replicas {
+    shelf: Mutex<Shelf>,
+    known: Mutex<Vec<Known>>,
+    waits: Mutex<Vec<Wait>>,
+    /// Whether all replicas shall be asked how far they are.
+    pub asks: AtomicBool,
+    /// Whether somebody reads the stream, so that it is worth waking who sends it.
+    pub has_readers: AtomicBool,
+    /// Full synchronisations.
+    pub full: AtomicU64,
+    /// Partial ones.
+    pub partial: AtomicU64,
+    /// Partial ones that were refused.
+    pub partial_refused: AtomicU64,
+    /// Bytes sent to replicas.
+    pub output_bytes: AtomicU64,
+}
+
+impl Replicas {
+    /// The backlog. Held for moments only.
+    pub fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        lock(&self.shelf)
+    }
+
+    /// The replicas. Held for moments only.
+    pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        lock(&self.known)
+    }
+
+    /// The clients that wait.
+    pub fn waits(&self) -> MutexGuard<'_, Vec<Wait>> {
+        lock(&self.waits)
+    }
+
+    /// How many replicas have everything up to an offset.
+    pub fn having(&self, offset: i64) -> i64 {
+        self.count(|replica| replica.acknowledged >= offset)
+    }
+
+    /// How many have it on their disks.
+    pub fn having_synced(&self, offset: i64) -> i64 {
+        self.count(|replica| replica.synced >= offset)
+    }
+
+    fn count(&self, counts: impl Fn(&Known) -> bool) -> i64 {
+        let known = self.known();
+        known
+            .iter()
+            .filter(|replica| replica.progress == Progress::Online && counts(replica))
+            .count() as i64
+    }
+
+    /// How many replicas keep up: online, and heard within so many seconds.
+    pub fn good(&self, now_s: u64, most_lag_s: u64) -> i64 {
+        self.count(|replica| now_s.saturating_sub(replica.heard_s) <= most_lag_s)
+    }
+
+    /// Has all replicas asked how far they are.
+    pub fn ask(&self) {
+        self.asks.store(true, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,397 @@
+//! All data for replicas: a snapshot that goes to their sockets as it is made, or into a file first.
+//!
+//! ```text
+//!   moment of the snapshot (exclusive mode) ─▶ the log thread passes that place: places in the backlog are pinned there
+//!   its consumer: +FULLRESYNC id offset ─▶ $EOF:mark, bytes …, mark          (repl-diskless-sync)
+//!                                       ─▶ bytes into the dump file, then $size and the file
+//! ```
+//!
+//! The consumer's thread may wait: it has handles of its own of the sockets, and a replica that takes nothing for
+//! `repl-timeout` is given up.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use weft_reactor::{Socket, thread_id, unix_ms};
+
+use crate::config::id;
+use crate::feed;
+use crate::observe::{lock, log};
+use crate::persist::rdb::{DumpFile, Gathering, Head};
+use crate::persist::running::{Purpose, Running};
+use crate::snapshot::{self, Consumer, ConsumerError, Moment, Order, Refused};
+use crate::state::{Server, SupplyOrder};
+
+/// Digits of the mark that ends a dump.
+const MARK_BYTES: usize = 40;
+/// Between two looks at whether everything was called off.
+const LOOK_PERIOD_MS: u16 = 100;
+/// Between two signs of life while a file is written.
+const BEAT: Duration = Duration::from_secs(1);
+/// Bytes of a file sent at once.
+const FILE_BYTES: usize = 256 * 1024;
+
+/// Why no dump was begun.
+pub enum CannotBegin {
+    /// Another snapshot is being written.
+    Busy,
+    /// Something else.
+    Failed(String),
+}
+
+/// A handle of a replica's socket.
+enum Handle {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Handle {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Handle::Tcp(stream) => (&*stream).write(bytes),
+            Handle::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Handle::Tcp(stream) => stream.as_fd(),
+            Handle::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// A replica that gets a dump.
+pub struct DumpTarget {
+    /// The id of its client.
+    pub id: u64,
+    handle: Handle,
+    is_psync: bool,
+}
+
+/// A further handle of a socket.
+pub struct SocketHandle(Handle);
+
+impl DumpTarget {
+    /// A further handle of a replica's socket.
+    ///
+    /// # Errors
+    /// When the system has none.
+    pub fn clone_of(socket: &Socket) -> io::Result<SocketHandle> {
+        let handle = match socket {
+            Socket::Tcp(stream) => Handle::Tcp(stream.try_clone()?),
+            Socket::Unix(stream) => Handle::Unix(stream.try_clone()?),
+        };
+        Ok(SocketHandle(handle))
+    }
+
+    /// The replica whose client has this id.
+    pub fn new(id: u64, socket: SocketHandle, is_psync: bool) -> Self {
+        DumpTarget {
+            id,
+            handle: socket.0,
+            is_psync,
+        }
+    }
+
+    /// Writes all of it, waiting for the socket.
+    fn write_all(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+        let mut progress = Instant::now();
+        while !bytes.is_empty() {
+            match self.handle.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    progress = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if progress.elapsed() > timeout || running.is_cancelled() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    let mut polled = [PollFd::new(self.handle.fd(), PollFlags::POLLOUT)];
+                    // Whatever comes of it, the next write tells.
+                    let _ = poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the stream goes on behind a dump.
+type Place = (String, i64);
+
+/// Several replicas that get the same bytes.
+struct Targets {
+    list: Vec<DumpTarget>,
+    timeout: Duration,
+    served: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Targets {
+    /// Gives all of them the same; who does not take it is given up.
+    fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        let timeout = self.timeout;
+        self.list
+            .retain(|target| match target.write_all(bytes, timeout, running) {
+                Ok(()) => true,
+                Err(error) => {
+                    log::warning!("Diskless rdb transfer, write error sending DB to replica: {error}");
+                    false
+                }
+            });
+        if self.list.is_empty() {
+            return Err("no replica takes the dump any more".into());
+        }
+        Ok(())
+    }
+
+    /// Tells where the stream goes on, to those who asked for that.
+    fn announce(&mut self, place: &Place, running: &Running) {
+        let line = format!("+FULLRESYNC {} {}\r\n", place.0, place.1);
+        let timeout = self.timeout;
+        self.list
+            .retain(|target| !target.is_psync || target.write_all(line.as_bytes(), timeout, running).is_ok());
+    }
+
+    fn done(&self) {
+        *lock(&self.served) = self.list.iter().map(|target| target.id).collect();
+    }
+}
+
+/// Sends a dump as it is made.
+struct Streamed {
+    targets: Targets,
+    mark: String,
+}
+
+impl Consumer for Streamed {
+    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        self.targets.write(bytes, running)
+    }
+
+    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+        let mark = std::mem::take(&mut self.mark);
+        self.targets.write(mark.as_bytes(), running)?;
+        self.targets.done();
+        Ok(())
+    }
+}
+
+/// Writes a dump into a file, and sends that.
+struct Filed {
+    targets: Targets,
+    file: Option<DumpFile>,
+    path: PathBuf,
+    last_beat: Instant,
+    removes: bool,
+}
+
+impl Consumer for Filed {
+    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        if self.last_beat.elapsed() >= BEAT {
+            self.last_beat = Instant::now();
+            self.targets.write(b"\n", running)?;
+        }
+        match &mut self.file {
+            Some(file) => Ok(file.write(bytes)?),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        file.sync()?;
+        if running.is_cancelled() {
+            return Err("it was cancelled".into());
+        }
+        file.publish(&self.path)?;
+        log::notice!("DB saved on disk");
+        let mut file = File::open(&self.path)?;
+        let size = file.metadata()?.len();
+        self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
+        let mut buffer = vec![0; FILE_BYTES];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            self.targets.write(&buffer[..count], running)?;
+        }
+        self.targets.done();
+        if self.removes {
+            log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
+            // Nobody needs it; it is in the way of nobody either.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        Ok(())
+    }
+}
+
+/// Begins a dump for these replicas.
+///
+/// # Errors
+/// When that is not possible now.
+pub fn begin(
+    server: &Arc<Server>,
+    targets: Vec<DumpTarget>,
+    with_mark: bool,
+    without_data: bool,
+) -> Result<(), CannotBegin> {
+    let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
+    let served: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let targets = Targets {
+        list: targets,
+        timeout: Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1)),
+        served: served.clone(),
+    };
+    if without_data {
+        return send_functions(server, targets, ids, served);
+    }
+    let (told, place) = mpsc::channel::<Place>();
+    let for_consumer = server.clone();
+    let pinned = ids.clone();
+    let order = Order {
+        purpose: Purpose::Replicas,
+        consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
+        at_moment: Box::new(move |moment| {
+            note_place(moment, pinned, told);
+            Vec::new()
+        }),
+        at_end: Box::new(move |server, _, ending| {
+            match ending {
+                snapshot::Ending::Done => log::notice!("Background RDB transfer terminated with success"),
+                snapshot::Ending::Cancelled => log::warning!("Background transfer terminated by request"),
+                snapshot::Ending::Failed(error) => log::warning!("Background transfer error: {error}"),
+            }
+            let served = std::mem::take(&mut *lock(&served));
+            server.order_supply(SupplyOrder::DumpEnded {
+                replicas: ids,
+                served,
+                with_mark,
+            });
+        }),
+    };
+    match snapshot::start(server, order) {
+        Ok(_) => Ok(()),
+        Err(Refused::Busy(_)) => Err(CannotBegin::Busy),
+        Err(Refused::System(error)) => Err(CannotBegin::Failed(error.to_string())),
+    }
+}
+
+/// Pins the replicas' places where the snapshot is, and tells where that is.
+fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>) {
+    let server = moment.server;
+    let pin = move |server: &Server| {
+        let mut shelf = server.repl.replicas.shelf();
+        let offset = shelf.extent().map_or(0, |extent| extent.end);
+        for replica in &replicas {
+            shelf.pin(*replica, offset);
+        }
+        drop(shelf);
+        let id = server.repl.state().history.id.clone();
+        // Who waits for it may have given up.
+        let _ = told.send((id, offset));
+    };
+    if server.repl.follows() {
+        // The stream has got exactly so far (see `dispatch/stream.rs`).
+        return pin(server);
+    }
+    let Some(server) = server.myself() else {
+        return;
+    };
+    let journal = server.journal.clone();
+    journal.mark(move |feeds| {
+        feeds.select_anew(feed::NAME);
+        pin(&server);
+    });
+}
+
+fn make_consumer(
+    server: &Arc<Server>,
+    mut targets: Targets,
+    place: &mpsc::Receiver<Place>,
+    with_mark: bool,
+) -> Result<Box<dyn Consumer>, ConsumerError> {
+    let place = place.recv().map_err(|_| "the place of the dump is not known")?;
+    let running = &server.snapshot;
+    targets.announce(&place, running);
+    if with_mark {
+        let mark = new_mark();
+        targets.write(format!("$EOF:{mark}\r\n").as_bytes(), running)?;
+        return Ok(Box::new(Streamed { targets, mark }));
+    }
+    let config = &server.config;
+    let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
+    let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
+    Ok(Box::new(Filed {
+        targets,
+        file: Some(DumpFile::create(
+            temporary,
+            config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
+        )?),
+        path: crate::saving::path(config),
+        last_beat: Instant::now(),
+        removes: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
+    }))
+}
+
+fn new_mark() -> String {
+    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
+        .take(MARK_BYTES)
+        .collect()
+}
+
+/// Sends a dump that has functions and no keys: that needs no snapshot.
+fn send_functions(
+    server: &Arc<Server>,
+    mut targets: Targets,
+    replicas: Vec<u64>,
+    served: Arc<Mutex<Vec<u64>>>,
+) -> Result<(), CannotBegin> {
+    let server = server.clone();
+    let send = move || {
+        let functions = server.scripts.libraries.codes();
+        let head = Head {
+            functions: &functions,
+            now_s: unix_ms() / 1000,
+            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            ..Head::default()
+        };
+        let config = &server.config;
+        let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+        head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
+        let bytes = gathering.finish();
+        let place = (server.repl.state().history.id.clone(), server.repl.offset());
+        for target in &targets.list {
+            server.repl.replicas.shelf().pin(target.id, place.1);
+        }
+        targets.announce(&place, &server.snapshot);
+        let mark = new_mark();
+        let whole = [format!("$EOF:{mark}\r\n").as_bytes(), &bytes, mark.as_bytes()].concat();
+        if targets.write(&whole, &server.snapshot).is_ok() {
+            targets.done();
+        }
+        let served = std::mem::take(&mut *lock(&served));
+        server.order_supply(SupplyOrder::DumpEnded {
+            replicas,
+            served,
+            with_mark: true,
+        });
+    };
+    let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
+    spawned
+        .map(|_| ())
+        .map_err(|error| CannotBegin::Failed(error.to_string()))
+}

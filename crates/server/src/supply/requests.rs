@@ -1,0 +1,116 @@
+//! What replicas say once they are served.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use weft_reactor::{Output, unix_ms};
+use weft_resp::number::parse_i64;
+use weft_resp::{Args, Limits, Parsed};
+
+use super::Supplier;
+use crate::observe::log;
+
+impl Supplier {
+    /// Reads what a replica has said.
+    pub(super) fn listen(&mut self, token: usize) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        let mut input = std::mem::take(&mut replica.connection.input);
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        let limits = Limits {
+            max_bulk_len: 64 * 1024,
+            authenticated: true,
+        };
+        while at < input.len() {
+            ranges.clear();
+            let Some(replica) = self.replicas.get_mut(&token) else {
+                return;
+            };
+            match replica.connection.parser.parse(&input[at..], &mut ranges, &limits) {
+                Parsed::Incomplete { .. } => break,
+                Parsed::Request { consumed, argc } => {
+                    if argc > 0 {
+                        let args = Args::new(&input[at..at + consumed], &ranges);
+                        self.hear(token, &args.iter().collect::<Vec<_>>());
+                    }
+                    at += consumed;
+                }
+                // A sign of life, or words without a form.
+                Parsed::Inline { consumed, args } => {
+                    let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+                    if !words.is_empty() {
+                        self.hear(token, &words);
+                    }
+                    at += consumed;
+                }
+                Parsed::Error(error) => {
+                    log::warning!(
+                        "Protocol error from a replica: {}",
+                        String::from_utf8_lossy(&error.message())
+                    );
+                    return self.close(token);
+                }
+            }
+        }
+        if let Some(replica) = self.replicas.get_mut(&token) {
+            input.drain(..at);
+            replica.connection.input = input;
+        }
+    }
+
+    fn hear(&mut self, token: usize, words: &[&[u8]]) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        replica.connection.client.commands += 1;
+        let name = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
+        match name.as_slice() {
+            b"replconf" => {
+                replica.connection.client.last_command = "replconf";
+                self.hear_replconf(token, words);
+            }
+            // It has asked already.
+            b"psync" | b"sync" => {}
+            b"ping" => {
+                let mut output = Output::new();
+                output.bytes.extend_from_slice(b"+PONG\r\n");
+                if self.replicas.get(&token).is_some_and(super::Replica::gets_stream) {
+                    self.send(token, &mut output);
+                }
+            }
+            b"quit" => self.close(token),
+            _ => {
+                log::debug!("A replica sent '{}'", String::from_utf8_lossy(&name));
+            }
+        }
+    }
+
+    fn hear_replconf(&mut self, token: usize, words: &[&[u8]]) {
+        let number = |at: usize| words.get(at).and_then(|word| parse_i64(word));
+        let is = |at: usize, name: &[u8]| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        if !is(1, b"ack") {
+            return;
+        }
+        let Some(offset) = number(2) else {
+            return;
+        };
+        let synced = if is(3, b"fack") { number(4) } else { None };
+        let now_s = unix_ms() / 1000;
+        self.publish(token, |known| {
+            known.acknowledged = known.acknowledged.max(offset);
+            known.synced = known.synced.max(synced.unwrap_or(-1));
+            known.heard_s = now_s;
+        });
+        if let Some(replica) = self.replicas.get_mut(&token) {
+            replica.heard = Instant::now();
+            let begins = replica.awaits_ack && replica.progress == crate::repl::Progress::Online;
+            if begins {
+                replica.awaits_ack = false;
+                self.pump(token);
+            }
+        }
+        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,5 @@
+//! The append-only file, seen from outside: what it gets, and what becomes of it when the server ends or starts.
+
+mod files;
+mod propagation;
+mod server;

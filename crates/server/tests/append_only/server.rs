@@ -1,0 +1,207 @@
+//! A server with an append-only file, and a client for it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+#[path = "../harness/port.rs"]
+mod port;
+
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program under test, or another one that behaves alike.
+pub fn weft() -> PathBuf {
+    env!("CARGO_BIN_EXE_weft-server").into()
+}
+
+/// A Valkey to compare with, if there is one.
+pub fn oracle() -> Option<PathBuf> {
+    std::env::var_os("WEFT_ORACLE").map(PathBuf::from)
+}
+
+/// A directory of its own for a test, removed at its end.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new() -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weft-append-only-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("creates a directory");
+        Place(path)
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.0.join("log")).unwrap_or_default()
+    }
+
+    /// A file in the directory of the append-only file.
+    pub fn part(&self, name: &str) -> PathBuf {
+        self.0.join("appendonlydir").join(name)
+    }
+
+    /// The last increment.
+    pub fn increment(&self) -> PathBuf {
+        let manifest = fs::read_to_string(self.part("appendonly.aof.manifest")).expect("there is a manifest");
+        let last = manifest
+            .lines()
+            .rfind(|line| line.ends_with("type i"))
+            .expect("there is an increment");
+        self.part(last.split(' ').nth(1).expect("a name"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running server; killed at the end of the test.
+pub struct Server {
+    pub child: Child,
+    pub port: u16,
+}
+
+impl Server {
+    /// Starts a program in a place, and waits until it serves.
+    pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Server {
+        let start = Instant::now();
+        loop {
+            let mut server = Server::spawn(program, place, arguments);
+            if server.serves() {
+                return server;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not serve: {}", place.log());
+        }
+    }
+
+    /// Starts a program that may not live long.
+    pub fn spawn(program: &Path, place: &Place, arguments: &[&str]) -> Server {
+        let port = port::free_port();
+        let child = Command::new(program)
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(["--appendonly", "yes", "--enable-debug-command", "yes"])
+            .arg("--dir")
+            .arg(&place.0)
+            .arg("--logfile")
+            .arg(place.0.join("log"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        Server { child, port }
+    }
+
+    /// Waits until it serves; false if it ended.
+    fn serves(&mut self) -> bool {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let mut client = Client(BufReader::new(stream));
+                if client.call(&["PING"]) == "PONG" {
+                    return true;
+                }
+            }
+            sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not end");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it without a warning.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        let _ = self.child.wait();
+    }
+
+    pub fn client(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+        stream.set_nodelay(true).expect("sets an option");
+        Client(BufReader::new(stream))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client whose words may be any bytes.
+pub struct Client(pub BufReader<TcpStream>);
+
+impl Client {
+    pub fn send(&mut self, words: &[Vec<u8>]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.0.get_mut().write_all(&request).expect("sends");
+    }
+
+    /// The next reply, in one line; what is no text looks odd.
+    pub fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("receives");
+        let (kind, rest) = line.trim_end().split_at(1);
+        match kind {
+            "*" | "$" if rest == "-1" => "-".to_owned(),
+            "*" => {
+                let elements: Vec<String> = (0..rest.parse().expect("a length")).map(|_| self.answer()).collect();
+                format!("({})", elements.join(" "))
+            }
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("receives");
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => rest.to_owned(),
+        }
+    }
+
+    pub fn call(&mut self, words: &[&str]) -> String {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.send(&words);
+        self.answer()
+    }
+
+    /// A field of INFO.
+    pub fn info(&mut self, field: &str) -> String {
+        let info = self.call(&["INFO", "everything"]);
+        let prefix = format!("{field}:");
+        let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("INFO has no {field}")).trim().to_owned()
+    }
+}
+
+/// Waits until something is so.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,87 @@
+//! Tests of the ring.
+
+#[cfg(not(loom))]
+mod real {
+    use super::super::*;
+
+    #[test]
+    fn records_come_out_in_order_and_whole_whatever_their_size() {
+        let (mut writer, mut reader) = ring();
+        assert_eq!(reader.head(), None);
+        assert!(!reader.take(|_| unreachable!("there is none")));
+        let sizes = [0, 1, 100, CHUNK_BYTES - 12, CHUNK_BYTES, 3 * CHUNK_BYTES, 7];
+        for (ticket, size) in sizes.iter().enumerate() {
+            writer.push(ticket as u64, &vec![ticket as u8; *size]);
+        }
+        assert!(writer.unread() > 5 * CHUNK_BYTES);
+        for (ticket, size) in sizes.iter().enumerate() {
+            assert_eq!(reader.head(), Some(ticket as u64));
+            assert!(reader.take(|bytes| assert_eq!(bytes, vec![ticket as u8; *size])));
+        }
+        assert_eq!((reader.head(), writer.unread()), (None, 0));
+    }
+
+    #[test]
+    fn two_threads_agree() {
+        let (mut writer, mut reader) = ring();
+        let count = 200_000u64;
+        let thread = std::thread::spawn(move || {
+            let mut random = fastrand::Rng::with_seed(7);
+            for ticket in 0..count {
+                let bytes = vec![ticket as u8; random.usize(0..200)];
+                writer.push(ticket, &bytes);
+            }
+        });
+        let mut next = 0;
+        while next < count {
+            if reader.head().is_none() {
+                std::thread::yield_now();
+                continue;
+            }
+            assert_eq!(reader.head(), Some(next));
+            reader.take(|bytes| assert!(bytes.iter().all(|byte| *byte == next as u8)));
+            next += 1;
+        }
+        thread.join().expect("the writer wrote");
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_leaves_a_long_chain_to_nobody() {
+        let (mut writer, reader) = ring();
+        for ticket in 0..20_000 {
+            writer.push(ticket, &vec![0; CHUNK_BYTES]);
+        }
+        drop(reader);
+        writer.push(0, b"in vain");
+    }
+}
+
+#[cfg(loom)]
+mod loom_tests {
+    use super::super::*;
+    use crate::loom::explore;
+
+    /// Two records fill a chunk, the third begins another one.
+    #[test]
+    fn loom_a_reader_sees_whole_records_in_order() {
+        explore(3, || {
+            let (mut writer, mut reader) = ring();
+            let thread = loom::thread::spawn(move || {
+                writer.push(1, b"a");
+                writer.push(2, b"bc");
+                writer.push(3, b"d");
+            });
+            let mut seen = Vec::new();
+            for _ in 0..2 {
+                if let Some(ticket) = reader.head() {
+                    reader.take(|bytes| seen.push((ticket, bytes.to_vec())));
+                }
+            }
+            thread.join().unwrap();
+            while let Some(ticket) = reader.head() {
+                reader.take(|bytes| seen.push((ticket, bytes.to_vec())));
+            }
+            assert_eq!(seen, [(1, b"a".to_vec()), (2, b"bc".to_vec()), (3, b"d".to_vec())]);
+        });
+    }
+}
