@@ -61,7 +61,8 @@ impl List {
             return;
         }
         let inner = depth..count - depth;
-        for node in [at, inner.start, inner.end - 1] {
+        // At most two nodes come at a time, so at most two at either end lie deeper than before.
+        for node in [at, inner.start, inner.start + 1, inner.end - 1, inner.end.wrapping_sub(2)] {
             if inner.contains(&node) {
                 self.edit(node, Node::compress);
             }
@@ -326,7 +327,6 @@ impl List {
                 Direction::Backward => nodes - 1 - step,
             };
             let mut flow = ControlFlow::Continue(());
-            let compressed = self.nodes[at].is_compressed();
             removed += self.open(at, |node| {
                 node.remove_if(direction, &mut |element| {
                     let picked = remove(element);
@@ -337,7 +337,9 @@ impl List {
                 })
             });
             emptied |= self.nodes[at].len() == 0;
-            if compressed {
+            // Also what was not worth compressing: it may be without what was removed.
+            let depth = usize::from(self.depth);
+            if depth > 0 && at >= depth && at + depth < nodes {
                 self.edit(at, Node::compress);
             }
             if flow.is_break() {

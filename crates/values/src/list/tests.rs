@@ -338,3 +338,36 @@ fn stored_nodes_hold_whole_listpacks() {
         assert_eq!(listpack::validate(&whole).unwrap().1, 2);
     }
 }
+
+#[test]
+fn a_node_that_removal_makes_worth_compressing_is_compressed() {
+    let noise = |random: &mut fastrand::Rng| -> Vec<u8> { (0..1000).map(|_| random.u8(..)).collect() };
+    let mut random = fastrand::Rng::with_seed(1);
+    // Nodes of three elements, of which the inner one is mostly noise.
+    let mut list = List::quicklist(3, 1);
+    for number in 0..9 {
+        match number {
+            3 | 4 => list.push(End::Tail, &noise(&mut random)),
+            _ => list.push(End::Tail, &[b'a'; 60]),
+        }
+    }
+    check(&list);
+    let removed = list.remove_if(Direction::Forward, |element| match element {
+        Element::Bytes(bytes) if bytes[0] != b'a' || bytes[1] != b'a' => Picked::Yes,
+        _ => Picked::No,
+    });
+    assert_eq!(removed, 2);
+    check(&list);
+}
+
+#[test]
+fn a_node_that_two_new_ones_push_inwards_is_compressed() {
+    let mut list = List::quicklist(4, 2);
+    for number in 0..28 {
+        list.push(End::Tail, &[b'a' + (number % 3); 90]);
+    }
+    check(&list);
+    // In the middle of the last node: half of it, the large element and the other half.
+    assert!(list.insert(25, true, &[b'x'; 9000]));
+    check(&list);
+}
