@@ -62,7 +62,13 @@ impl List {
         }
         let inner = depth..count - depth;
         // At most two nodes come at a time, so at most two at either end lie deeper than before.
-        for node in [at, inner.start, inner.start + 1, inner.end - 1, inner.end.wrapping_sub(2)] {
+        for node in [
+            at,
+            inner.start,
+            inner.start + 1,
+            inner.end - 1,
+            inner.end.wrapping_sub(2),
+        ] {
             if inner.contains(&node) {
                 self.edit(node, Node::compress);
             }
