@@ -1,5 +1,5 @@
-//! The subcommands about slots that move as a whole. They go over a replication stream, which this server does not send
-//! yet: what is asked for is checked, and then refused.
+//! The subcommands about slots that move as a whole, over a stream of their own, which this server neither sends nor
+//! takes: what is asked for is checked, and then refused.
 
 use weft_resp::number::parse_i64;
 
@@ -8,6 +8,8 @@ use crate::cluster::node::NodeId;
 use crate::cluster::state::State;
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
+
+const UNABLE: CommandError = CommandError::constant("ERR Slots cannot be moved as a whole, use SETSLOT and MIGRATE");
 
 pub(super) fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
@@ -22,14 +24,16 @@ pub(super) fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 pub(super) fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
-    Err(CommandError::SYNTAX)
+    match ctx.arg(2).eq_ignore_ascii_case(b"establish") {
+        true => Err(UNABLE),
+        // Everything else belongs to a stream that was established.
+        false => Err(CommandError::SYNTAX),
+    }
 }
 
 pub(super) fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     look(ctx, |state| check(ctx, state))??;
-    Err(CommandError::constant(
-        "ERR Slots cannot be moved as a whole yet, use SETSLOT and MIGRATE",
-    ))
+    Err(UNABLE)
 }
 
 /// The first thing that is wrong with a request.
