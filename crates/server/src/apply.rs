@@ -65,6 +65,12 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
             (id::APPENDONLY, reason.to_owned())
         })?;
     }
+    if is_changed(&[id::MAXMEMORY]).is_some() {
+        warn_about_small_limit(server);
+    }
+    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_POLICY]).is_some() {
+        server.evict_if_full();
+    }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;
     }
@@ -89,6 +95,19 @@ pub fn shape_log(config: &Config) {
         config.integer(id::LOG_FORMAT).into(),
         config.integer(id::LOG_TIMESTAMP_FORMAT).into(),
     );
+}
+
+fn warn_about_small_limit(server: &Server) {
+    // What is known of it is a moment old.
+    let _ = server.memory.calibrate();
+    let (limit, used) = (server.config.unsigned(id::MAXMEMORY), server.counted_memory());
+    if limit > 0 && used > limit {
+        log::warning!(
+            "WARNING: the new maxmemory value set via CONFIG SET ({limit}) is smaller than the current memory usage \
+             ({used}). This will result in key eviction and/or the inability to accept new write commands depending on \
+             the maxmemory-policy."
+        );
+    }
 }
 
 fn make_room_for_clients(server: &Server) -> Applied {

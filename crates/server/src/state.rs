@@ -13,7 +13,7 @@ use weft_sync::Mailbox;
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{Config, id};
 use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
@@ -26,6 +26,7 @@ use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
+use crate::observe::used::UsedMemory;
 use crate::observe::{Observations, lock};
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::persist::aof::{self, Files};
@@ -88,6 +89,8 @@ pub enum Message {
     Question(Arc<Question>),
     /// Slots with due keys are queued.
     ExpireDue,
+    /// Memory is above its limit.
+    EvictDue,
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
@@ -480,10 +483,8 @@ pub struct Server {
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
-    /// Bytes allocated, sampled by the coordinator.
-    pub used_memory: AtomicU64,
-    /// Peak of the same.
-    pub peak_memory: AtomicU64,
+    /// Bytes in use.
+    pub memory: Arc<UsedMemory>,
     /// Workers that take connections at the moment.
     pub active_workers: AtomicUsize,
     /// Changes of the number of active workers.
@@ -547,6 +548,31 @@ impl Server {
         // It sleeps until its next duty, which may now come sooner.
         if let Some(waker) = self.coordinator.get() {
             waker.wake();
+        }
+    }
+
+    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, and what the
+    /// append-only file has not been given yet. To evict for them would add to them.
+    pub fn uncounted_memory(&self) -> u64 {
+        let backlog = self.repl.replicas.backlog_bytes();
+        let for_replicas = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
+        for_replicas + self.aof.buffered_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in use, as far as they count for eviction.
+    pub fn counted_memory(&self) -> u64 {
+        self.memory.now().saturating_sub(self.uncounted_memory())
+    }
+
+    /// Has workers make room if memory is above its limit.
+    pub fn evict_if_full(&self) {
+        let limit = self.config.unsigned(id::MAXMEMORY);
+        if limit == 0 || self.counted_memory() <= limit {
+            return;
+        }
+        let active = self.active_workers.load(Ordering::Relaxed).max(1);
+        for worker in self.workers.iter().take(active) {
+            worker.send(Message::EvictDue);
         }
     }
 

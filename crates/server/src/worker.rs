@@ -260,7 +260,7 @@ impl Worker {
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
         let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
-        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus {
+        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);
         }
         if !self.server().workers[self.id].mailbox.is_empty_hint() {

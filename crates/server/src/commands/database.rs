@@ -68,7 +68,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.save_points().is_empty() {
         free(ctx, tables, keys, asynchronous);
     } else if asynchronous {
-        ctx.server.lazyfree.free(keys, Box::new(tables));
+        ctx.server.lazyfree.free(keys, 0, Box::new(tables));
         save_what_is_left(ctx, Vec::new());
     } else {
         save_what_is_left(ctx, tables);
@@ -135,7 +135,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
-        ctx.server.lazyfree.free(keys, Box::new(tables));
+        ctx.server.lazyfree.free(keys, 0, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
         ctx.in_background(move |_, _| {
@@ -144,7 +144,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
         });
     } else {
         // A part of something larger, for whose end nobody shall wait longer. It does not count as freed lazily.
-        ctx.server.lazyfree.free(0, Box::new(tables));
+        ctx.server.lazyfree.free(0, 0, Box::new(tables));
         ctx.reply.ok();
     }
 }

@@ -10,6 +10,7 @@ pub mod compact;
 pub mod effects;
 pub mod empty;
 pub mod event;
+pub mod eviction;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;

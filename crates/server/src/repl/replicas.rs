@@ -70,6 +70,7 @@ pub struct Wait {
 #[derive(Default)]
 pub struct Replicas {
     shelf: Mutex<Shelf>,
+    backlog_bytes: AtomicU64,
     known: Mutex<Vec<Known>>,
     waits: Mutex<Vec<Wait>>,
     /// Whether all replicas shall be asked how far they are.
@@ -90,6 +91,14 @@ impl Replicas {
     /// The backlog. Held for moments only.
     pub fn shelf(&self) -> MutexGuard<'_, Shelf> {
         lock(&self.shelf)
+    }
+
+    /// Bytes that the backlog holds. Nobody waits for it: this may be a moment old.
+    pub fn backlog_bytes(&self) -> u64 {
+        if let Ok(shelf) = self.shelf.try_lock() {
+            self.backlog_bytes.store(shelf.held_bytes(), Ordering::Relaxed);
+        }
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// The replicas. Held for moments only.
