@@ -12,7 +12,7 @@ use crate::messages::refresh_event_hook;
 use crate::observe::log;
 use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
-use crate::state::{Order, Server};
+use crate::state::{Message, Order, Server};
 
 /// How long the coordinator may take for an order. It is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,6 +70,11 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     }
     if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_POLICY]).is_some() {
         server.evict_if_full();
+    }
+    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_CLIENTS]).is_some() && server.config.integer(id::MAXMEMORY_CLIENTS) != 0 {
+        for worker in &server.workers {
+            worker.send(Message::CountClients);
+        }
     }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;

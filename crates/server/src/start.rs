@@ -35,6 +35,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
+use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
 use crate::observe::used::UsedMemory;
@@ -331,6 +332,7 @@ pub(crate) fn server(
         snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
+        client_memory: ClientMemory::new(workers),
         memory,
         active_workers: AtomicUsize::new(1),
         tunings: AtomicU64::new(0),

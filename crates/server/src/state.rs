@@ -22,6 +22,7 @@ use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::Connection;
+use crate::net::usage::ClientMemory;
 use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
@@ -91,6 +92,8 @@ pub enum Message {
     ExpireDue,
     /// Memory is above its limit.
     EvictDue,
+    /// Clients are to be counted anew, for their limit has changed, or the largest of them are here.
+    CountClients,
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
@@ -483,6 +486,8 @@ pub struct Server {
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
+    /// What clients take, while there is a limit for it.
+    pub client_memory: ClientMemory,
     /// Bytes in use.
     pub memory: Arc<UsedMemory>,
     /// Workers that take connections at the moment.

@@ -33,6 +33,7 @@ use parking::Parts;
 use waits::Waits;
 
 mod chores;
+mod crowding;
 mod input;
 mod mail;
 mod notices;
@@ -303,6 +304,7 @@ impl Worker {
         self.events = events;
         self.run_batch();
         self.end_due_waits();
+        self.evict_clients();
         self.housekeeping();
         self.catch_up();
         self.finish_notices();

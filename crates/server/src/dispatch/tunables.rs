@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::config::{ClientClass, OutputBufferLimit, id};
+use crate::config::{ClientClass, Config, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::eviction::Policy;
 use crate::state::Server;
@@ -31,6 +31,8 @@ pub struct Tunables {
     pub guarded: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
+    /// `maxmemory-clients`, bytes; 0 for none.
+    pub client_memory: u64,
     /// `maxmemory-policy`; none if nothing is evicted.
     pub eviction: Option<Policy>,
     /// `maxmemory-samples`.
@@ -57,6 +59,20 @@ pub struct Tunables {
     pub large_reply: usize,
     /// `latency-monitor-threshold`, ns; `u64::MAX` when off.
     pub latency_event_ns: u64,
+}
+
+/// The smallest limit of clients' memory: with less they could not even raise it.
+const SMALLEST_CLIENT_MEMORY: u64 = 128 * 1024;
+
+/// What all clients may take together, bytes; 0 if there is no limit.
+fn client_memory(config: &Config, max_memory: u64) -> u64 {
+    let bytes = match config.integer(id::MAXMEMORY_CLIENTS) {
+        0 => return 0,
+        percent if percent < 0 && max_memory > 0 => (max_memory as f64 * -(percent as f64) / 100.0) as u64,
+        percent if percent < 0 => u64::MAX,
+        bytes => bytes as u64,
+    };
+    bytes.max(SMALLEST_CLIENT_MEMORY)
 }
 
 /// Whoever relies on dumps shall notice that there are none.
@@ -102,6 +118,7 @@ impl Tunables {
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
             lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
+            client_memory: client_memory(config, max_memory),
             eviction: Policy::named(policy),
             eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
             eviction_time: room::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),

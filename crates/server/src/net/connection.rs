@@ -10,6 +10,7 @@ use weft_resp::Parser;
 use crate::blocking::Waiter;
 
 use super::client::{Buffers, Client, Flags};
+use super::usage::Usage;
 
 /// Why a connection's input is not being executed at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Connection {
     pub in_transit: Option<Registered>,
     /// Since when it is above the soft output limit, ms since the epoch.
     pub over_soft_limit_since_ms: u64,
+    /// With what memory its worker has counted it.
+    pub usage: Usage,
 }
 
 impl Connection {
@@ -83,6 +86,7 @@ impl Connection {
             is_withheld: false,
             in_transit: None,
             over_soft_limit_since_ms: 0,
+            usage: Usage::default(),
         }
     }
 
@@ -153,6 +157,7 @@ impl Connection {
                 + self.input.capacity()
                 + output_capacity
                 + in_flight
+                + self.client.held_bytes()
                 + std::mem::size_of::<Connection>(),
             receiving: !self.receive_paused,
         }

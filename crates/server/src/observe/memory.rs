@@ -34,7 +34,7 @@ pub fn balance() -> i64 {
 }
 
 /// Figures of the allocator, bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Asked for by the program, with what threads keep for their next allocation.
     pub allocated: u64,
@@ -51,7 +51,7 @@ pub struct Figures {
 }
 
 /// Figures of the arena that has the arrays of the tables, bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrays {
     /// In pages that hold arrays.
     pub active: u64,

@@ -153,6 +153,7 @@ impl Worker {
 
     pub(super) fn forget(&mut self, token: usize) {
         if let Some(mut connection) = self.clients.remove(token) {
+            self.uncount_client(connection.usage);
             leave(self.server(), &mut connection.client);
             self.server().directory.remove(connection.client.id);
             self.abandon(connection.client.id);

@@ -19,7 +19,7 @@ const RECEIVE_LARGE_BYTES: usize = 1 << 20;
 /// Buffers kept for reuse; larger ones are given back to the allocator.
 const POOLED_BUFFERS: usize = 64;
 /// A pooled buffer is at most this large, bytes.
-const POOLED_BYTES: usize = 256 * 1024;
+pub(super) const POOLED_BYTES: usize = 256 * 1024;
 
 impl Worker {
     pub(super) fn receive(&mut self, token: usize) {
@@ -63,6 +63,10 @@ impl Worker {
                 String::from_utf8_lossy(&line)
             );
             return self.close(token);
+        }
+        if self.thread.tunables.client_memory != 0 {
+            self.count_client(token);
+            self.evict_clients();
         }
         self.plan(token);
     }

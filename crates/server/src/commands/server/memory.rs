@@ -299,6 +299,7 @@ mod tests {
         assert!(diagnosis(&figures).contains("too little"));
         figures.allocator = memory::Figures {
             allocated: 100 << 20,
+            used: 100 << 20,
             active: 101 << 20,
             metadata: 0,
             resident: 102 << 20,

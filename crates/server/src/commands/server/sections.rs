@@ -160,7 +160,7 @@ impl Section {
 }
 
 /// What only the workers know of their clients.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientFigures {
     /// Clients that wait.
     pub blocked: u64,
