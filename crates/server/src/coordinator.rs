@@ -286,16 +286,19 @@ impl Coordinator {
         }
     }
 
-    /// Takes the allocator's count; if it is above the limit, workers make room beside their clients' commands.
+    /// Takes the allocator's count. While there is a limit a worker does that, which then counts exactly, and sees to it
+    /// that there is room.
     fn sample_memory(&self) {
         let server = &self.server;
+        if server.config.unsigned(id::MAXMEMORY) > 0 && server.observed.startup_memory.load(Ordering::Relaxed) > 0 {
+            return server.measure_memory();
+        }
         let Some(bytes) = server.memory.calibrate() else {
             return;
         };
         // The first sample is taken before any client is served.
         let startup = &server.observed.startup_memory;
         let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
-        server.evict_if_full();
     }
 }
 

@@ -90,6 +90,8 @@ pub enum Message {
     Question(Arc<Question>),
     /// Slots with due keys are queued.
     ExpireDue,
+    /// The worker is to take the allocator's count at the end of this turn.
+    Measure,
     /// Memory is above its limit.
     EvictDue,
     /// Clients are to be counted anew, for their limit has changed, or the largest of them are here.
@@ -556,17 +558,34 @@ impl Server {
         }
     }
 
-    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, and what the
-    /// append-only file has not been given yet. To evict for them would add to them.
+    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the append-only
+    /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.repl.replicas.backlog_bytes();
         let for_replicas = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
-        for_replicas + self.aof.buffered_bytes.load(Ordering::Relaxed)
+        let for_snapshot = self.keyspace.preimages.held_bytes();
+        for_replicas + for_snapshot + self.aof.buffered_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes in use, as far as they count for eviction.
     pub fn counted_memory(&self) -> u64 {
         self.memory.now().saturating_sub(self.uncounted_memory())
+    }
+
+    /// About how many bytes so many keys take that have just been taken out of the keyspace.
+    pub fn bytes_of_keys(&self, keys: u64) -> usize {
+        let counts = &self.keyspace.counts;
+        let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let startup = self.observed.startup_memory.load(Ordering::Relaxed);
+        let data = self.memory.now().saturating_sub(startup);
+        (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
+    }
+
+    /// Has a worker take the allocator's count.
+    pub fn measure_memory(&self) {
+        if let Some(worker) = self.workers.first() {
+            worker.send(Message::Measure);
+        }
     }
 
     /// Has workers make room if memory is above its limit.

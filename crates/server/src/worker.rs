@@ -22,6 +22,7 @@ use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::plan::Plans;
+use crate::dispatch::room;
 use crate::keyspace::{Seat, expiry};
 use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags};
@@ -143,6 +144,8 @@ pub struct Worker {
     any_over_soft_limit: bool,
     /// Connections whose output waits until the log has passed their writes.
     withheld: Vec<usize>,
+    /// Whether the allocator's count is to be taken at the end of this turn.
+    measures: bool,
     /// Whether more keys are remembered for clients than shall be.
     has_surplus: bool,
 }
@@ -185,6 +188,7 @@ impl Worker {
             next_sweep_ms: 0,
             any_over_soft_limit: false,
             withheld: Vec::new(),
+            measures: false,
             has_surplus: false,
         })
     }
@@ -308,6 +312,11 @@ impl Worker {
         self.housekeeping();
         self.catch_up();
         self.finish_notices();
+        room::put(&mut self.thread);
+        if std::mem::take(&mut self.measures) {
+            self.thread.server.memory.calibrate_if_calm();
+            self.thread.server.evict_if_full();
+        }
     }
 
     fn begin_turn(&mut self) {

@@ -134,7 +134,7 @@ impl Thread {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
         if self.tunables.refresh(&self.server) {
-            room::forget(&mut self.room);
+            room::begin(self);
         }
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;

@@ -77,11 +77,16 @@ pub fn make(thread: &mut Thread, pass: &Pass<'_>) {
     look(thread, pass);
 }
 
-/// The limit is gone, or changes.
+/// Parameters have changed, and maybe the limit.
 #[cold]
-pub fn forget(room: &mut Room) {
-    room.cell = None;
-    (room.is_full, room.is_evicting) = (false, false);
+pub fn begin(thread: &mut Thread) {
+    let room = &mut thread.room;
+    (room.is_full, room.is_evicting, room.look_at) = (false, false, i64::MIN);
+    if thread.tunables.max_memory == 0 {
+        room.cell = None;
+    } else if room.cell.is_none() {
+        room.cell = thread.server.memory.cell(thread.seat);
+    }
 }
 
 /// Puts what the thread has taken where others see it. At the end of a turn, for it may sleep then.
@@ -94,9 +99,6 @@ pub fn put(thread: &mut Thread) {
 
 #[inline(never)]
 fn look(thread: &mut Thread, pass: &Pass<'_>) {
-    if thread.room.cell.is_none() {
-        thread.room.cell = thread.server.memory.cell(thread.seat);
-    }
     if thread.room.batch != thread.batches {
         (thread.room.batch, thread.room.spent) = (thread.batches, Duration::ZERO);
     }
@@ -114,8 +116,10 @@ fn look(thread: &mut Thread, pass: &Pass<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Room,
-    /// Not yet.
+    /// Not yet: eviction goes on between batches.
     Some,
+    /// Not at the moment: others have to do something first.
+    Later,
     Full,
 }
 
@@ -160,7 +164,10 @@ fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Found {
     let limit = thread.tunables.eviction_time;
     // Who has no time at all still evicts a few keys, as it would not look at the clock before.
     if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.scribe.is_crowded() {
-        return Found::Some;
+        return match thread.effects.scribe.is_crowded() {
+            true => Found::Later,
+            false => Found::Some,
+        };
     }
     let start = Instant::now();
     let (mut keys, mut busy) = (0u32, 0);
@@ -174,7 +181,10 @@ fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Found {
             break Found::Room;
         }
         let is_late = keys.is_multiple_of(KEYS_A_LOOK) && start.elapsed() > limit;
-        if is_late || busy == BUSY_ATTEMPTS || pass.gate_is_closing() {
+        if busy == BUSY_ATTEMPTS {
+            break Found::Later;
+        }
+        if is_late || pass.gate_is_closing() {
             break Found::Some;
         }
     };

@@ -39,6 +39,7 @@ impl LazyFree {
                 let mut cell = counted.freeing_cell();
                 for load in receiver {
                     let Load { objects, bytes, burden } = load;
+                    counted.begins_to_free();
                     drop(burden);
                     counted.left(bytes, &mut cell);
                     still_pending.fetch_sub(objects, Ordering::Relaxed);

@@ -15,20 +15,28 @@
 //!    one that begins to count begins at what its cell says, so nothing jumps.
 //! 2. What is to be freed by the freeing thread counts as free at once; that thread puts its cell right before it takes the
 //!    bytes out of what is leaving. So nobody evicts for memory that is about to be free.
-//! 3. Counts of moments differ by what is allocated meanwhile. Who calibrates takes the cells before and after.
+//! 3. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
+//!    end of a turn, when its own cell is exact; and not while the freeing thread is at work, unless that takes long.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use weft_sync::StripedCounters;
 
 use super::memory;
 
+/// Calibrations that are left out in a row, at most.
+const PATIENCE: u64 = 10;
+
 /// Used memory, and for how long it has been more than allowed.
 pub struct UsedMemory {
     cells: StripedCounters,
     base: AtomicI64,
     leaving: AtomicI64,
+    /// Whether the freeing thread is at work.
+    freeing: AtomicBool,
+    /// Calibrations in a row that were left out because of that.
+    put_off: AtomicU64,
     peak: AtomicU64,
     started: Instant,
     /// Since when eviction cannot keep up, in us since the start, and one more; 0 while it can.
@@ -50,6 +58,8 @@ impl UsedMemory {
             cells: StripedCounters::new(workers + 1, 1),
             base: AtomicI64::new(0),
             leaving: AtomicI64::new(0),
+            freeing: AtomicBool::new(false),
+            put_off: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             started: Instant::now(),
             exceeded_since_us: AtomicU64::new(0),
@@ -99,6 +109,15 @@ impl UsedMemory {
         Some(used)
     }
 
+    /// The same, unless the freeing thread is in the middle of something that this count would have in part.
+    pub fn calibrate_if_calm(&self) {
+        let is_calm = !self.freeing.load(Ordering::Relaxed);
+        if is_calm || self.put_off.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
+            self.put_off.store(0, Ordering::Relaxed);
+            let _ = self.calibrate();
+        }
+    }
+
     /// The most bytes that were ever in use, if these are not more.
     pub fn note_peak(&self, used: u64) -> u64 {
         self.peak.fetch_max(used, Ordering::Relaxed).max(used)
@@ -109,10 +128,16 @@ impl UsedMemory {
         self.leaving.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
+    /// The freeing thread begins to free something.
+    pub fn begins_to_free(&self) {
+        self.freeing.store(true, Ordering::Relaxed);
+    }
+
     /// The freeing thread has freed what so many bytes stood for.
     pub fn left(&self, bytes: usize, cell: &mut Cell) {
         self.put(cell);
         self.leaving.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.freeing.store(false, Ordering::Relaxed);
     }
 
     // ---- for how long it was too much ------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ impl Worker {
         if self.thread.room.is_evicting {
             self.evict_slice();
         }
-        room::put(&mut self.thread);
         if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = self.thread.now_ms + 1000;
             if self.thread.tunables.timeout_s > 0 {

@@ -76,6 +76,7 @@ impl Worker {
             Message::Logged => self.send_withheld(),
             Message::ExpireDue => self.expiring = true,
             Message::CountClients => self.recount_clients(),
+            Message::Measure => self.measures = true,
             Message::EvictDue => self.thread.room.is_evicting = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Demoted => self.release_waiting(),
