@@ -291,6 +291,10 @@ fn delete(
         watching.touch(db, name, false);
     }
     note_waited(keyspace, data, slot, effects);
+    if db > 0 && after.0 == 0 {
+        // With few keys a slot, this is more than the key itself.
+        data.trim();
+    }
     drop(lease);
     effects.discard_removed(removed, Cause::Eviction);
     true

@@ -285,6 +285,22 @@ impl Slot {
             .min()
     }
 
+    /// Gives back what the slot holds for databases that have no keys here any more.
+    pub fn trim(&mut self) {
+        let Some(extra) = &mut self.extra else {
+            return;
+        };
+        let used = extra.others.iter().rposition(|table| !table.is_empty());
+        let used = used.map_or(0, |last| last + 1);
+        if used < extra.others.len() {
+            extra.others.truncate(used);
+            extra.others.shrink_to_fit();
+        }
+        if used == 0 && extra.interested.is_empty() {
+            self.extra = None;
+        }
+    }
+
     /// Takes every key of database `db` out of the slot.
     pub fn take(&mut self, db: usize) -> SlotTable {
         if db >= self.databases() {
