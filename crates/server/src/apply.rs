@@ -71,7 +71,9 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_POLICY]).is_some() {
         server.evict_if_full();
     }
-    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_CLIENTS]).is_some() && server.config.integer(id::MAXMEMORY_CLIENTS) != 0 {
+    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_CLIENTS]).is_some()
+        && server.config.integer(id::MAXMEMORY_CLIENTS) != 0
+    {
         for worker in &server.workers {
             worker.send(Message::CountClients);
         }

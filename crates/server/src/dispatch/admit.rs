@@ -251,8 +251,9 @@ pub fn of_script(
 ) -> Admission {
     let server = &thread.server;
     match admission {
-        Admission::Run
-            if thread.room.is_full && script::lacks_memory(server, command, args) => Admission::Refused(OUT_OF_MEMORY),
+        Admission::Run if thread.room.is_full && script::lacks_memory(server, command, args) => {
+            Admission::Refused(OUT_OF_MEMORY)
+        }
         Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
             Admission::Refused(CommandError::constant(NOT_SAVED))
         }

@@ -99,7 +99,9 @@ struct Weight {
 impl Weight {
     fn add(&mut self, all: &Arc<AtomicU64>, bytes: u64) {
         self.bytes += bytes;
-        self.all.get_or_insert_with(|| all.clone()).fetch_add(bytes, Ordering::Relaxed);
+        self.all
+            .get_or_insert_with(|| all.clone())
+            .fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -239,7 +241,9 @@ impl Preimages {
                     ValueRef::Object(object) => object.allocated_bytes(),
                     _ => 0,
                 };
-                images.weight.add(&self.held_bytes, (entry.allocated_bytes() + behind) as u64);
+                images
+                    .weight
+                    .add(&self.held_bytes, (entry.allocated_bytes() + behind) as u64);
             }
             images.keep(key.hash, key.name, entry);
         }

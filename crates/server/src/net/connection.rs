@@ -139,7 +139,8 @@ impl Connection {
         }
     }
 
-    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send.
+    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffers themselves are the
+    /// worker's, so what is in them counts as the client's.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
         let output_capacity = self.output.bytes.capacity();
         Buffers {
@@ -154,8 +155,8 @@ impl Connection {
                 .transaction
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
-                + self.input.capacity()
-                + output_capacity
+                + self.pending()
+                + self.output.len()
                 + in_flight
                 + self.client.held_bytes()
                 + std::mem::size_of::<Connection>(),

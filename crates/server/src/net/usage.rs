@@ -99,7 +99,11 @@ mod tests {
     fn the_largest_are_found_wherever_they_are() {
         let memory = ClientMemory::new(3);
         assert_eq!((memory.bytes(), memory.fullest()), (0, None));
-        let (small, large, kept) = (Usage::of(100, true), Usage::of(1 << 20, true), Usage::of(1 << 25, false));
+        let (small, large, kept) = (
+            Usage::of(100, true),
+            Usage::of(1 << 20, true),
+            Usage::of(1 << 25, false),
+        );
         memory.change(0, Usage::default(), small);
         memory.change(1, Usage::default(), kept);
         memory.change(2, Usage::default(), large);

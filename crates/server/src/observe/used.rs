@@ -150,9 +150,9 @@ impl UsedMemory {
         }
         let now_us = self.started.elapsed().as_micros() as u64 + 1;
         let next_us = if keeps_up { 0 } else { now_us };
-        let changed =
-            self.exceeded_since_us
-                .compare_exchange(since_us, next_us, Ordering::Relaxed, Ordering::Relaxed);
+        let changed = self
+            .exceeded_since_us
+            .compare_exchange(since_us, next_us, Ordering::Relaxed, Ordering::Relaxed);
         if changed.is_ok() && keeps_up {
             let us = now_us.saturating_sub(since_us);
             self.exceeded_us.fetch_add(us, Ordering::Relaxed);

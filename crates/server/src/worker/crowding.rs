@@ -4,24 +4,14 @@
 //! evicts clients of its own from the bucket of the largest; if other workers have those, it is their turn.
 
 use super::Worker;
-use super::input::POOLED_BYTES;
 use crate::dispatch::batch::Connections as _;
 use crate::net::client::Flags;
-use crate::net::connection::Connection;
 use crate::net::usage::Usage;
 use crate::observe::metrics::Counter;
 use crate::state::Message;
 
 /// Clients that are never evicted.
 const STAY: Flags = Flags::NO_EVICT.with(Flags::PRIMARY).with(Flags::REPLICA);
-
-/// What a connection takes of memory. Buffers that are the worker's, and on loan for a turn, count as what is in them.
-fn charged_bytes(connection: &Connection, in_flight: usize) -> usize {
-    let on_loan = |capacity: usize, length: usize| if capacity > POOLED_BYTES { 0 } else { capacity - length };
-    let input = on_loan(connection.input.capacity(), connection.input.len());
-    let output = on_loan(connection.output.bytes.capacity(), connection.output.bytes.len());
-    connection.buffers(in_flight).total - input - output
-}
 
 impl Worker {
     /// Counts what a client takes now, while there is a limit.
@@ -41,7 +31,7 @@ impl Worker {
         let flags = connection.client.flags;
         let usage = match flags.has(Flags::CLOSE_ASAP) {
             true => Usage::default(),
-            false => Usage::of(charged_bytes(connection, in_flight), !flags.has_any(STAY)),
+            false => Usage::of(connection.buffers(in_flight).total, !flags.has_any(STAY)),
         };
         let before = std::mem::replace(&mut connection.usage, usage);
         if usage != before {

@@ -19,7 +19,7 @@ const RECEIVE_LARGE_BYTES: usize = 1 << 20;
 /// Buffers kept for reuse; larger ones are given back to the allocator.
 const POOLED_BUFFERS: usize = 64;
 /// A pooled buffer is at most this large, bytes.
-pub(super) const POOLED_BYTES: usize = 256 * 1024;
+const POOLED_BYTES: usize = 256 * 1024;
 /// The same while memory is limited: what is kept here, data has to make room for.
 const POOLED_BUFFERS_OF_FEW: usize = 16;
 const POOLED_BYTES_OF_FEW: usize = 80 * 1024;

@@ -488,7 +488,11 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("mem_replicas_repl_buffer", 0);
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
-    lines.zeroes(&["mem_cluster_links", "mem_cluster_slot_import", "mem_cluster_slot_export"]);
+    lines.zeroes(&[
+        "mem_cluster_links",
+        "mem_cluster_slot_import",
+        "mem_cluster_slot_export",
+    ]);
     lines.put("mem_aof_buffer", figures.aof_bytes);
     lines.put("mem_allocator", "jemalloc");
     lines.put("mem_overhead_db_hashtable_rehashing", 0);
