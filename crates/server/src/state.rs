@@ -564,7 +564,8 @@ impl Server {
     /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.repl.replicas.backlog_bytes();
-        let for_replicas = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
+        let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
+        let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
         let for_snapshot = self.keyspace.preimages.held_bytes();
         for_replicas + for_snapshot + self.aof.buffered_bytes.load(Ordering::Relaxed)
     }

@@ -9,15 +9,19 @@
 //! | above it, and nothing is left to evict | others | commands that may need memory are refused |
 //!
 //! Every worker does this for itself, for no more than what it sees at that moment: it looks again after each key, so several
-//! of them take one key too many each at most. To look costs a load for each worker, so a thread that has seen room looks
+//! of them take one key too many each at most. What was wanted at the beginning is enough: telling others about evicted keys
+//! takes memory too. To look costs a load for each worker, so a thread that has seen room looks
 //! again when it has taken its share of that room, or [`QUANTUM`], and at the start of every batch.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use weft_table::{Removed, ValueRef};
+use weft_values::Value;
+
 use crate::config::id;
 use crate::keyspace::Pass;
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{Cause, Effects};
 use crate::keyspace::eviction::{Attempt, Chooser, Policy, Surroundings};
 use crate::messages::Post;
 use crate::observe::memory;
@@ -105,9 +109,9 @@ fn look(thread: &mut Thread, pass: &Pass<'_>) {
     let room = match excess(thread) {
         0 => Found::Room,
         _ if !may_evict(thread) => Found::Room,
-        _ => match thread.tunables.eviction {
+        wanted => match thread.tunables.eviction {
             None => Found::Full,
-            Some(policy) => evict(thread, pass, policy),
+            Some(policy) => evict(thread, pass, policy, wanted),
         },
     };
     note(thread, room);
@@ -159,8 +163,8 @@ fn may_evict(thread: &Thread) -> bool {
     !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
 }
 
-/// Evicts until there is room, or the time is over.
-fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Found {
+/// Evicts until so many bytes are free, there is room, or the time is over.
+fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy, wanted: u64) -> Found {
     let limit = thread.tunables.eviction_time;
     // Who has no time at all still evicts a few keys, as it would not look at the clock before.
     if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.scribe.is_crowded() {
@@ -170,14 +174,15 @@ fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Found {
         };
     }
     let start = Instant::now();
-    let (mut keys, mut busy) = (0u32, 0);
+    let (mut keys, mut busy, mut freed) = (0u32, 0, 0);
     let found = loop {
         match evict_one(thread, pass, policy) {
-            Attempt::Evicted => (keys, busy) = (keys + 1, 0),
-            Attempt::Nothing => break Found::Full,
-            Attempt::Busy => busy += 1,
+            (Attempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
+            (Attempt::Nothing, _) => break Found::Full,
+            (Attempt::Busy, _) => busy += 1,
         }
-        if excess(thread) == 0 {
+        // What others are told of evicted keys takes memory too, for a moment: no key goes for that.
+        if excess(thread) == 0 || freed >= wanted {
             break Found::Room;
         }
         let is_late = keys.is_multiple_of(KEYS_A_LOOK) && start.elapsed() > limit;
@@ -196,7 +201,8 @@ fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Found {
     found
 }
 
-fn evict_one(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Attempt {
+/// Evicts one key, if it can; with what that has freed, bytes.
+fn evict_one(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> (Attempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
     let around = Surroundings {
@@ -209,12 +215,22 @@ fn evict_one(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> Attempt {
     };
     let tell = &mut |effects: &mut Effects| Post::new(server, effects, thread.seat).tell(0);
     let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
+    let freed = removed_bytes(&thread.effects.removed);
     if attempt == Attempt::Evicted {
         release(&mut thread.effects, server);
         server.metrics.add(thread.seat, Counter::EvictedKeys, 1);
         note_spike(thread, "eviction-del", start.elapsed());
     }
-    attempt
+    (attempt, freed as u64)
+}
+
+/// What entries take with their values, bytes.
+fn removed_bytes(removed: &[(Removed<Value>, Cause)]) -> usize {
+    let bytes = |entry: &Removed<Value>| match entry.value() {
+        ValueRef::Object(object) => entry.allocated_bytes() + object.allocated_bytes(),
+        _ => entry.allocated_bytes(),
+    };
+    removed.iter().map(|(entry, _)| bytes(entry)).sum()
 }
 
 fn note_spike(thread: &Thread, event: &'static str, elapsed: Duration) {

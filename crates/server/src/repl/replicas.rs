@@ -71,6 +71,8 @@ pub struct Wait {
 pub struct Replicas {
     shelf: Mutex<Shelf>,
     backlog_bytes: AtomicU64,
+    /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
+    pub under_way_bytes: AtomicU64,
     known: Mutex<Vec<Known>>,
     waits: Mutex<Vec<Wait>>,
     /// Whether all replicas shall be asked how far they are.
