@@ -129,9 +129,12 @@ fn volatile_policies_leave_keys_without_an_expiry_alone() {
     }
 }
 
+/// Expiry and clock of the key with a number.
+type Of = fn(u64) -> (Option<u64>, u32);
+
 #[test]
 fn what_serves_best_goes_early() {
-    let cases: [(&str, fn(u64) -> (Option<u64>, u32)); 3] = [
+    let cases: [(&str, Of); 3] = [
         // The higher the number, the longer ago it was used.
         ("allkeys-lru", |number| {
             (None, (NOW_S - 10 * number) as u32 & ((1 << 24) - 1))
