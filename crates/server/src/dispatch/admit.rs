@@ -8,6 +8,7 @@ use crate::acl::Denial;
 use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission::{self, Wish};
+use crate::commands::script::busy_with;
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
@@ -203,7 +204,14 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     }
     let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
         || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
-    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
+    if loads {
+        return Some(refused("LOADING Valkey is loading the dataset in memory"));
+    }
+    if standing.has(Standing::BUSY) && !flags.contains(Flags::ALLOW_BUSY) {
+        let run = thread.server.scripts.running.overdue_holder(None);
+        return run.map(|run| busy_with(&run));
+    }
+    None
 }
 
 /// Clients whose commands are restricted.
@@ -342,17 +350,21 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
+    let name = command.full_name.split('|').next().unwrap_or_default();
+    let (parameter, option) = match name {
+        "module" => (id::ENABLE_MODULE_COMMAND, "enable-module-command"),
+        _ => (id::ENABLE_DEBUG_COMMAND, "enable-debug-command"),
+    };
+    let allowed = match server.config.choice(parameter) {
         "yes" => true,
         "local" => client.is_local(),
         _ => false,
     };
     (!allowed).then(|| {
         CommandError::text(format!(
-            "ERR {} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
-             from a local connection, otherwise you need to set this option in the configuration file, and then \
-             restart the server.",
-            command.full_name.split('|').next().unwrap_or_default().to_uppercase()
+            "ERR {} command not allowed. If the {option} option is set to \"local\", you can run it from a local \
+             connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            name.to_uppercase()
         ))
     })
 }
