@@ -12,8 +12,8 @@ use weft_reactor::unix_ms;
 
 use crate::config::{Config, error_text, id};
 use crate::journal;
-use crate::keyspace::effects::Hooks;
 use crate::keyspace::Exclusive;
+use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
 use crate::persist::aof::manifest::Manifest;
 use crate::persist::aof::{Appender, Feed, Fsync, Links, Phase, open};

@@ -35,11 +35,7 @@ pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
         return 1;
     };
     // What cannot be printed is lost, as with any program whose reader has gone away.
-    let _ = writeln!(
-        io::stdout(),
-        "[offset 0] Checking RDB file {}",
-        options.path.display()
-    );
+    let _ = writeln!(io::stdout(), "[offset 0] Checking RDB file {}", options.path.display());
     let sound = match options.output {
         Some(file) => check_dump_file(options.path, options.format, &mut io::BufWriter::new(file)),
         None => check_dump_file(options.path, options.format, &mut io::BufWriter::new(io::stdout())),

@@ -32,8 +32,8 @@ use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
 use crate::journal::Journal;
-use crate::keyspace::{Exclusive, Keyspace};
 use crate::keyspace::lazyfree::LazyFree;
+use crate::keyspace::{Exclusive, Keyspace};
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
 use crate::observe::log::{self, Destination};
@@ -91,7 +91,9 @@ pub fn run() -> ExitCode {
 }
 
 fn program(arguments: &[OsString]) -> String {
-    arguments.first().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    arguments
+        .first()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 fn exit_code(well: bool) -> ExitCode {

@@ -145,7 +145,10 @@ impl Check<'_> {
     fn manifest(&mut self, path: &Path) -> Result<Manifest, Stop> {
         let text = std::fs::read(path).map_err(|error| {
             let (path, reason) = (path.display(), error_text(&error));
-            say!(self.out, "Fatal error: can't open the AOF manifest file {path} for reading: {reason}");
+            say!(
+                self.out,
+                "Fatal error: can't open the AOF manifest file {path} for reading: {reason}"
+            );
             Stop
         })?;
         Manifest::parse(&text).map_err(|error| {
@@ -242,7 +245,9 @@ impl Check<'_> {
                     return Err(Stop);
                 }
                 Step::Time { at, text } if self.wishes.until_s != 0 => {
-                    let digits = text.strip_suffix(b"\r\n").and_then(|digits| std::str::from_utf8(digits).ok());
+                    let digits = text
+                        .strip_suffix(b"\r\n")
+                        .and_then(|digits| std::str::from_utf8(digits).ok());
                     let Some(time) = digits.and_then(|digits| digits.parse::<i64>().ok()) else {
                         say!(self.out, "Invalid timestamp annotation");
                         return Err(Stop);
@@ -265,7 +270,10 @@ impl Check<'_> {
     ) -> Result<Outcome, Stop> {
         let (until_s, path) = (self.wishes.until_s, path.display());
         if at == 0 {
-            say!(self.out, "AOF {path} has nothing before timestamp {until_s}, aborting...");
+            say!(
+                self.out,
+                "AOF {path} has nothing before timestamp {until_s}, aborting..."
+            );
             return Err(Stop);
         }
         if !is_last {
@@ -312,11 +320,17 @@ impl Check<'_> {
             return Ok(Outcome::Sound);
         }
         if !self.wishes.fix {
-            say!(self.out, "AOF {name} is not valid. Use the --fix option to try fixing it.");
+            say!(
+                self.out,
+                "AOF {name} is not valid. Use the --fix option to try fixing it."
+            );
             return Err(Stop);
         }
         if !is_last {
-            say!(self.out, "Failed to truncate AOF {name} because it is not the last file");
+            say!(
+                self.out,
+                "Failed to truncate AOF {name} because it is not the last file"
+            );
             return Err(Stop);
         }
         say!(

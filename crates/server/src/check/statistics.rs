@@ -165,7 +165,9 @@ const FIGURES: [(&str, Figure); 17] = [
     ("elements.total", |of| of.elements.to_string()),
     ("elements.size", |of| of.bytes.to_string()),
     ("elements.num.max", |of| of.numbers.largest().to_string()),
-    ("elements.num.avg", |of| decimals(of.average(of.elements, of.numbers.count))),
+    ("elements.num.avg", |of| {
+        decimals(of.average(of.elements, of.numbers.count))
+    }),
     ("elements.num.p99", |of| decimals(of.numbers.percentile(99.0))),
     ("elements.num.p90", |of| decimals(of.numbers.percentile(90.0))),
     ("elements.num.p50", |of| decimals(of.numbers.percentile(50.0))),

@@ -38,7 +38,10 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
     let (starts, progress) = (server.repl.standing().has(Standing::LOADING), &server.repl.loading);
-    let before = progress.loaded_bytes.load(Ordering::Relaxed).saturating_sub(valid_up_to);
+    let before = progress
+        .loaded_bytes
+        .load(Ordering::Relaxed)
+        .saturating_sub(valid_up_to);
     loop {
         match commands.read() {
             Ok(true) => {}

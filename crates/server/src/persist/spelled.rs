@@ -141,7 +141,13 @@ fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> u
         count += 1;
         let at_ms = at_ms.to_string();
         let head = [&b"HSETEX"[..], name, b"PXAT", at_ms.as_bytes(), b"FIELDS", b"1"];
-        write_command(head.into_iter().chain([record.key, record.value]).collect::<Vec<_>>().into_iter(), out);
+        write_command(
+            head.into_iter()
+                .chain([record.key, record.value])
+                .collect::<Vec<_>>()
+                .into_iter(),
+            out,
+        );
     }
     count
 }
