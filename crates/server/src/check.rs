@@ -79,6 +79,3 @@ fn dump_options(arguments: &[OsString]) -> Option<DumpOptions<'_>> {
     options.format = wanted.then_some(format);
     Some(options)
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,7 +9,6 @@ use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission::{self, Wish};
 use crate::commands::registry::{Command, Lookup, Registry};
-use crate::commands::script::busy_with;
 use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
@@ -99,13 +98,6 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
-    if thread.busy
-        && !flags.contains(Flags::ALLOW_BUSY)
-        && !client.flags.has_any(REPEATS)
-        && let Some(error) = script::busy(server, std::iter::empty(), true)
-    {
-        return Admission::Refused(error);
-    }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
@@ -182,7 +174,7 @@ fn permitted(
 /// The error of a command that does not go with this server's role, or with the state of its data.
 #[inline(never)]
 fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
-    if client.flags.has(ClientFlags::PRIMARY) {
+    if client.flags.has_any(REPEATS) {
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
@@ -214,9 +206,9 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }
-    if standing.has(Standing::BUSY) && !flags.contains(Flags::ALLOW_BUSY) {
-        let run = thread.server.scripts.running.overdue_holder(None);
-        return run.map(|run| busy_with(&run));
+    let tells_busy = standing.has(Standing::BUSY) && !flags.contains(Flags::ALLOW_BUSY);
+    if tells_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
+        return script::busy(&thread.server, std::iter::empty(), true);
     }
     None
 }

@@ -232,6 +232,3 @@ fn write_group(name: &[u8], group: &Group, out: &mut Vec<u8>) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

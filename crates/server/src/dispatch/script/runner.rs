@@ -66,7 +66,7 @@ enum CallEnd {
 pub struct Runner<'r, 'h, 'p> {
     thread: &'r mut Thread,
     pass: Option<&'p Pass<'p>>,
-    held: Slots<'h, 'p>,
+    pub(super) held: Slots<'h, 'p>,
     /// The script's own client: SELECT does not reach the caller.
     client: Client,
     output: Output,
