@@ -138,16 +138,21 @@ pub fn not_appended(server: &Server) -> CommandError {
 
 /// Whether a command writes; EXEC does if a command of the transaction does.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
+    any_flags(client, command, |flags| flags.contains(Flags::WRITE))
+}
+
+/// Whether something is so of a command's flags, or, for EXEC, of those of a command of the transaction.
+fn any_flags(client: &Client, command: &Command<Binding>, is_so: impl Fn(Flags) -> bool) -> bool {
     let commands = crate::commands::registry().commands();
     let of_transaction = || {
         let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
         let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
         queued.any(|queued| {
             let command = commands.get(queued.command);
-            command.is_some_and(|command| command.spec.flags.contains(Flags::WRITE))
+            command.is_some_and(|command| is_so(command.spec.flags))
         })
     };
-    command.spec.flags.contains(Flags::WRITE) || of_transaction()
+    is_so(command.spec.flags) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -196,13 +201,15 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
     let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
-    if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+    let lacks = |flag: Flags| any_flags(client, command, |flags| !flags.contains(flag));
+    if standing.has(stale) && lacks(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
         return Some(refused(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
-        || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
+    let must_not_be_aside = |flags: Flags| flags.contains(Flags::NO_ASYNC_LOADING);
+    let loads = (standing.has(Standing::LOADING) && lacks(Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && any_flags(client, command, must_not_be_aside));
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }

@@ -157,18 +157,14 @@ pub(super) fn prepare(
 #[cold]
 fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
     let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
-    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
-        return Err(CommandError::constant(match flags {
-            None => "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-            Some(_) => {
-                "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is \
-                 not set on the script."
-            }
-        }));
-    }
     if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
         return Err(CommandError::constant(
-            "READONLY Can not run script with write flag on readonly replica",
+            "READONLY You can't write against a read only replica.",
+        ));
+    }
+    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+        return Err(CommandError::constant(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
     if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use weft_reactor::unix_ms;
+
 use super::error::Fault;
 use super::extent::skip_value;
 use super::source::Source;
 use super::{MAGIC_BYTES, opcode};
-use crate::config::Config;
+use crate::config::{Config, id};
 use crate::journal::write_command;
 use crate::persist::payload;
 use crate::persist::spelled::write_key;
@@ -21,6 +23,10 @@ use crate::persist::strings::Reader;
 pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
     let mut source = Source::new(File::open(dump)?, false);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);
+    if config.boolean(id::AOF_TIMESTAMP_ENABLED) {
+        let now_s = unix_ms() / 1000;
+        write!(out, "#TS:{now_s}\r\n")?;
+    }
     spell(&mut source, &mut out, config).map_err(|error| match error {
         Failure::Read(fault) => io::Error::other(format!("{fault:?}")),
         Failure::Write(error) => error,
