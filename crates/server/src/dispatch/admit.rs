@@ -138,21 +138,31 @@ pub fn not_appended(server: &Server) -> CommandError {
 
 /// Whether a command writes; EXEC does if a command of the transaction does.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
-    any_flags(client, command, |flags| flags.contains(Flags::WRITE))
+    has(client, command, Flags::WRITE)
 }
 
-/// Whether something is so of a command's flags, or, for EXEC, of those of a command of the transaction.
-fn any_flags(client: &Client, command: &Command<Binding>, is_so: impl Fn(Flags) -> bool) -> bool {
+/// Whether a command has a flag; EXEC does if a command of the transaction does.
+fn has(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
+    any(client, command, |flags| flags.contains(flag))
+}
+
+/// Whether a command lacks a flag; EXEC does if a command of the transaction does.
+fn lacks(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
+    any(client, command, |flags| !flags.contains(flag))
+}
+
+/// Whether something is true of a command's flags, or of those of a command that EXEC would run.
+fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> bool) -> bool {
     let commands = crate::commands::registry().commands();
     let of_transaction = || {
         let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
         let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
         queued.any(|queued| {
             let command = commands.get(queued.command);
-            command.is_some_and(|command| is_so(command.spec.flags))
+            command.is_some_and(|command| of_flags(command.spec.flags))
         })
     };
-    is_so(command.spec.flags) || of_transaction()
+    of_flags(command.spec.flags) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -183,11 +193,10 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
-    let flags = command.spec.flags;
     let writes = || writes(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
-    if redirects && (flags.contains(Flags::READONLY) || writes()) {
+    if redirects && (has(client, command, Flags::READONLY) || writes()) {
         let state = thread.server.repl.state();
         return state
             .primary
@@ -201,20 +210,18 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
     let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
-    let lacks = |flag: Flags| any_flags(client, command, |flags| !flags.contains(flag));
-    if standing.has(stale) && lacks(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+    if standing.has(stale) && lacks(client, command, Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
         return Some(refused(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let must_not_be_aside = |flags: Flags| flags.contains(Flags::NO_ASYNC_LOADING);
-    let loads = (standing.has(Standing::LOADING) && lacks(Flags::LOADING))
-        || (standing.has(Standing::LOADING_ASIDE) && any_flags(client, command, must_not_be_aside));
+    let loads = (standing.has(Standing::LOADING) && lacks(client, command, Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }
-    let tells_busy = standing.has(Standing::BUSY) && !flags.contains(Flags::ALLOW_BUSY);
-    if tells_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
+    let is_busy = standing.has(Standing::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
+    if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
         return script::busy(&thread.server, std::iter::empty(), true);
     }
     None

@@ -174,8 +174,7 @@ pub type Native = fn(&Lua, Arguments<'_>) -> Result<Vec<Value>, Vec<u8>>;
 /// # Errors
 /// When memory is short.
 pub fn put_native(lua: &Lua, library: &Table, name: &'static str, native: Native) -> mlua::Result<()> {
-    let function = lua.create_function(move |lua, values: MultiValue| {
-        answer_with(lua, native(lua, Arguments::new(name, &values)))
-    })?;
+    let function = lua
+        .create_function(move |lua, values: MultiValue| answer_with(lua, native(lua, Arguments::new(name, &values))))?;
     library.raw_set(name, function)
 }

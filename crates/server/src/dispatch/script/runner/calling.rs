@@ -1,6 +1,8 @@
 //! Commands of scripts: whether one may run, its handler, and what is booked of it.
 
 use std::borrow::Cow;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use weft_resp::{Args, Reply};
 
@@ -20,9 +22,12 @@ use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
 use crate::dispatch::{cluster, logging};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Buffers, Flags as ClientFlags};
+use crate::state::Question;
 
 use super::{CallEnd, Runner};
 
+/// How often a script that waits for workers looks whether it has been told to stop.
+const ASKING: Duration = Duration::from_millis(5);
 /// Memory that a script's commands leave is freed when there are so many pieces.
 const GARBAGE_MAX: usize = 1024;
 /// Expired keys that a script's commands found are remembered up to this number; they are found again.
@@ -229,10 +234,13 @@ impl Runner<'_, '_, '_> {
         match after {
             After::Nothing => None,
             After::Ask(make) => {
-                // Of clients nothing is known here: their workers cannot be asked.
-                let question = make((0, 0, 0));
+                let question = make((0, self.client.id, 0));
                 self.output.clear();
-                self.output.bytes = (question.combine)(Vec::new());
+                self.output.bytes = match self.thread.for_script {
+                    true => self.ask(question),
+                    // A worker cannot wait for itself: nothing is known of clients.
+                    false => (question.combine)(Vec::new()),
+                };
                 None
             }
             After::ReplyAt(reply) => {
@@ -241,6 +249,21 @@ impl Runner<'_, '_, '_> {
                 None
             }
             _ => Some(CommandError::constant("ERR This command cannot be run by a script")),
+        }
+    }
+
+    /// Asks all workers and waits: nobody waits at the gate for a script on a thread of its own, so they answer.
+    fn ask(&mut self, mut question: Question) -> Vec<u8> {
+        let server = self.thread.server.clone();
+        let (sender, answer) = sync_channel(1);
+        question.waits = Some(sender);
+        server.ask_all(question);
+        loop {
+            match answer.recv_timeout(ASKING) {
+                Ok(reply) => return reply,
+                Err(RecvTimeoutError::Timeout) if !server.scripts.running.look_at(&self.run, true, || None) => {}
+                Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
+            }
         }
     }
 }
