@@ -292,7 +292,9 @@ impl<'o, R: Read> Check<'o, R> {
                 1 | MODULE_NUMBER => drop(self.source.length()?),
                 3 => drop(self.source.take(4)?),
                 4 => drop(self.source.take(8)?),
-                5 => drop(self.source.skip_string()?),
+                5 => {
+                    self.source.skip_string()?;
+                }
                 _ => {}
             }
         }
