@@ -140,8 +140,10 @@ fn run_alone<'p>(
         mut held,
         has_token,
         run,
+        commands,
         ..
     } = runner;
+    client.commands += commands;
     if listed || run.is_overdue() {
         server.scripts.running.unlist(&run);
     }
@@ -196,6 +198,14 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
     let length_before = connection.output.len();
     connection.client.last_command = request.command.full_name;
     write_error(thread, error, &mut connection.output.bytes);
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let line = line_of_whole(
+            &thread.server,
+            &connection.client,
+            request.args(&connection.input).iter(),
+        );
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
     finish(thread, request, connection, (before, length_before), true);
     connection.settle_reply(before);
     Outcome::Done
@@ -216,10 +226,6 @@ fn finish(
     };
     let thresholds = Thresholds::of(&thread.tunables);
     let args = request.args(&connection.input);
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
-        let line = line_of_whole(&thread.server, &connection.client, args.iter());
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
-    }
     record::remember(&thread.server, request.command, thresholds, &ending, || {
         record::subject_of(request.command, args, &connection.client)
     });

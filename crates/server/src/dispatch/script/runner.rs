@@ -13,11 +13,14 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 use crate::commands::context::Binding;
 use crate::commands::registry::{Command, Lookup};
 use crate::config::id;
+use crate::dispatch::announce::line_of_whole;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::script::prepared::{Prepared, first_slot, is_out_of_memory};
 use crate::journal::Target;
 use crate::keyspace::access::{GrowingLeases, Held, PlannedKey};
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, Pass};
+use crate::messages::Post;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::observe::metrics::Counter;
 use crate::script::{self, Answer, Beginning, Host, Outcome as Ended, Program, Run, Stop};
@@ -84,6 +87,10 @@ pub struct Runner<'r, 'h, 'p> {
     logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
+    /// The line that monitors are shown before those of the script's commands.
+    line: Option<Vec<u8>>,
+    /// Commands that it has run.
+    pub(super) commands: u64,
     /// Figures of commands, until it is certain that they count.
     tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
 }
@@ -100,6 +107,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let mut client = caller.view();
         client.protocol = Protocol::Resp2;
         client.flags.put(ClientFlags::MULTI, false);
+        client.flags.put(ClientFlags::SCRIPT, true);
         let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
         let command = match thread.for_script {
             true => args.iter().map(<[u8]>::to_vec).collect(),
@@ -128,6 +136,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             slot: Cell::new(first_slot(prepared, args)),
             logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            line: None,
+            commands: 0,
             tally: Vec::new(),
             thread,
         }
@@ -146,6 +156,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 
     pub fn run(&mut self, prepared: &Prepared, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> Finished {
+        if self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+            self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
+        }
         let words: Vec<&[u8]> = args.iter().skip(3).collect();
         let (keys, arguments) = words.split_at(prepared.keys);
         let server = self.thread.server.clone();
@@ -160,6 +173,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         );
         if let Some(script) = prepared.program.script() {
             server.scripts.cache.touch(script);
+        }
+        if !matches!(ended, Ok(Ended::Stopped(_))) {
+            self.show_line();
         }
         match ended {
             Ok(Ended::Stopped(stop)) if stop != Stop::Shutdown => {
@@ -185,6 +201,14 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 self.count_error(b"ERR", false);
                 Finished::Done { failed: true }
             }
+        }
+    }
+
+    /// Shows monitors the script before its first command, or at its end.
+    fn show_line(&mut self) {
+        if let Some(line) = self.line.take() {
+            let thread = &mut *self.thread;
+            Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
         }
     }
 

@@ -144,6 +144,8 @@ impl Runner<'_, '_, '_> {
         args: Args<'_>,
     ) -> Option<()> {
         self.thread.ticks = self.thread.timer.raw();
+        self.show_line();
+        self.commands += 1;
         let (error, after) = self.handle(command, binding, args);
         if matches!(after, After::Defer) {
             // What it looks at on the way is held by somebody else: with everything it does not look in vain.
