@@ -135,7 +135,7 @@ impl Coordinator {
         };
         let how = Shutdown::from_options(self.server.config.integer(options));
         saving::announce_end(&how);
-        if saving::saves_before_end(&self.server.config, &how) {
+        if saving::saves_before_end(&self.server, &how) {
             let Some(mut seat) = self.server.keyspace.slots.join() else {
                 log::warning!("Error trying to save the DB: no seat is left at the keyspace");
                 return;
@@ -223,6 +223,10 @@ impl Coordinator {
         self.sample_rates();
         self.reclaim();
         let server = &self.server;
+        if server.dumps.loading.load(Ordering::Relaxed) {
+            // There is a part of the data, which belongs to the thread that loads it.
+            return;
+        }
         saving::begin_due(server);
         crate::aof::begin_due(server);
         let now_ms = unix_ms();

@@ -4,8 +4,10 @@
 //! points) is a [`crate::snapshot`] that goes into a file.
 
 mod in_background;
+mod into_file;
 
 pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
+pub use into_file::IntoFile;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -22,7 +24,8 @@ use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader};
+use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace};
+use crate::repl::Standing;
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::snapshot::clock;
@@ -88,14 +91,12 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> 
 ///
 /// # Errors
 /// When it cannot be loaded as a whole.
-pub fn load_at_start(server: &Server) -> Result<(), Failed> {
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
-        return Err(Failed);
-    };
+pub fn load_at_start(server: &Server, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
     let started = Instant::now();
-    let row = seat.index();
-    match load(server, &mut seat.exclusive(), row, false) {
+    if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
+        begin_progress(server, metadata.len());
+    }
+    match load(server, all, row, false) {
         Ok(()) => {
             log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
             Ok(())
@@ -107,6 +108,15 @@ pub fn load_at_start(server: &Server) -> Result<(), Failed> {
             Err(Failed)
         }
     }
+}
+
+/// A load of so many bytes begins: INFO tells how far it is.
+pub fn begin_progress(server: &Server, total_bytes: u64) {
+    let loading = &server.repl.loading;
+    loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    loading.total_bytes.store(total_bytes, Ordering::Relaxed);
+    loading.loaded_bytes.store(0, Ordering::Relaxed);
+    loading.used_memory_bytes.store(0, Ordering::Relaxed);
 }
 
 fn tell(error: &LoadError) {
@@ -156,6 +166,10 @@ fn load_file(
     (replace, expiry_ms): (bool, u64),
 ) -> Result<u64, LoadError> {
     let now_ms = unix_ms();
+    let progress = &server.repl.loading;
+    let before = progress.loaded_bytes.load(Ordering::Relaxed);
+    let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
+    let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
     let mut loader = Loader {
         destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
@@ -166,8 +180,15 @@ fn load_file(
         clock: clock(&server.config, now_ms / 1000),
         now_ms: expiry_ms,
         replace,
+        // Only while the server starts are others told that they have to wait, and why.
+        pace: server.repl.standing().has(Standing::LOADING).then_some(Pace {
+            every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
+            report: &report,
+            used_memory: &used_memory,
+        }),
     };
     let loaded = rdb::load(path, &mut loader)?;
+    report(loaded.end);
     load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty {
         0 => String::new(),
@@ -256,11 +277,15 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
 }
 
 /// Whether a shutdown writes a dump first.
-pub fn saves_before_end(config: &Config, how: &Shutdown) -> bool {
+pub fn saves_before_end(server: &Server, how: &Shutdown) -> bool {
+    if server.dumps.loading.load(Ordering::Relaxed) {
+        // What is in memory is a part of what is on the disk.
+        return false;
+    }
     match how.save {
         Save::Always => true,
         Save::Never => false,
-        Save::IfConfigured => !config.save_points().is_empty(),
+        Save::IfConfigured => !server.config.save_points().is_empty(),
     }
 }
 
@@ -278,7 +303,7 @@ pub fn announce_end(how: &Shutdown) {
 /// # Errors
 /// When the dump cannot be written, and the shutdown is not forced: everything goes on.
 pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Result<(), Failed> {
-    if !saves_before_end(&server.config, how) {
+    if !saves_before_end(server, how) {
         return Ok(());
     }
     end_for_shutdown(server);

@@ -96,13 +96,6 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
-    if thread.busy
-        && !flags.contains(Flags::ALLOW_BUSY)
-        && !client.flags.has_any(REPEATS)
-        && let Some(error) = script::busy(server, std::iter::empty(), true)
-    {
-        return Admission::Refused(error);
-    }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
@@ -187,7 +180,7 @@ fn permitted(
 /// The error of a command that does not go with this server's role, or with the state of its data.
 #[inline(never)]
 fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
-    if client.flags.has(ClientFlags::PRIMARY) {
+    if client.flags.has_any(REPEATS) {
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
@@ -215,7 +208,14 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     }
     let loads = (standing.has(Standing::LOADING) && lacks(client, command, Flags::LOADING))
         || (standing.has(Standing::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
-    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
+    if loads {
+        return Some(refused("LOADING Valkey is loading the dataset in memory"));
+    }
+    let is_busy = standing.has(Standing::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
+    if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
+        return script::busy(&thread.server, std::iter::empty(), true);
+    }
+    None
 }
 
 /// Clients whose commands are restricted.
@@ -350,17 +350,21 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
+    let name = command.full_name.split('|').next().unwrap_or_default();
+    let (parameter, option) = match name {
+        "module" => (id::ENABLE_MODULE_COMMAND, "enable-module-command"),
+        _ => (id::ENABLE_DEBUG_COMMAND, "enable-debug-command"),
+    };
+    let allowed = match server.config.choice(parameter) {
         "yes" => true,
         "local" => client.is_local(),
         _ => false,
     };
     (!allowed).then(|| {
         CommandError::text(format!(
-            "ERR {} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
-             from a local connection, otherwise you need to set this option in the configuration file, and then \
-             restart the server.",
-            command.full_name.split('|').next().unwrap_or_default().to_uppercase()
+            "ERR {} command not allowed. If the {option} option is set to \"local\", you can run it from a local \
+             connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            name.to_uppercase()
         ))
     })
 }

@@ -62,8 +62,6 @@ pub struct Thread {
     pub moving: Option<Moving>,
     /// What the server's role in replication means for commands, at the last passage of the gate.
     pub standing: Standing,
-    /// Whether clients may only end what runs too long, at the last passage of the gate.
-    pub busy: bool,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -114,7 +112,6 @@ impl Thread {
             view_version: 0,
             moving: None,
             standing: server.repl.standing(),
-            busy: false,
             tunables,
             may_leave: true,
             may_block: true,
@@ -150,7 +147,6 @@ impl Thread {
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
         self.standing = self.server.repl.standing();
-        self.busy = self.tunables.busy_for_all && self.server.scripts.running.any_overdue();
         cluster::take_view(self);
     }
 

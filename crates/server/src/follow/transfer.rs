@@ -423,6 +423,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         // What has expired is the primary's to delete.
         now_ms: 0,
         replace: false,
+        pace: None,
     };
     let loaded = opened.load(&mut loader)?;
     let library = |code: &Vec<u8>| {

@@ -161,6 +161,7 @@ fn a_consumer_gets_a_whole_dump() {
             clock: AccessClock::default(),
             now_ms: 1,
             replace: false,
+            pace: None,
         },
     );
     std::fs::remove_file(&path).expect("removes");

@@ -1,7 +1,11 @@
 //! A server for a test, on a free port of the loopback interface.
 
+#[path = "connection.rs"]
+mod connection;
 #[path = "port.rs"]
 mod port;
+
+pub use connection::open;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -112,12 +116,4 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-/// A connection to the server at this port, ready to be read by lines.
-pub fn open(port: u16) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-    stream.set_nodelay(true).expect("sets an option");
-    BufReader::new(stream)
 }

@@ -80,7 +80,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         failover: options.failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
-    if saving::saves_before_end(&ctx.server.config, &how) {
+    if saving::saves_before_end(ctx.server, &how) {
         ctx.in_background(move |server, seat| end_with_dump(server, seat, how));
         return Ok(());
     }
