@@ -26,7 +26,7 @@ use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, L
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::snapshot::clock;
-use crate::state::Server;
+use crate::state::{PauseReason, Server};
 
 /// Something failed; the log has told what.
 #[derive(Debug)]
@@ -283,7 +283,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     }
     end_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
-    server.pause_clients(unix_ms(), u64::MAX, false);
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     match save(server, seat) {
         Ok(()) => Ok(()),
         Err(Failed) if how.force => {
@@ -291,7 +291,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
             Ok(())
         }
         Err(Failed) => {
-            server.unpause_clients();
+            server.unpause_clients(PauseReason::Shutdown);
             log::warning!("Error trying to save the DB, can't exit.");
             log::warning!("Errors trying to shut down the server. Check the logs for more information.");
             Err(Failed)

@@ -200,13 +200,16 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
 }
 
 /// Follows the primary that the configuration names.
-fn follow_configured(server: &Server) {
+fn follow_configured(server: &Arc<Server>) {
+    if let Some(cluster) = &server.cluster {
+        return crate::topology::begin(server, cluster);
+    }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
         server.repl.follow(Endpoint {
             host: primary.host,
             port: primary.port,
-        });
+        }, false);
     }
 }
 

@@ -22,10 +22,17 @@
 
 pub mod changes;
 pub mod describe;
+mod election;
 pub mod file;
+mod greeting;
+mod hearsay;
+pub mod links;
+pub mod manual;
 pub mod message;
 pub mod node;
-pub mod process;
+mod ownership;
+mod process;
+mod replicas;
 pub mod round;
 pub mod settings;
 pub mod slot_set;

@@ -27,6 +27,9 @@ impl State {
         for id in others {
             self.watch(id, now_ms);
         }
+        self.advance_manual(now_ms);
+        self.advance_failover(now_ms);
+        self.consider_migration(now_ms);
         if self.look || !self.up {
             self.look = false;
             self.update_health(now_ms);
@@ -142,6 +145,12 @@ impl State {
     pub fn header(&self) -> Header {
         let me = self.me();
         let speaks_for = self.nodes.get(&self.my_primary()).unwrap_or(me);
+        let mut flags = me.flags;
+        flags.put(NodeFlags::PRIMARY_FAILED, me.is_replica() && speaks_for.has_failed());
+        let paused = match me.is_primary() && self.manual.still {
+            true => switch::PAUSED,
+            false => 0,
+        };
         Header {
             sender: self.myself,
             current_epoch: self.current_epoch,
@@ -153,9 +162,9 @@ impl State {
             port: me.address.tcp_port,
             tls_port: me.address.tls_port,
             bus_port: me.address.bus_port,
-            flags: me.flags,
+            flags,
             down: !self.up,
-            switches: switch::EXTENSIONS,
+            switches: switch::EXTENSIONS | paused,
         }
     }
 

@@ -146,7 +146,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
     let (host, port) = (primary.host.clone(), primary.port);
-    role::follow(ctx.server, primary);
+    role::follow(ctx.server, primary, false);
     log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
 }
 

@@ -5,6 +5,7 @@ use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::changes::{Refusal, SlotChange};
+use crate::cluster::manual::Manner;
 use crate::cluster::state::State;
 use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
@@ -215,57 +216,58 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(wrong_words(ctx)),
     };
     let (server, db, now_ms) = (ctx.server.clone(), ctx.client.db, ctx.now_ms);
-    let client = format!("id={} addr={}", ctx.client.id, ctx.client.address);
-    change(ctx, move |state, _| {
+    let client = who(ctx);
+    change(ctx, move |state, keys| {
         if state.me().is_primary() && server.keyspace.counts.keys(db) > 0 {
             return Err("CLUSTER RESET can't be called with master nodes containing keys".into());
         }
         log::notice!("Cluster reset (user request from '{client}').");
+        if state.me().is_replica() {
+            keys.empty();
+        }
         state.reset(hard, now_ms);
         Ok(())
     })
 }
 
-/// Why nobody follows a primary here: the words of the refusal.
-const NO_REPLICAS: &str = "This server cannot follow another node of its cluster yet";
+/// How the log shows who asked for something.
+fn who(ctx: &Context<'_, '_>) -> String {
+    format!("id={} addr={}", ctx.client.id, ctx.client.address)
+}
 
 pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
+    let now_ms = ctx.now_ms;
     let no_one = ctx.argc() == 4 && ctx.arg(2).eq_ignore_ascii_case(b"no") && ctx.arg(3).eq_ignore_ascii_case(b"one");
     if no_one {
-        return change(ctx, |_, _| Ok(()));
+        return change(ctx, move |state, keys| {
+            if state.replicate_no_one(now_ms) {
+                keys.empty();
+            }
+            Ok(())
+        });
     }
     if ctx.argc() != 3 {
         return Err(wrong_words(ctx));
     }
     let (server, word) = (ctx.server.clone(), ctx.arg(2).to_vec());
     change(ctx, move |state, _| {
-        let Some(node) = state.named(&word) else {
-            return Err(format!("Unknown node {}", String::from_utf8_lossy(&word)));
-        };
-        if node.id == state.myself {
-            return Err("Can't replicate myself".into());
-        }
-        if node.is_replica() {
-            return Err("I can only replicate a master, not a replica.".into());
-        }
-        if state.me().is_primary() && (!state.me().slots.is_empty() || server.keyspace.counts.keys(0) > 0) {
-            return Err("To set a master the node must be empty and without assigned slots.".into());
-        }
-        Err(NO_REPLICAS.into())
+        let counts = &server.keyspace.counts;
+        let has_keys = (0..counts.databases()).any(|db| counts.keys(db) > 0);
+        state.replicate(&word, has_keys, now_ms)
     })
 }
 
 pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
-    match ctx.argc() {
-        2 => {}
-        3 if is("force") || is("takeover") => {}
+    let manner = match ctx.argc() {
+        2 => Manner::Agreed,
+        3 if is("force") => Manner::Force,
+        3 if is("takeover") => Manner::Takeover,
         3 => return Err(CommandError::SYNTAX),
         _ => return Err(wrong_words(ctx)),
-    }
-    Err(CommandError::constant(
-        "ERR You should send CLUSTER FAILOVER to a replica",
-    ))
+    };
+    let (client, now_ms) = (who(ctx), ctx.now_ms);
+    change(ctx, move |state, _| state.begin_failover(manner, &client, now_ms))
 }

@@ -80,7 +80,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = cluster.lock(&ctx.server.config);
+    let state = crate::topology::lock(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
     for node in state.nodes.values() {
         shards.entry(node.shard).or_default().push(node);
