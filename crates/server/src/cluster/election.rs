@@ -363,3 +363,6 @@ impl State {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

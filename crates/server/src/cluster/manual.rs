@@ -180,3 +180,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

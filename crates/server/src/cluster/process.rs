@@ -187,4 +187,4 @@ fn header_of(message: &Message) -> Option<&Header> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
