@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
@@ -16,7 +16,8 @@ use crate::cluster::view::View;
 use crate::cluster::{Cluster, Locked};
 use crate::config::id;
 use crate::keyspace::access::Whole;
-use crate::keyspace::effects::Effects;
+use crate::journal::Target;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
@@ -59,7 +60,9 @@ pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
     let offset = if hollow { 0 } else { u64::try_from(repl.offset()).unwrap_or(0) };
     let mut state = cluster.lock(&server.config);
     state.data = data;
-    state.me_mut().offset = offset;
+    // Others take an offset of 0 for data that is still to come.
+    let least = u64::from(!hollow && state.me().is_replica());
+    state.me_mut().offset = offset.max(least);
     state
 }
 
@@ -98,6 +101,41 @@ pub fn change<R>(
         server.lazyfree.free(keys, Box::new(tables));
     }
     result
+}
+
+/// Has the replicas repeat a command, if there are any, and waits until they have it, or that long; whether they do. So a
+/// replica that takes over knows what this node is about to do. On a background thread.
+pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
+    let replicas = &server.repl.replicas;
+    let wanted = replicas.online();
+    if wanted == 0 {
+        return true;
+    }
+    server.scripts.running.keep_out();
+    let ticket = {
+        let _all = seat.exclusive();
+        let mut scribe = server.journal.scribe();
+        if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
+            scribe.also(Target::REPLICAS, 0, words);
+            scribe.commit();
+        }
+        scribe.last_ticket()
+    };
+    server.scripts.running.let_in();
+    server.journal.wake();
+    let start = Instant::now();
+    replicas.ask();
+    loop {
+        let offset = replicas.shelf().offset_of(ticket);
+        if offset.is_some_and(|offset| replicas.having(offset) >= wanted) {
+            return true;
+        }
+        if start.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(RETRY);
+        server.journal.wake();
+    }
 }
 
 /// Puts into place what has changed without a command; whether it was possible: not while a script runs on a thread of

@@ -66,6 +66,18 @@ impl State {
     /// When the node or the slot is not fit for that.
     pub fn set_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         self.check_slot_change(slot, change, keys)?;
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    /// SETSLOT as this replica's primary says it: the primary has checked it.
+    ///
+    /// # Errors
+    /// When a node is unknown here.
+    pub fn follow_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         match change {
             SlotChange::Stable => {
                 log::notice!("Marking slot {slot} stable");
@@ -146,8 +158,11 @@ impl State {
                 self.nodes[&node].shard
             );
         }
-        if node == self.myself && self.importing.contains_key(&slot) {
-            self.set_importing(slot, None);
+        if node != self.my_primary() || !self.importing.contains_key(&slot) {
+            return;
+        }
+        self.set_importing(slot, None);
+        if node == self.myself {
             if self.bump_epoch() {
                 log::notice!("ConfigEpoch updated after importing slot {slot}");
             }
@@ -175,7 +190,7 @@ impl State {
         }
         if self.me().primary != Some(id) {
             self.set_primary(id, true, true);
-            self.broadcast_pong(now_ms);
+            self.announce_change(now_ms);
         }
         Ok(())
     }

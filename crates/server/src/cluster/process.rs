@@ -64,6 +64,7 @@ impl State {
             }
             Message::Publish { .. } | Message::Update { .. } | Message::Other(_) => {}
         }
+        self.announce_change(now_ms);
     }
 
     fn receive_light(&mut self, link: LinkId, message: Message, now_ms: u64) {

@@ -55,6 +55,8 @@ impl State {
             self.me_mut().shard = shard;
         }
         self.resync |= resync;
+        // Nobody votes for a node that is a primary in his eyes.
+        self.announce = true;
         self.reset_manual();
         self.election = Default::default();
         (self.todo.save, self.todo.publish, self.look) = (true, true, true);
@@ -122,7 +124,6 @@ impl State {
         if first == Some(self.myself) {
             log::notice!("Migrating to orphaned primary {target}");
             self.set_primary(target, true, true);
-            self.broadcast_pong(now_ms);
         }
     }
 }

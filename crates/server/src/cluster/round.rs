@@ -30,6 +30,7 @@ impl State {
         self.advance_manual(now_ms);
         self.advance_failover(now_ms);
         self.consider_migration(now_ms);
+        self.announce_change(now_ms);
         if self.look || !self.up {
             self.look = false;
             self.update_health(now_ms);
@@ -204,6 +205,13 @@ impl State {
     pub fn broadcast_pong(&mut self, now_ms: u64) {
         for (_, link) in self.links_to_others() {
             self.greet(link, Kind::Pong, now_ms);
+        }
+    }
+
+    /// Greets everybody if this node has become something else.
+    pub fn announce_change(&mut self, now_ms: u64) {
+        if std::mem::take(&mut self.announce) {
+            self.broadcast_pong(now_ms);
         }
     }
 

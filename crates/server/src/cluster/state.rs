@@ -150,6 +150,8 @@ pub struct State {
     pub manual: Manual,
     /// Whether the data of the primary must be taken over as a whole: what is here has another history.
     pub resync: bool,
+    /// Whether all nodes are to be told at once what this one has become.
+    pub announce: bool,
     /// Nodes that are not to be taken in again, and until when, ms.
     pub forgotten: BTreeMap<NodeId, u64>,
     /// Parameters.
@@ -205,6 +207,7 @@ impl State {
             election: Election::default(),
             manual: Manual::default(),
             resync: false,
+            announce: false,
             forgotten: BTreeMap::new(),
             settings,
             todo: Todo::default(),

@@ -163,6 +163,10 @@ pub fn route(
         return Ok(());
     };
     let server = &thread.server;
+    // On a replica a script counts as a write unless it promises to write nothing, or says nothing at all.
+    let reads_here = view.is_replica && client.flags.has(Flags::READONLY);
+    let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
+    let writes = writes || (runs_script && super::script::may_write(server, command, args));
     if !view.up {
         down(server, wanted, writes)?;
     }

@@ -102,6 +102,11 @@ impl Replicas {
         lock(&self.waits)
     }
 
+    /// How many replicas get the stream.
+    pub fn online(&self) -> i64 {
+        self.count(|_| true)
+    }
+
     /// How many replicas have everything up to an offset.
     pub fn having(&self, offset: i64) -> i64 {
         self.count(|replica| replica.acknowledged >= offset)

@@ -96,8 +96,12 @@ fn a_minority_elects_nobody() {
 #[test]
 fn one_vote_in_an_epoch_also_after_a_crash() {
     let mut net = Net::with_replicas(3, &[0, 0]);
+    for index in [3, 4] {
+        // They are not to ask by themselves.
+        net.nodes[index].settings.replica_no_failover = true;
+    }
     net.silent.push(0);
-    net.rounds(25);
+    net.rounds(40);
     let failed = net.nodes[0].myself;
     assert!(net.nodes[1].nodes[&failed].has_failed());
     let votes = |net: &mut Net, from: usize, epoch: u64| {
@@ -153,8 +157,9 @@ fn a_vote_counts_once_and_only_from_who_has_slots() {
 #[test]
 fn nobody_votes_for_who_is_behind() {
     let mut net = Net::with_replicas(3, &[0]);
+    net.nodes[3].settings.replica_no_failover = true;
     net.silent.push(0);
-    net.rounds(25);
+    net.rounds(40);
     let (id, failed) = (net.nodes[3].myself, net.nodes[0].myself);
     let mut request = net.nodes[3].header();
     let voter = &mut net.nodes[1];

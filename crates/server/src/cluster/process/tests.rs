@@ -165,6 +165,10 @@ impl Net {
                 .expect("it is a primary");
         }
         net.rounds(30);
+        for state in &mut net.nodes {
+            // They have the data of their primaries now.
+            state.resync = false;
+        }
         net
     }
 

@@ -14,12 +14,12 @@ use crate::commands::context::{CommandResult, Context};
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = cluster.lock(&ctx.server.config);
+    let state = crate::topology::lock(ctx.server, cluster);
     let ranges = owned_ranges(&state);
     let reply = &mut ctx.reply;
     reply.array(ranges.len());
     for (first, last, owner) in ranges {
-        let replicas: Vec<&Node> = state.replicas(owner.id).filter(|node| !node.has_failed()).collect();
+        let replicas: Vec<&Node> = state.replicas(owner.id).filter(|node| !node.has_failed() && node.offset != 0).collect();
         reply.array(3 + replicas.len());
         reply.integer(first.into());
         reply.integer(last.into());
