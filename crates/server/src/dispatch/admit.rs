@@ -98,6 +98,13 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
+    if thread.busy
+        && !flags.contains(Flags::ALLOW_BUSY)
+        && !client.flags.has_any(REPEATS)
+        && let Some(error) = script::busy(server, std::iter::empty(), true)
+    {
+        return Admission::Refused(error);
+    }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
