@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Reactor, unix_ms};
 
-use crate::cluster::{Cluster, Locked};
 use crate::cluster::state::Action;
+use crate::cluster::{Cluster, Locked};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{SLOTS, Seat, slot_drop};
 use crate::messages::{Post, wake};

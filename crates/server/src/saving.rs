@@ -143,7 +143,8 @@ pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
     server.dumps.loading.store(true, Ordering::Relaxed);
     // What has expired on a replica goes when the primary says so.
-    let follows = server.config.primary().is_some() || server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
+    let follows =
+        server.config.primary().is_some() || server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
     let expiry_ms = if follows { 0 } else { unix_ms() };
     let loaded = load_file(server, &path(&server.config), all, row, (replace, expiry_ms));
     server.dumps.loading.store(false, Ordering::Relaxed);

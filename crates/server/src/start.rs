@@ -206,10 +206,13 @@ fn follow_configured(server: &Arc<Server>) {
     }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-        server.repl.follow(Endpoint {
-            host: primary.host,
-            port: primary.port,
-        }, false);
+        server.repl.follow(
+            Endpoint {
+                host: primary.host,
+                port: primary.port,
+            },
+            false,
+        );
     }
 }
 
@@ -389,6 +392,11 @@ fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
 /// Ends the work: nobody is served any more.
 fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    if how.failover {
+        let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
+        let patience = if how.now { 0 } else { patience };
+        crate::topology::hand_over_at_end(server, Duration::from_secs(patience));
+    }
     crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;

@@ -15,8 +15,8 @@ use crate::cluster::state::{Data, State};
 use crate::cluster::view::View;
 use crate::cluster::{Cluster, Locked};
 use crate::config::id;
-use crate::keyspace::access::Whole;
 use crate::journal::Target;
+use crate::keyspace::access::Whole;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::slot_drop;
@@ -26,10 +26,12 @@ use crate::observe::log;
 use crate::repl::{Endpoint, Standing};
 use crate::role;
 use crate::shutdown::Shutdown;
-use crate::state::{Message, Server};
+use crate::state::{Message, PauseReason, Server};
 
 /// Between two looks whether a script still runs on a thread of its own.
 const RETRY: Duration = Duration::from_millis(1);
+/// How long replicas may take to hear that one of them is to take over.
+const FAREWELL: Duration = Duration::from_millis(1000);
 
 /// Keys that slots have here, for who has closed the gate.
 pub struct Keys<'a, 'p> {
@@ -57,7 +59,11 @@ pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
         age_ms: if repl.follows() { repl.silence_ms(unix_ms()) } else { 0 },
         hollow,
     };
-    let offset = if hollow { 0 } else { u64::try_from(repl.offset()).unwrap_or(0) };
+    let offset = if hollow {
+        0
+    } else {
+        u64::try_from(repl.offset()).unwrap_or(0)
+    };
     let mut state = cluster.lock(&server.config);
     state.data = data;
     // Others take an offset of 0 for data that is still to come.
@@ -135,6 +141,55 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
         }
         std::thread::sleep(RETRY);
         server.journal.wake();
+    }
+}
+
+/// Has the replica that is furthest on take over, as this server is about to end. Whoever waits for that waits no longer
+/// than `patience`.
+pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
+    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.follows()) else {
+        return;
+    };
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        return;
+    };
+    let replicas = &server.repl.replicas;
+    if !cluster.lock(&server.config).me().votes() || replicas.online() == 0 {
+        return;
+    }
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
+    // Whoever writes at this moment is done when the gate could be closed.
+    server.scripts.running.keep_out();
+    let last_ticket = {
+        let _all = seat.exclusive();
+        server.journal.last_ticket()
+    };
+    server.scripts.running.let_in();
+    let start = Instant::now();
+    replicas.ask();
+    let target = loop {
+        let offset = replicas.shelf().offset_of(last_ticket);
+        let furthest = replicas.furthest_node();
+        match furthest {
+            None => break None,
+            Some((node, acknowledged)) => {
+                let has_all = offset.is_some_and(|offset| acknowledged >= offset);
+                if has_all || start.elapsed() >= patience {
+                    break Some(node);
+                }
+            }
+        }
+        server.journal.wake();
+        std::thread::sleep(RETRY);
+    };
+    let Some(node) = target else {
+        log::warning!("Unable to find a replica to perform the auto failover on shutdown.");
+        return;
+    };
+    log::notice!("Perform auto failover to replica {node} on shutdown.");
+    let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
+    if !repeat_first(server, &mut seat, &words, FAREWELL) {
+        log::warning!("Not all replicas have confirmed that they know of the failover.");
     }
 }
 

@@ -150,7 +150,11 @@ impl State {
         let settings = &self.settings;
         let (age_ms, timeout_ms) = (self.data.age_ms, settings.node_timeout_ms);
         // That long it took to find out.
-        let age_ms = if age_ms > timeout_ms { age_ms - timeout_ms } else { age_ms };
+        let age_ms = if age_ms > timeout_ms {
+            age_ms - timeout_ms
+        } else {
+            age_ms
+        };
         let limit_ms = timeout_ms.saturating_mul(settings.validity_factor);
         settings.validity_factor != 0 && age_ms > limit_ms.saturating_add(settings.sign_of_life_ms)
     }
@@ -188,7 +192,9 @@ impl State {
         if added != 0 {
             election.at_ms = election.at_ms.saturating_add_signed(added);
             (election.rank, election.primary_rank) = (rank, primary_rank);
-            log::notice!("Replica rank updated to #{rank}, primary rank to #{primary_rank}, added {added} milliseconds of delay.");
+            log::notice!(
+                "Replica rank updated to #{rank}, primary rank to #{primary_rank}, added {added} milliseconds of delay."
+            );
         }
         if now_ms < self.election.at_ms && rank == 0 && primary_rank == 0 && self.all_siblings_agree() {
             self.election.at_ms = now_ms;
@@ -284,7 +290,8 @@ impl State {
     }
 
     fn all_siblings_agree(&self) -> bool {
-        self.siblings().all(|node| node.flags.has_any(NodeFlags::PRIMARY_FAILED))
+        self.siblings()
+            .all(|node| node.flags.has_any(NodeFlags::PRIMARY_FAILED))
     }
 
     fn greet_siblings(&mut self, now_ms: u64) {

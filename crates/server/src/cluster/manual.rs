@@ -96,7 +96,10 @@ impl State {
 
     /// A replica of this node asks it to stand still.
     pub(super) fn prepare_for(&mut self, replica: NodeId, now_ms: u64) {
-        let is_mine = self.nodes.get(&replica).is_some_and(|node| node.primary == Some(self.myself));
+        let is_mine = self
+            .nodes
+            .get(&replica)
+            .is_some_and(|node| node.primary == Some(self.myself));
         if !is_mine || !self.me().is_primary() {
             return;
         }

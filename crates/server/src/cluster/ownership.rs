@@ -161,11 +161,8 @@ impl State {
         }
         let is_bare = |node: NodeId| self.nodes.get(&node).is_none_or(|node| node.slots.is_empty());
         let outdated = self.epoch_of(self.me()) < epoch;
-        let replaced = same_shard
-            && outdated
-            && slots.is_empty()
-            && self.me().slots.is_empty()
-            && self.me().primary != Some(id);
+        let replaced =
+            same_shard && outdated && slots.is_empty() && self.me().slots.is_empty() && self.me().primary != Some(id);
         if (taken.any || replaced) && is_bare(taken.from) {
             if self.settings.replica_migration || same_shard {
                 log::notice!("Configuration change detected. Reconfiguring myself as a replica of node {id}");

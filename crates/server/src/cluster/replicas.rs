@@ -14,7 +14,11 @@ const MIGRATION_DELAY_MS: u64 = 5000;
 impl State {
     /// A node follows another one from now on.
     pub(super) fn tie(&mut self, replica: NodeId, primary: NodeId) {
-        if self.nodes.get(&replica).is_some_and(|node| node.primary == Some(primary)) {
+        if self
+            .nodes
+            .get(&replica)
+            .is_some_and(|node| node.primary == Some(primary))
+        {
             return;
         }
         self.let_go(replica);
@@ -83,7 +87,11 @@ impl State {
             return;
         };
         let mut working: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for node in self.nodes.values().filter(|node| node.is_replica() && !node.has_failed()) {
+        for node in self
+            .nodes
+            .values()
+            .filter(|node| node.is_replica() && !node.has_failed())
+        {
             *working.entry(node.primary.unwrap_or(node.id)).or_default() += 1;
         }
         let figures: Vec<(NodeId, usize, bool)> = self
@@ -105,7 +113,10 @@ impl State {
             }
         }
         let most = figures.iter().map(|(_, working, _)| *working).max().unwrap_or(0);
-        let of_mine = figures.iter().find(|(id, ..)| *id == mine).map_or(0, |(_, working, _)| *working);
+        let of_mine = figures
+            .iter()
+            .find(|(id, ..)| *id == mine)
+            .map_or(0, |(_, working, _)| *working);
         if !self.settings.replica_migration || !self.up || most < 2 || of_mine != most {
             return;
         }
@@ -115,7 +126,10 @@ impl State {
             return;
         }
         let richest = figures.iter().filter(|(_, working, _)| *working == most);
-        let first = richest.flat_map(|(id, ..)| self.replicas(*id)).map(|node| node.id).min();
+        let first = richest
+            .flat_map(|(id, ..)| self.replicas(*id))
+            .map(|node| node.id)
+            .min();
         let target = figures.iter().find(|(.., orphaned)| *orphaned).map(|(id, ..)| *id);
         let ripe = |node: &&Node| now_ms.saturating_sub(node.orphaned_ms) > MIGRATION_DELAY_MS;
         let Some(target) = target.filter(|target| self.nodes.get(target).as_ref().is_some_and(ripe)) else {

@@ -315,7 +315,10 @@ impl State {
         };
         if node.slots.is_empty() && node.slots.put(slot, true) {
             // A primary that never had slots may be given replicas of others, once others have some.
-            let any_replicas = self.nodes.values().any(|other| other.is_replica() && other.primary.is_some());
+            let any_replicas = self
+                .nodes
+                .values()
+                .any(|other| other.is_replica() && other.primary.is_some());
             if any_replicas && let Some(node) = self.nodes.get_mut(&to) {
                 node.flags.put(NodeFlags::MIGRATE_TO, true);
             }

@@ -190,7 +190,12 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
                 }
                 return Ok(());
             }
-            option => note(ctx.server, ctx.client.introduction.get_or_insert_default(), option, value)?,
+            option => note(
+                ctx.server,
+                ctx.client.introduction.get_or_insert_default(),
+                option,
+                value,
+            )?,
         }
     }
     ctx.reply.ok();
@@ -280,7 +285,9 @@ fn version_number(text: &[u8]) -> Option<u32> {
 fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     let refused = CommandError::constant;
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
-        return Err(refused("ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."));
+        return Err(refused(
+            "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.",
+        ));
     }
     let server = ctx.server;
     if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {

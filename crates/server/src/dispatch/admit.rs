@@ -199,7 +199,9 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
             .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
     }
     if standing.has(Standing::YIELDS) && writes() {
-        return Some(refused("CLUSTERDOWN The cluster is down and only accepts read commands"));
+        return Some(refused(
+            "CLUSTERDOWN The cluster is down and only accepts read commands",
+        ));
     }
     if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));

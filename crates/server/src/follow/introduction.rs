@@ -67,7 +67,11 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
         // A primary that ends may want this very node to take over.
         Some(cluster) => {
             let node = cluster.lock(config).myself;
-            tell(link, &[b"set-cluster-node-id", node.as_bytes()], "REPLCONF set-cluster-node-id")
+            tell(
+                link,
+                &[b"set-cluster-node-id", node.as_bytes()],
+                "REPLCONF set-cluster-node-id",
+            )
         }
         None => Ok(()),
     }

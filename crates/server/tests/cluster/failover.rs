@@ -132,9 +132,7 @@ fn fails_over_and_back(nodes: &mut [Node]) {
     assert_eq!(nodes[3].call(&["WAIT", "2", "5000"]), "2");
 
     nodes[3].kill();
-    wait_for("another takes over", || {
-        nodes[0].is_primary() || nodes[4].is_primary()
-    });
+    wait_for("another takes over", || nodes[0].is_primary() || nodes[4].is_primary());
     let (new, old) = if nodes[0].is_primary() { (0, 4) } else { (4, 0) };
     let port = nodes[new].port;
     wait_for("the other one follows it", || nodes[old].follows(port));
@@ -206,7 +204,11 @@ fn an_agreed_failover_loses_nothing() {
                     assert_eq!(number, told + 1, "what was told is there");
                     told = number;
                 } else if answer.starts_with("MOVED") {
-                    port = answer.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+                    port = answer
+                        .rsplit(':')
+                        .next()
+                        .and_then(|port| port.parse().ok())
+                        .expect("a port");
                 } else {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -265,7 +267,13 @@ fn in_mixed_clusters_either_takes_over_from_the_other() {
     for kinds in ["vvwwv", "wvvvw"] {
         let nodes: Option<Vec<Node>> = kinds
             .chars()
-            .map(|kind| if kind == 'w' { Some(Node::weft()) } else { Node::valkey() })
+            .map(|kind| {
+                if kind == 'w' {
+                    Some(Node::weft())
+                } else {
+                    Node::valkey()
+                }
+            })
             .collect();
         if let Some(nodes) = nodes {
             fails_over_and_back(&mut form(nodes));

@@ -29,7 +29,11 @@ fn agree(net: &Net) -> bool {
 fn a_replica_takes_over_and_the_old_primary_follows_it() {
     let mut net = Net::with_replicas(3, &[0]);
     assert!(agree(&net) && net.nodes[3].me().is_replica());
-    let (old, new, slots) = (net.nodes[0].myself, net.nodes[3].myself, net.nodes[0].me().slots.clone());
+    let (old, new, slots) = (
+        net.nodes[0].myself,
+        net.nodes[3].myself,
+        net.nodes[0].me().slots.clone(),
+    );
     let epoch = net.nodes[0].me().config_epoch;
     net.silent.push(0);
     net.rounds(80);
@@ -40,7 +44,10 @@ fn a_replica_takes_over_and_the_old_primary_follows_it() {
     net.silent.clear();
     net.rounds(60);
     assert_eq!(net.nodes[0].me().primary, Some(new));
-    assert!(net.nodes[0].me().slots.is_empty() && !net.nodes[0].resync, "it may go on where it was");
+    assert!(
+        net.nodes[0].me().slots.is_empty() && !net.nodes[0].resync,
+        "it may go on where it was"
+    );
     assert!(agree(&net));
     assert_eq!(net.nodes[0].me().shard, net.nodes[3].me().shard);
     assert!(!net.nodes[1].nodes[&old].has_failed());
@@ -167,7 +174,11 @@ fn nobody_votes_for_who_is_behind() {
     voter.current_epoch += 1;
     let known = voter.nodes[&failed].config_epoch;
     request.config_epoch = known - 1;
-    assert!(voter.denial(&voter.nodes[&id], &request).is_some_and(|reason| reason.contains("reqConfigEpoch")));
+    assert!(
+        voter
+            .denial(&voter.nodes[&id], &request)
+            .is_some_and(|reason| reason.contains("reqConfigEpoch"))
+    );
     request.config_epoch = known;
     assert_eq!(voter.denial(&voter.nodes[&id], &request), None);
 }
@@ -248,7 +259,11 @@ fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
     net.settle();
     net.rounds(60);
     assert_eq!(net.nodes[1].me().slots.len(), 16384);
-    assert_eq!(net.nodes[2].me().primary, Some(to), "a replica does not stay with an empty primary");
+    assert_eq!(
+        net.nodes[2].me().primary,
+        Some(to),
+        "a replica does not stay with an empty primary"
+    );
     assert!(net.nodes[2].resync, "it needs all data");
 }
 

@@ -5,7 +5,9 @@ use crate::cluster::process::tests::Net;
 
 fn begin(net: &mut Net, index: usize, manner: Manner) {
     let now_ms = net.now_ms;
-    net.nodes[index].begin_failover(manner, "", now_ms).expect("it is a replica");
+    net.nodes[index]
+        .begin_failover(manner, "", now_ms)
+        .expect("it is a replica");
     net.settle();
 }
 
@@ -16,7 +18,10 @@ fn a_replica_waits_for_the_offset_of_its_primary() {
     net.nodes[3].me_mut().offset = 400;
     begin(&mut net, 3, Manner::Agreed);
     net.rounds(10);
-    assert!(net.held[0] && net.nodes[0].me().is_primary(), "nothing is written, nothing has changed hands");
+    assert!(
+        net.held[0] && net.nodes[0].me().is_primary(),
+        "nothing is written, nothing has changed hands"
+    );
     assert_eq!(net.nodes[3].manual.primary_offset, Some(500));
     net.nodes[3].me_mut().offset = 500;
     net.rounds(10);
@@ -74,5 +79,8 @@ fn who_may_ask_for_it() {
     assert!(refusal.is_err_and(|text| text.starts_with("Master is down or failed")));
     let stranger = net.nodes[1].myself;
     net.nodes[2].prepare_for(stranger, net.now_ms);
-    assert!(net.nodes[2].manual.replica.is_none(), "only its own replicas may stop a primary");
+    assert!(
+        net.nodes[2].manual.replica.is_none(),
+        "only its own replicas may stop a primary"
+    );
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cluster::message::Kind;
-use crate::keyspace::SLOTS;
-use crate::cluster::message::{decode, encode};
 use crate::cluster::file;
+use crate::cluster::message::Kind;
+use crate::cluster::message::{decode, encode};
 use crate::cluster::settings::Settings;
+use crate::keyspace::SLOTS;
 
 /// Nodes and the links between them: (node, link) at one end is (node, link) at the other.
 pub(in crate::cluster) struct Net {

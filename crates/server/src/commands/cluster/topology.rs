@@ -19,7 +19,10 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     reply.array(ranges.len());
     for (first, last, owner) in ranges {
-        let replicas: Vec<&Node> = state.replicas(owner.id).filter(|node| !node.has_failed() && node.offset != 0).collect();
+        let replicas: Vec<&Node> = state
+            .replicas(owner.id)
+            .filter(|node| !node.has_failed() && node.offset != 0)
+            .collect();
         reply.array(3 + replicas.len());
         reply.integer(first.into());
         reply.integer(last.into());
