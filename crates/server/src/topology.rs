@@ -198,7 +198,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripts.running;
     if !running.try_keep_out() {
-        if cluster.lock(&server.config).me().is_replica() {
+        if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
             // Whatever is written from now on would be lost.
             server.repl.put(Standing::YIELDS, true);
         }
@@ -219,8 +219,8 @@ pub fn begin(server: &Arc<Server>, cluster: &Cluster) {
 
 /// In exclusive mode.
 fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
-    let resync = std::mem::take(&mut cluster.lock(&server.config).resync);
-    let before = cluster.next_view().map(|view| cluster.put_in_place(view));
+    let (view, resync) = cluster.next_view();
+    let before = view.map(|view| cluster.put_in_place(view));
     take_role(server, &cluster.view(), resync);
     server.repl.put(Standing::YIELDS, false);
     before
