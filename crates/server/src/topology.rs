@@ -66,9 +66,7 @@ pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
     };
     let mut state = cluster.lock(&server.config);
     state.data = data;
-    // Others take an offset of 0 for data that is still to come.
-    let least = u64::from(!hollow && state.me().is_replica());
-    state.me_mut().offset = offset.max(least);
+    state.me_mut().offset = offset;
     state
 }
 

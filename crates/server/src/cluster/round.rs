@@ -156,7 +156,7 @@ impl State {
             sender: self.myself,
             current_epoch: self.current_epoch,
             config_epoch: speaks_for.config_epoch,
-            offset: me.offset,
+            offset: self.told_offset(me),
             slots: speaks_for.slots.clone(),
             primary: me.primary,
             ip: self.settings.announced_ip.clone().unwrap_or_default(),

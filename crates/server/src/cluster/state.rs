@@ -260,6 +260,12 @@ impl State {
             .filter(move |node| node.is_replica() && node.primary == Some(of))
     }
 
+    /// The offset of a node as others are told: 0 stands for data that is still to come.
+    pub fn told_offset(&self, node: &Node) -> u64 {
+        let has_data = node.id == self.myself && node.is_replica() && !self.data.hollow;
+        node.offset.max(u64::from(has_data))
+    }
+
     /// Where the primary is that this node follows, if that is known.
     pub fn followed(&self) -> Option<(String, u16)> {
         let me = self.me();

@@ -84,3 +84,11 @@ fn who_may_ask_for_it() {
         "only its own replicas may stop a primary"
     );
 }
+
+#[test]
+fn nothing_was_ever_written() {
+    let mut net = Net::with_replicas(3, &[0]);
+    begin(&mut net, 3, Manner::Agreed);
+    net.rounds(10);
+    assert!(net.nodes[3].me().votes(), "an offset of 0 is one that can be reached");
+}

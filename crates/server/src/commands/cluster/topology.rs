@@ -21,7 +21,7 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     for (first, last, owner) in ranges {
         let replicas: Vec<&Node> = state
             .replicas(owner.id)
-            .filter(|node| !node.has_failed() && node.offset != 0)
+            .filter(|node| !node.has_failed() && state.told_offset(node) != 0)
             .collect();
         reply.array(3 + replicas.len());
         reply.integer(first.into());
@@ -145,11 +145,11 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
     name(reply, "role");
     reply.bulk(if node.is_replica() { b"replica" } else { b"master" });
     name(reply, "replication-offset");
-    reply.integer(node.offset as i64);
+    reply.integer(state.told_offset(node) as i64);
     name(reply, "health");
     reply.bulk(if node.has_failed() {
         b"fail"
-    } else if node.is_replica() && node.offset == 0 {
+    } else if node.is_replica() && state.told_offset(node) == 0 {
         b"loading"
     } else {
         b"online"
