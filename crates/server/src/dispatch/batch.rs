@@ -140,7 +140,7 @@ fn run_until_exclusive(
             let server = &thread.server;
             let row = thread.seat;
             let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
-            if thread.standing.leaves_expired() {
+            if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
                 forget_found(&mut thread.effects, tell);
             }
             delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);

@@ -43,6 +43,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         parts: Default::default(),
         missing: Default::default(),
         asker,
+        waits: None,
     }));
     Ok(())
 }
