@@ -61,7 +61,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(
         head: Head {
             functions: &functions,
             now_s,
-            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
             ..Head::default()
         },
         config: &server.config,

@@ -35,9 +35,11 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
+use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
 use crate::observe::syslog::{self, Syslog};
+use crate::observe::used::UsedMemory;
 use crate::persist::rdb::Status;
 use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
@@ -294,6 +296,7 @@ pub(crate) fn server(
         true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
         false => None,
     };
+    let memory = Arc::new(UsedMemory::new(workers));
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
@@ -303,7 +306,7 @@ pub(crate) fn server(
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
         observed: Default::default(),
-        lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
+        lazyfree: LazyFree::start(memory.clone()).map_err(fatal("cannot start the freeing thread"))?,
         blocked: Default::default(),
         watched: Default::default(),
         pubsub: Default::default(),
@@ -335,8 +338,8 @@ pub(crate) fn server(
         snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
-        used_memory: AtomicU64::new(0),
-        peak_memory: AtomicU64::new(0),
+        client_memory: ClientMemory::new(workers),
+        memory,
         active_workers: AtomicUsize::new(1),
         tunings: AtomicU64::new(0),
         config,

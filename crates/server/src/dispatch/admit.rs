@@ -1,7 +1,5 @@
 //! Every reason to refuse a command, in the order in which clients see them.
 
-use std::sync::atomic::Ordering;
-
 use weft_resp::{Args, Protocol};
 
 use crate::acl::Denial;
@@ -115,18 +113,11 @@ pub fn admit<'a>(
 /// Clients whose commands were run already, by who may run them.
 const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
 
-/// Whether the primary alone sees to it that there is room.
-#[cold]
-fn leaves_memory_to_primary(thread: &Thread) -> bool {
-    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
-}
-
 /// Why a command may not do what it would do to memory or to data.
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
-    let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
-    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() && !leaves_memory_to_primary(thread) {
+    if thread.room.is_full && needs_memory(client, command) {
         return Some(OUT_OF_MEMORY);
     }
     // A PING tells those who watch over servers.
@@ -267,11 +258,7 @@ pub fn of_script(
 ) -> Admission {
     let server = &thread.server;
     match admission {
-        Admission::Run
-            if thread.tunables.max_memory != 0
-                && server.used_memory.load(Ordering::Relaxed) > thread.tunables.max_memory
-                && script::lacks_memory(server, command, args) =>
-        {
+        Admission::Run if thread.room.is_full && script::lacks_memory(server, command, args) => {
             Admission::Refused(OUT_OF_MEMORY)
         }
         Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {

@@ -29,6 +29,7 @@ use super::cluster::{self, Moving};
 use super::effects::release;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
+use super::room::{self, Room};
 use super::serve;
 use super::{loans, logging};
 
@@ -82,6 +83,8 @@ pub struct Thread {
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
     pub unserved: Vec<Unserved>,
+    /// How much memory may still be taken.
+    pub room: Room,
     /// How far lookups reach.
     pub reach: Reach,
     /// Batches run, for what happens at every so many of them.
@@ -121,6 +124,7 @@ impl Thread {
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
+            room: Room::default(),
             reach: Reach::default(),
             batches: 0,
             order: Vec::new(),
@@ -132,7 +136,9 @@ impl Thread {
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
-        self.tunables.refresh(&self.server);
+        if self.tunables.refresh(&self.server) {
+            room::begin(self);
+        }
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;

@@ -68,7 +68,7 @@ use super::cluster;
 use super::effects::release;
 use super::execute::{Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::record::{self, Ending, Thresholds};
-use super::{logging, serve, transaction};
+use super::{logging, room, serve, transaction};
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
@@ -253,8 +253,7 @@ fn is_read_only(thread: &Thread) -> bool {
 }
 
 fn is_out_of_memory(thread: &Thread) -> bool {
-    let limit = thread.tunables.max_memory;
-    limit != 0 && thread.server.used_memory.load(std::sync::atomic::Ordering::Relaxed) > limit
+    thread.room.is_full
 }
 
 // ---- one command ---------------------------------------------------------------------------------------------------
@@ -268,6 +267,10 @@ pub fn run_leased<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
+    if thread.for_script && thread.tunables.max_memory != 0 {
+        // A worker has seen to that before it admitted the command; this may be much later.
+        room::make(thread, pass);
+    }
     let args = request.args(&connection.input);
     let prepared = match prepare(
         thread,

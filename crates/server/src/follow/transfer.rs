@@ -525,7 +525,7 @@ fn end_loading(server: &Server) {
 /// Frees old data: this thread waits for nobody, but who wants it in the background gets it there.
 fn free(server: &Server, taken: Taken) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
-        server.lazyfree.free(taken.keys, Box::new(taken.tables));
+        server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
     }
 }
 

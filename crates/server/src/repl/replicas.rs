@@ -72,6 +72,9 @@ pub struct Wait {
 #[derive(Default)]
 pub struct Replicas {
     shelf: Mutex<Shelf>,
+    backlog_bytes: AtomicU64,
+    /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
+    pub under_way_bytes: AtomicU64,
     known: Mutex<Vec<Known>>,
     waits: Mutex<Vec<Wait>>,
     /// Whether all replicas shall be asked how far they are.
@@ -92,6 +95,14 @@ impl Replicas {
     /// The backlog. Held for moments only.
     pub fn shelf(&self) -> MutexGuard<'_, Shelf> {
         lock(&self.shelf)
+    }
+
+    /// Bytes that the backlog holds. Nobody waits for it: this may be a moment old.
+    pub fn backlog_bytes(&self) -> u64 {
+        if let Ok(shelf) = self.shelf.try_lock() {
+            self.backlog_bytes.store(shelf.held_bytes(), Ordering::Relaxed);
+        }
+        self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// The replicas. Held for moments only.

@@ -439,6 +439,9 @@ impl Supplier {
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
             }
+            let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
+            let under_way = &server.repl.replicas.under_way_bytes;
+            under_way.store(in_flight as u64, Ordering::Relaxed);
         }
     }
 

@@ -168,6 +168,10 @@ pub struct ClientFigures {
     pub watching: u64,
     /// Memory of all connections, bytes.
     pub memory_bytes: u64,
+    /// Memory of replicas' connections, bytes.
+    pub replica_bytes: u64,
+    /// The allocator's figures, from before the reply was made.
+    pub allocator: memory::Figures,
     /// The largest input buffer, bytes.
     pub max_input_bytes: u64,
     /// The largest output buffer, bytes.
@@ -215,7 +219,14 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
     match section {
         Section::Server => server_lines(server, &mut lines),
         Section::Tls => tls_lines(&mut lines),
-        Section::Clients | Section::Memory => return render_asked(server, section, &ClientFigures::default()),
+        Section::Clients | Section::Memory => {
+            let allocator = memory::figures().unwrap_or_default();
+            let clients = ClientFigures {
+                allocator,
+                ..ClientFigures::default()
+            };
+            return render_asked(server, section, &clients);
+        }
         Section::Persistence => persistence_lines(server, &mut lines),
         Section::Stats => stats_lines(server, &mut lines),
         Section::Replication => replication::lines(server, &mut lines),
@@ -380,44 +391,56 @@ pub struct MemoryFigures {
     pub script_bytes: u64,
     /// Libraries of functions, bytes.
     pub library_bytes: u64,
+    /// The backlog up to its size, and what replicas still need beyond that, bytes.
+    pub backlog_bytes: (u64, u64),
+    /// What the append-only file has not been given yet, bytes.
+    pub aof_bytes: u64,
+    /// What does not count for eviction, bytes.
+    pub uncounted_bytes: u64,
 }
 
 /// A bucket of a table, bytes, and how many entries it has on average.
 const BUCKET: (u64, u64) = (64, 6);
 
 impl MemoryFigures {
-    /// The figures now, with `client_bytes` in connections.
-    pub fn now(server: &Server, client_bytes: u64) -> Self {
-        let allocator = memory::figures().unwrap_or_default();
+    /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
+    pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
+        let held = server.repl.replicas.backlog_bytes();
+        let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
+        let backlog_bytes = (held.min(size), held.saturating_sub(size));
+        let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
         let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
         let startup_bytes = server.observed.startup_memory.load(Ordering::Relaxed);
-        let overhead_bytes = startup_bytes + client_bytes + keys * BUCKET.0 / BUCKET.1;
+        let script_bytes = server.scripts.cache.bytes();
+        let library_bytes = server.scripts.libraries.bytes();
+        let overhead_bytes =
+            startup_bytes + client_bytes + held + aof_bytes + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
         MemoryFigures {
             allocator,
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
-            peak_bytes: server
-                .peak_memory
-                .fetch_max(allocator.allocated, Ordering::Relaxed)
-                .max(allocator.allocated),
+            peak_bytes: server.memory.note_peak(allocator.used),
             startup_bytes,
             overhead_bytes,
-            dataset_bytes: allocator.allocated.saturating_sub(overhead_bytes),
+            dataset_bytes: allocator.used.saturating_sub(overhead_bytes),
             keys,
-            script_bytes: server.scripts.cache.bytes(),
-            library_bytes: server.scripts.libraries.bytes(),
+            script_bytes,
+            library_bytes,
+            backlog_bytes,
+            aof_bytes,
+            uncounted_bytes: server.uncounted_memory(),
         }
     }
 
     /// The dataset's share of what was allocated since the start, per cent.
     pub fn dataset_percentage(&self) -> f64 {
-        let grown = self.allocator.allocated.saturating_sub(self.startup_bytes);
+        let grown = self.allocator.used.saturating_sub(self.startup_bytes);
         ratio(self.dataset_bytes, grown) * 100.0
     }
 
     /// Memory in use as a share of the peak, per cent.
     pub fn peak_percentage(&self) -> f64 {
-        ratio(self.allocator.allocated, self.peak_bytes) * 100.0
+        ratio(self.allocator.used, self.peak_bytes) * 100.0
     }
 }
 
@@ -427,11 +450,11 @@ pub fn ratio(number: u64, by: u64) -> f64 {
 }
 
 fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
-    let figures = MemoryFigures::now(server, clients.memory_bytes);
+    let figures = MemoryFigures::of(server, clients.allocator, clients.memory_bytes);
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
     let difference = |one: u64, other: u64| one as i64 - other as i64;
-    lines.put_size("used_memory", allocator.allocated);
+    lines.put_size("used_memory", allocator.used);
     lines.put_size("used_memory_rss", resident);
     lines.put_size("used_memory_peak", figures.peak_bytes);
     lines.put("used_memory_peak_perc", format!("{:.2}%", figures.peak_percentage()));
@@ -457,21 +480,20 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     pair(lines, "allocator_frag", allocator.active, allocator.allocated);
     pair(lines, "allocator_rss", allocator.resident, allocator.active);
     pair(lines, "rss_overhead", resident, allocator.resident);
-    pair(lines, "mem_fragmentation", resident, allocator.allocated);
-    lines.zeroes(&[
-        "mem_not_counted_for_evict",
-        "mem_replication_backlog",
-        "mem_total_replication_buffers",
-        "mem_replicas_repl_buffer",
-        "mem_clients_slaves",
-    ]);
+    pair(lines, "mem_fragmentation", resident, allocator.used);
+    let (backlog, beyond) = figures.backlog_bytes;
+    lines.put("mem_not_counted_for_evict", figures.uncounted_bytes);
+    lines.put("mem_replication_backlog", backlog);
+    lines.put("mem_total_replication_buffers", backlog + beyond);
+    lines.put("mem_replicas_repl_buffer", 0);
+    lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
     lines.zeroes(&[
         "mem_cluster_links",
         "mem_cluster_slot_import",
         "mem_cluster_slot_export",
-        "mem_aof_buffer",
     ]);
+    lines.put("mem_aof_buffer", figures.aof_bytes);
     lines.put("mem_allocator", "jemalloc");
     lines.put("mem_overhead_db_hashtable_rehashing", 0);
     lines.put("active_defrag_running", 0);
@@ -669,9 +691,12 @@ fn key_lines(server: &Server, lines: &mut Lines) {
         "expire_cycle_cpu_milliseconds",
         metrics.sum(Counter::ExpiryNs) / 1_000_000,
     );
-    lines.zeroes(&["evicted_keys", "evicted_clients"]);
+    lines.put("evicted_keys", metrics.sum(Counter::EvictedKeys));
+    lines.put("evicted_clients", metrics.sum(Counter::EvictedClients));
     lines.put("evicted_scripts", server.scripts.cache.evicted());
-    lines.zeroes(&["total_eviction_exceeded_time", "current_eviction_exceeded_time"]);
+    let (total_us, current_us) = server.memory.exceeded_us();
+    lines.put("total_eviction_exceeded_time", total_us / 1000);
+    lines.put("current_eviction_exceeded_time", current_us / 1000);
     lines.put("keyspace_hits", metrics.sum(Counter::KeyspaceHits));
     lines.put("keyspace_misses", metrics.sum(Counter::KeyspaceMisses));
 }
