@@ -52,7 +52,8 @@ impl Feeder {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
         // Who is to take over must have everything: nothing is added then.
-        if !replicas.has_readers.load(Ordering::Relaxed) || server.repl.is_handing_over() {
+        let stops = server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
+        if stops || !replicas.has_readers.load(Ordering::Relaxed) {
             return;
         }
         let period = Duration::from_secs(server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));

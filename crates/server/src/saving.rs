@@ -29,7 +29,7 @@ use crate::repl::Standing;
 use crate::script::load_library;
 use crate::shutdown::{Save, Shutdown};
 use crate::snapshot::clock;
-use crate::state::Server;
+use crate::state::{PauseReason, Server};
 
 /// Something failed; the log has told what.
 #[derive(Debug)]
@@ -152,7 +152,11 @@ pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result
 
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
     server.dumps.loading.store(true, Ordering::Relaxed);
-    let loaded = load_file(server, &path(&server.config), all, row, (replace, unix_ms()));
+    // What has expired on a replica goes when the primary says so.
+    let follows =
+        server.config.primary().is_some() || server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
+    let expiry_ms = if follows { 0 } else { unix_ms() };
+    let loaded = load_file(server, &path(&server.config), all, row, (replace, expiry_ms));
     server.dumps.loading.store(false, Ordering::Relaxed);
     loaded.map(|_| ())
 }
@@ -308,7 +312,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
     }
     end_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
-    server.pause_clients(unix_ms(), u64::MAX, false);
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     match save(server, seat) {
         Ok(()) => Ok(()),
         Err(Failed) if how.force => {
@@ -316,7 +320,7 @@ pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Resu
             Ok(())
         }
         Err(Failed) => {
-            server.unpause_clients();
+            server.unpause_clients(PauseReason::Shutdown);
             log::warning!("Error trying to save the DB, can't exit.");
             log::warning!("Errors trying to shut down the server. Check the logs for more information.");
             Err(Failed)

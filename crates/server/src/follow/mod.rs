@@ -166,6 +166,7 @@ impl Follower {
                     // They come back and learn the new name.
                     self.server.order_supply(SupplyOrder::DisconnectAll);
                 }
+                repl.hollow.store(false, Ordering::Release);
                 if repl.replicas.shelf().extent().is_none() {
                     repl.replicas.shelf().open(offset);
                 }

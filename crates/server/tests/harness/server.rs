@@ -6,6 +6,8 @@ mod connection;
 mod port;
 
 pub use connection::open;
+#[allow(unused_imports, reason = "not every test has a cluster")]
+pub use port::free_port;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -22,6 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     child: Child,
     directory: PathBuf,
+    arguments: Vec<String>,
     /// Where it listens.
     pub port: u16,
     /// Where a node listens for other nodes.
@@ -60,6 +63,13 @@ impl Server {
         let _ = self.child.wait();
     }
 
+    /// Starts the process again, after it was killed, with the port and the directory that it had.
+    #[allow(dead_code, reason = "not every test starts one twice")]
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.arguments);
+        assert!(self.listens(), "the server does not listen");
+    }
+
     /// The same, with a configuration file.
     pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -69,19 +79,15 @@ impl Server {
         let start = Instant::now();
         loop {
             let port = port::free_port();
-            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-                .args(file)
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-                .arg("--dir")
-                .arg(&directory)
-                .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("starts");
+            let all = file.into_iter().chain(["--bind", "127.0.0.1", "--port"]);
+            let mut all: Vec<String> = all.map(str::to_owned).collect();
+            all.extend([port.to_string(), "--save".into(), String::new(), "--dir".into()]);
+            all.push(directory.to_string_lossy().into_owned());
+            all.extend(arguments.iter().map(|word| (*word).to_owned()));
             let mut server = Server {
-                child,
+                child: spawn(&all),
                 directory: directory.clone(),
+                arguments: all,
                 port,
                 bus_port: String::new(),
             };
@@ -108,6 +114,15 @@ impl Server {
         }
         false
     }
+}
+
+fn spawn(arguments: &[String]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_weft-server"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts")
 }
 
 impl Drop for Server {
