@@ -159,6 +159,8 @@ pub struct Saver<'s> {
     visited: Visited<'s>,
     /// What was wanted, and is not written yet.
     taken: Vec<(Wanted, Large)>,
+    /// Large values that were met and are not written yet, the next one last.
+    rest: Vec<Large>,
     chunks: SyncSender<Chunk>,
 }
 
@@ -177,6 +179,7 @@ impl<'s> Saver<'s> {
                 keys: 0,
             },
             taken: Vec::new(),
+            rest: Vec::new(),
             chunks,
         }
     }
@@ -253,7 +256,8 @@ impl<'s> Saver<'s> {
 
     /// Writes the large values that were met; each is given back before anybody is waited for.
     fn write_large(&mut self) -> Result<(), Stopped> {
-        for mut large in std::mem::take(&mut self.visited.large) {
+        self.rest.extend(self.visited.large.drain(..).rev());
+        while let Some(mut large) = self.rest.pop() {
             if large.is_long_string() && self.visited.style.compress {
                 large.give_back();
             }
@@ -280,8 +284,21 @@ impl<'s> Saver<'s> {
                 Err(TrySendError::Disconnected(_)) => return Err(Stopped),
                 Err(TrySendError::Full(refused)) => chunk = refused,
             }
+            self.give_back_rest();
             self.serve_wanted()?;
             std::thread::sleep(LOOK);
+        }
+    }
+
+    /// While the consumer is waited for, nobody shall wait for values that were met together with what it is to get.
+    fn give_back_rest(&mut self) {
+        let mut copied = 0;
+        for large in self.rest.iter_mut().filter(|large| large.loan.is_some()) {
+            copied += large.bytes();
+            if copied > LONGEST_COPY_BYTES {
+                return;
+            }
+            large.give_back();
         }
     }
 

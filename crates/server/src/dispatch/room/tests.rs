@@ -1,3 +1,5 @@
+//! How the tenacity of eviction becomes time.
+
 use super::*;
 
 #[test]

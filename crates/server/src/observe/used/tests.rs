@@ -1,3 +1,5 @@
+//! What threads take is seen at once, and adds up.
+
 use super::*;
 
 #[test]
