@@ -67,7 +67,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
     }
     *server.repl.handover() = wanted;
     server.repl.hands_over.store(true, Ordering::Release);
-    server.pause_clients(unix_ms(), u64::MAX, false);
+    server.hold_writes();
     server.order_supply(SupplyOrder::Look);
 }
 
@@ -75,7 +75,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
 pub fn end_handover(server: &Server) {
     *server.repl.handover() = Handover::default();
     server.repl.hands_over.store(false, Ordering::Release);
-    server.unpause_clients();
+    server.release_writes();
 }
 
 /// Gives a handover up: this server stays the primary, or is it again. Whether there was one.

@@ -207,6 +207,7 @@ fn follow_configured(server: &Server) {
             host: primary.host,
             port: primary.port,
         });
+        crate::apply::refresh_local_expiry(server);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::journal::Journal;
+use crate::journal::{Journal, Milestone};
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
@@ -95,6 +95,8 @@ pub enum Message {
     },
     /// This server follows another from now on: clients that wait for keys are not served any more.
     Demoted,
+    /// The process does not end: who asked for that is told.
+    ShutdownOff,
     /// Clients that were paused may go on.
     Unpaused,
     /// Slots have left: clients that wait for their keys or listen to their channels are told.
@@ -188,15 +190,25 @@ pub trait ClientVisitor {
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
 }
 
-/// Which commands CLIENT PAUSE holds back, and until when. Workers read it without a lock.
+/// Which commands are held back, and until when: by CLIENT PAUSE, and by this server itself. Workers read it without a lock.
 #[derive(Default)]
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
     until_ms: AtomicU64,
     /// Whether reads wait too.
     all: AtomicBool,
-    /// Held while either changes.
-    changing: Mutex<()>,
+    /// Why.
+    reasons: Mutex<PauseReasons>,
+}
+
+#[derive(Default)]
+struct PauseReasons {
+    /// Until when clients want it, ms since the epoch; 0 when they do not.
+    until_ms: u64,
+    /// Whether they want reads to wait too.
+    all: bool,
+    /// How many affairs of this server hold writes back: a shutdown, a handover.
+    affairs: u32,
 }
 
 impl Pause {
@@ -209,29 +221,53 @@ impl Pause {
         }
     }
 
-    /// Begins a pause. One under way is neither shortened nor made to hold back less.
-    pub fn begin(&self, now_ms: u64, until_ms: u64, all: bool) {
-        let _changing = lock(&self.changing);
-        let current_ms = self.until_ms.load(Ordering::Relaxed);
-        let keeps_all = now_ms < current_ms && self.all.load(Ordering::Relaxed);
-        self.all.store(all || keeps_all, Ordering::Relaxed);
-        self.until_ms.store(until_ms.max(current_ms), Ordering::Release);
+    fn publish(&self, reasons: &PauseReasons) {
+        let all = reasons.all && reasons.until_ms != 0;
+        let until_ms = if reasons.affairs > 0 { u64::MAX } else { reasons.until_ms };
+        self.all.store(all, Ordering::Relaxed);
+        self.until_ms.store(until_ms, Ordering::Release);
     }
 
-    /// Ends the pause if its time has come; whether it has.
+    /// Begins a pause that a client wants. One under way is neither shortened nor made to hold back less.
+    pub fn begin(&self, now_ms: u64, until_ms: u64, all: bool) {
+        let mut reasons = lock(&self.reasons);
+        let keeps_all = now_ms < reasons.until_ms && reasons.all;
+        reasons.all = all || keeps_all;
+        reasons.until_ms = until_ms.max(reasons.until_ms);
+        self.publish(&reasons);
+    }
+
+    /// Ends the pause that clients want if its time has come; whether it has.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
-        let _changing = lock(&self.changing);
-        let due = self.end_ms().is_some_and(|until_ms| now_ms >= until_ms);
+        let mut reasons = lock(&self.reasons);
+        let due = reasons.until_ms != 0 && now_ms >= reasons.until_ms;
         if due {
-            self.until_ms.store(0, Ordering::Release);
+            reasons.until_ms = 0;
+            self.publish(&reasons);
         }
         due
     }
 
-    /// Ends the pause; whether there was one.
+    /// Ends the pause that clients want; whether there was one.
     pub fn end(&self) -> bool {
-        let _changing = lock(&self.changing);
-        self.until_ms.swap(0, Ordering::AcqRel) != 0
+        let mut reasons = lock(&self.reasons);
+        let was = std::mem::take(&mut reasons.until_ms) != 0;
+        self.publish(&reasons);
+        was
+    }
+
+    /// Holds writes back for an affair of this server.
+    pub fn hold(&self) {
+        let mut reasons = lock(&self.reasons);
+        reasons.affairs += 1;
+        self.publish(&reasons);
+    }
+
+    /// That affair is over.
+    pub fn release(&self) {
+        let mut reasons = lock(&self.reasons);
+        reasons.affairs = reasons.affairs.saturating_sub(1);
+        self.publish(&reasons);
     }
 
     /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
@@ -491,7 +527,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks for the end of the process; whether this request counts: the first one does.
+    /// Has the process end, as everything is prepared for that; whether nobody has called it off.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
         let counts = self.shutdown.put(how);
         if counts {
@@ -500,18 +536,20 @@ impl Server {
         counts
     }
 
-    /// Calls off a request to end the process; whether there was one that had not been taken up.
-    pub fn abort_shutdown(&self) -> bool {
-        let called_off = self.shutdown.call_off();
-        if called_off {
-            crate::observe::log::notice!("Shutdown manually aborted.");
-        }
-        called_off
-    }
-
     /// This server, for what outlives a call; `None` while it is being made.
     pub fn myself(&self) -> Option<Arc<Server>> {
         self.myself.get()?.upgrade()
+    }
+
+    /// Has those look who wait for the log.
+    pub fn tell_of_log(&self) {
+        self.journal
+            .take_askers(|worker| self.workers[worker].send(Message::Logged));
+    }
+
+    /// Whether everything up to this ticket of the log is on this server's disk.
+    pub fn is_on_disk(&self, ticket: u64) -> bool {
+        self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
     }
 
     /// Wakes the thread that serves replicas.
@@ -555,6 +593,18 @@ impl Server {
         if self.pause.end() {
             self.resume_clients();
         }
+    }
+
+    /// Holds writes back for an affair of this server: nothing changes until it is over.
+    pub fn hold_writes(&self) {
+        self.pause.hold();
+        self.wake_coordinator();
+    }
+
+    /// That affair is over.
+    pub fn release_writes(&self) {
+        self.pause.release();
+        self.resume_clients();
     }
 
     /// Lets paused clients go on if the time of the pause has come.

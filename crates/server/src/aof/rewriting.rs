@@ -133,8 +133,9 @@ fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
             Ok(Box::new(Base { file, as_dump }))
         }),
         at_moment: Box::new(move |moment| {
+            moment.server.aof.begin_base();
             take_up(moment.server, next);
-            Vec::new()
+            Box::new(Vec::new)
         }),
         at_end: Box::new(move |server, summary, ending| conclude(server, summary, ending, as_dump)),
     };
@@ -233,10 +234,13 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
         status.failures.store(0, Ordering::Relaxed);
         status.last_rewrite_failed.store(false, Ordering::Relaxed);
         log::notice!("Background AOF rewrite finished successfully");
+        status.end_base();
         if status.phase() == Phase::Waiting {
             status.set_phase(Phase::On);
             withhold(server);
         }
+        // What lies behind the base counts from now on.
+        server.tell_of_log();
     } else {
         // Another rewrite has a name of its own; what is left is in nobody's way.
         let _ = std::fs::remove_file(temporary_base());
@@ -404,11 +408,13 @@ fn switch_off(server: &Arc<Server>) {
     }
     server.scripts.running.let_in();
     flush(server);
+    // Before its end is synced: who waits for that is refused.
+    status.set_phase(Phase::Off);
     let appender = lock(&server.aof_files).appender.take();
     if let Some(appender) = appender {
         lock(&appender).finish();
     }
-    status.set_phase(Phase::Off);
+    server.tell_of_log();
     if status.scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
     }

@@ -73,6 +73,11 @@ impl Feeds {
         }
     }
 
+    /// The database that a consumer's stream has selected.
+    pub fn selected(&self, name: &'static str) -> Option<u32> {
+        self.list.iter().find(|feed| feed.name == name)?.selected
+    }
+
     /// The ticket up to which everything has been given to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
     pub fn passed(&self) -> u64 {

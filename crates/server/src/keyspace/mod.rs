@@ -17,6 +17,7 @@ pub mod lent;
 pub mod preimage;
 pub mod reach;
 pub mod ready;
+pub mod local;
 pub mod slot_drop;
 pub mod stored;
 pub mod walk;
@@ -328,6 +329,8 @@ pub struct Keyspace {
     pub counts: access::KeyCounts,
     /// Who listens to what commands do.
     pub hooks: effects::SharedHooks,
+    /// Keys that a writable replica deletes by itself.
+    pub local: local::LocalKeys,
     /// The slots whose values are lent.
     pub lent: Arc<lent::Lent>,
     /// What a snapshot still needs of keys that change.
@@ -348,6 +351,7 @@ impl Keyspace {
             hasher: hash::KeyHasher::from_os(clustered),
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
+            local: local::LocalKeys::default(),
             lent: Arc::default(),
             preimages: Arc::new(preimage::Preimages::new(databases)),
         }

@@ -20,10 +20,10 @@
 pub mod backlog;
 mod replicas;
 
-pub use replicas::{Known, Progress, Replicas, Wait};
+pub use replicas::{Known, NO_LOG, Progress, Replicas, Wait};
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -235,6 +235,8 @@ pub struct Replication {
     offset: AtomicI64,
     /// Up to where the stream was received.
     received: AtomicI64,
+    /// The database that the stream has selected there where the data is, on a replica.
+    pub stream_db: AtomicUsize,
     /// When the primary was heard last, seconds since the epoch.
     pub heard_s: AtomicU64,
     /// Set by the primary's question how far this server is.
@@ -251,7 +253,11 @@ pub struct Replication {
     pub feeds: AtomicBool,
     /// Whether this server is about to hand its role over.
     pub hands_over: AtomicBool,
+    /// Whether this server is about to end: its history ends with what it writes last.
+    pub ends: AtomicBool,
     handover: Mutex<Handover>,
+    /// Until when replicas are not served, for tests, ms since the epoch.
+    pub sleeps_until_ms: AtomicU64,
 }
 
 impl Replication {

@@ -49,6 +49,9 @@ pub struct Known {
     pub heard_s: u64,
 }
 
+/// What clients get that wait for this server's disk when the append-only file is switched off.
+pub const NO_LOG: &[u8] = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+
 /// A client that waits for replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {

@@ -26,13 +26,13 @@ use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
 
 use crate::config::{ClientClass, id};
 use crate::feed;
-use crate::journal::Milestone;
 use crate::keyspace::Seat;
 use crate::net::client::{Flags, Introduction};
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
+use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
-use crate::repl::{HandoverState, Known, Progress};
+use crate::repl::{HandoverState, Known, NO_LOG, Progress};
 use crate::role::{self, Step};
 use crate::state::{Message, Server, SupplyOrder, SyncRequest};
 use dump::DumpTarget;
@@ -69,7 +69,8 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
         next_token: 0,
         dump: None,
         last_tick: Instant::now(),
-        alone_since: None,
+        // A backlog that was there before anybody asked for it is not kept for ever.
+        alone_since: server.repl.replicas.shelf().extent().map(|_| Instant::now()),
     };
     supplier.server.repl.judge_replicas(&supplier.server.config);
     std::thread::Builder::new()
@@ -124,6 +125,11 @@ impl Supplier {
         let mut events = Vec::new();
         loop {
             events.clear();
+            let asleep_ms = self.server.repl.sleeps_until_ms.load(Ordering::Relaxed);
+            let left_ms = asleep_ms.saturating_sub(unix_ms());
+            if left_ms > 0 {
+                std::thread::sleep(Duration::from_millis(left_ms));
+            }
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, EVENTS_A_TURN) {
                 panic!("serving replicas: waiting for events failed: {error}");
@@ -451,7 +457,6 @@ impl Supplier {
         if waits.is_empty() {
             return;
         }
-        let synced = server.journal.reached(Milestone::Synced);
         waits.retain(|wait| {
             let Some(offset) = replicas.shelf().offset_of(wait.log_ticket) else {
                 return true;
@@ -459,12 +464,14 @@ impl Supplier {
             let bytes = match wait.disk {
                 None => {
                     let having = replicas.having(offset);
-                    (having >= wait.replicas).then(|| format!(":{having}\r\n"))
+                    (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
+                Some(1..) if server.aof.phase() == Phase::Off => Some(NO_LOG.to_vec()),
                 Some(disk) => {
                     let having = replicas.having_synced(offset);
-                    let local = i64::from(synced >= wait.log_ticket);
-                    (having >= wait.replicas && local >= disk).then(|| format!("*2\r\n:{local}\r\n:{having}\r\n"))
+                    let local = i64::from(server.is_on_disk(wait.log_ticket));
+                    let enough = having >= wait.replicas && local >= disk;
+                    enough.then(|| format!("*2\r\n:{local}\r\n:{having}\r\n").into_bytes())
                 }
             };
             let Some(bytes) = bytes else {
@@ -473,7 +480,7 @@ impl Supplier {
             server.workers[wait.worker].send(Message::Reply {
                 client: wait.client,
                 ticket: wait.ticket,
-                bytes: bytes.into_bytes(),
+                bytes,
             });
             false
         });

@@ -77,6 +77,7 @@ impl Worker {
             Message::ExpireDue => self.expiring = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Demoted => self.release_waiting(),
+            Message::ShutdownOff => self.refuse_shutdowns(),
             Message::Unpaused => self.resume_paused(),
             Message::SlotsLeft => self.slots_left(),
             Message::Stop { patience } => self.stopping = Some(patience),

@@ -599,7 +599,9 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.zeroes(&[
         "total_forks",
         "migrate_cached_sockets",
-        "slave_expires_tracked_keys",
+    ]);
+    lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
+    lines.zeroes(&[
         "active_defrag_hits",
         "active_defrag_misses",
         "active_defrag_key_hits",

@@ -59,6 +59,8 @@ pub struct Loader<'l, 'p> {
     pub now_ms: u64,
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
+    /// Is told of keys that are dropped because they have expired: their databases and names.
+    pub drops: Option<&'l mut dyn FnMut(usize, &[u8])>,
 }
 
 /// What a file brought.
@@ -238,16 +240,26 @@ impl Loader<'_, '_> {
         };
         if about.expire_at_ms.is_some_and(|at_ms| at_ms < self.now_ms as i64) {
             loaded.expired += 1;
+            self.tell_dropped(db, &name);
             return Ok(());
         }
         match without_expired_fields(value, self.now_ms) {
-            None => loaded.expired_hashes += 1,
+            None => {
+                loaded.expired_hashes += 1;
+                self.tell_dropped(db, &name);
+            }
             Some(value) => {
                 self.put(db, &name, value, about)?;
                 loaded.keys += 1;
             }
         }
         Ok(())
+    }
+
+    fn tell_dropped(&mut self, db: usize, name: &[u8]) {
+        if let Some(tell) = &mut self.drops {
+            tell(db, name);
+        }
     }
 
     fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
