@@ -107,16 +107,20 @@ impl Follower {
                 return false;
             }
         };
-        let resumed = match self.synchronise(&mut link, term) {
-            Ok(resumed) => resumed,
+        let renamed = match self.synchronise(&mut link, term) {
+            Ok(renamed) => renamed,
             Err(failure) => {
                 failure.tell();
                 self.note_down(term);
                 return false;
             }
         };
-        if self.come_up(term, resumed).is_none() {
+        if self.come_up(term).is_none() {
             return false;
+        }
+        if renamed {
+            // They come back and learn the new name; not earlier, for they would be sent away without a link.
+            self.server.order_supply(SupplyOrder::DisconnectAll);
         }
         let failure = self.stream(&mut link, term);
         failure.tell();
@@ -150,8 +154,8 @@ impl Follower {
         Ok(link)
     }
 
-    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether it
-    /// does.
+    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether the
+    /// history has a new name, of which this server's replicas do not know.
     fn synchronise(&mut self, link: &mut Link, term: u64) -> Result<bool, Failure> {
         let answer = introduction::ask_for_stream(link);
         if self.server.repl.handover().state == HandoverState::InProgress {
@@ -175,15 +179,11 @@ impl Follower {
                         Some(())
                     })
                     .ok_or(Failure::TermOver)?;
-                if renamed.is_some() {
-                    // They come back and learn the new name.
-                    self.server.order_supply(SupplyOrder::DisconnectAll);
-                }
                 if repl.replicas.shelf().extent().is_none() {
                     repl.replicas.shelf().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
-                Ok(true)
+                Ok(renamed.is_some())
             }
             Answer::Full { id, offset } => {
                 log::notice!("Full resync from primary: {id}:{offset}");
@@ -206,7 +206,7 @@ impl Follower {
     }
 
     /// The link is up: clients may rely on the data. `None` if the term is over.
-    fn come_up(&self, term: u64, _resumed: bool) -> Option<()> {
+    fn come_up(&self, term: u64) -> Option<()> {
         let repl = &self.server.repl;
         repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
         repl.in_term(term, |state| {

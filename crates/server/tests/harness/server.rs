@@ -5,7 +5,7 @@ mod port;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -65,16 +65,7 @@ impl Server {
         let start = Instant::now();
         loop {
             let port = port::free_port();
-            let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
-                .args(file)
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-                .arg("--dir")
-                .arg(&directory)
-                .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("starts");
+            let child = spawn(port, &directory, file, arguments);
             let mut server = Server {
                 child,
                 directory: directory.clone(),
@@ -88,6 +79,15 @@ impl Server {
             std::fs::create_dir_all(&directory).expect("makes a directory");
             assert!(start.elapsed() < PATIENCE, "the server does not listen");
         }
+    }
+
+    /// Starts it once more, at the same port and with the same directory, when it has ended.
+    #[allow(dead_code, reason = "not every test restarts one")]
+    pub fn start_again(&mut self, arguments: &[&str]) {
+        let ended = self.child.wait();
+        assert!(ended.is_ok(), "the server does not end");
+        self.child = spawn(self.port, &self.directory, None, arguments);
+        assert!(self.listens(), "somebody else got the port");
     }
 
     /// Waits until the server listens; false if somebody else got the port first.
@@ -112,6 +112,19 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+fn spawn(port: u16, directory: &Path, file: Option<&str>, arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_weft-server"))
+        .args(file)
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+        .arg("--dir")
+        .arg(directory)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts")
 }
 
 /// A connection to the server at this port, ready to be read by lines.
