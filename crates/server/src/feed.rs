@@ -9,8 +9,8 @@
 //! The hook of the log and the consumer are switched in exclusive mode. The log thread lets the consumer go when it has
 //! passed that place; until then [`Replication::feeds`](crate::repl::Replication) says that the offset still moves.
 
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::config::id;

@@ -20,7 +20,7 @@ use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
@@ -223,7 +223,11 @@ impl Pause {
 
     fn publish(&self, reasons: &PauseReasons) {
         let all = reasons.all && reasons.until_ms != 0;
-        let until_ms = if reasons.affairs > 0 { u64::MAX } else { reasons.until_ms };
+        let until_ms = if reasons.affairs > 0 {
+            u64::MAX
+        } else {
+            reasons.until_ms
+        };
         self.all.store(all, Ordering::Relaxed);
         self.until_ms.store(until_ms, Ordering::Release);
     }
@@ -550,6 +554,20 @@ impl Server {
     /// Whether everything up to this ticket of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
         self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
+    }
+
+    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
+            visit(client, *buffers);
+            if !client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            match client.flags.has(Flags::PRIMARY) {
+                true => self.repl.sever(),
+                false => self.order_supply(SupplyOrder::Disconnect(*id)),
+            }
+        }
     }
 
     /// Wakes the thread that serves replicas.

@@ -52,11 +52,9 @@ pub fn reply(server: &Server, wait: &Wait) -> Vec<u8> {
 
 fn progress(server: &Server, wait: &Wait) -> (i64, i64) {
     let replicas = &server.repl.replicas;
-    // What is not in the backlog yet nobody has.
-    let offset = replicas.shelf().offset_of(wait.log_ticket).unwrap_or(i64::MAX);
     let having = match wait.disk {
-        None => replicas.having(offset),
-        Some(_) => replicas.having_synced(offset),
+        None => replicas.having_ticket(wait.log_ticket),
+        Some(_) => replicas.having_synced_ticket(wait.log_ticket),
     };
     (server.is_on_disk(wait.log_ticket).into(), having)
 }
@@ -112,7 +110,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if enough || !ctx.may_block {
         ctx.reply.array(2);
         ctx.reply.integer(is_there.into());
-        ctx.reply.integer(ctx.server.repl.replicas.having_synced(0));
+        ctx.reply.integer(ctx.server.repl.replicas.having_synced_ticket(ticket));
     } else {
         ctx.after = After::AwaitLog(Box::new(LogWait {
             ticket,

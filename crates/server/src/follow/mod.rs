@@ -136,6 +136,7 @@ impl Follower {
         let server = &self.server;
         let repl = &server.repl;
         log::notice!("PRIMARY <-> REPLICA sync started");
+        repl.stand_still();
         let enter = |phase| repl.in_term(term, |state| state.phase = phase).ok_or(Failure::TermOver);
         enter(Phase::Connecting)?;
         let socket = connect::connect(server, primary, term)?;
@@ -157,6 +158,7 @@ impl Follower {
     /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether the
     /// history has a new name, of which this server's replicas do not know.
     fn synchronise(&mut self, link: &mut Link, term: u64) -> Result<bool, Failure> {
+        self.server.repl.stand_still();
         let answer = introduction::ask_for_stream(link);
         if self.server.repl.handover().state == HandoverState::InProgress {
             match &answer {
@@ -288,7 +290,11 @@ impl Follower {
             }
             owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < OWED_AT_MOST);
             let patience = ACK_PERIOD.saturating_sub(acknowledged.elapsed());
-            let patience = if owed.is_some() { patience.min(OWED_LOOK) } else { patience };
+            let patience = if owed.is_some() {
+                patience.min(OWED_LOOK)
+            } else {
+                patience
+            };
             match link.receive(stream.input(), RECEIVE_BYTES, patience) {
                 Ok(0) => {
                     let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);

@@ -67,7 +67,13 @@ struct Plan {
 ///
 /// # Errors
 /// When that fails; the data may be gone then.
-pub fn receive(server: &Arc<Server>, seat: &mut Seat, link: &mut Link, id: &str, offset: i64) -> Result<usize, Failure> {
+pub fn receive(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    link: &mut Link,
+    id: &str,
+    offset: i64,
+) -> Result<usize, Failure> {
     let repl = &server.repl;
     let begin = |state: &mut crate::repl::State| {
         state.phase = Phase::Transfer;

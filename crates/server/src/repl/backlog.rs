@@ -148,6 +148,17 @@ impl Shelf {
         self.trim();
     }
 
+    /// Where all readers are.
+    pub fn places(&self) -> impl Iterator<Item = (u64, i64)> {
+        self.places.iter().map(|(reader, offset)| (*reader, *offset))
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
+        (blocks * BLOCK_BYTES) as u64
+    }
+
     /// Where a reader is.
     pub fn place(&self, reader: u64) -> Option<i64> {
         self.places.get(&reader).copied()

@@ -256,7 +256,7 @@ pub struct Replication {
     /// Whether this server is about to end: its history ends with what it writes last.
     pub ends: AtomicBool,
     handover: Mutex<Handover>,
-    /// Until when replicas are not served, for tests, ms since the epoch.
+    /// Until when links stand still, for tests, ms since the epoch.
     pub sleeps_until_ms: AtomicU64,
 }
 
@@ -416,6 +416,15 @@ impl Replication {
     /// Whether this server is about to hand its role over to a replica.
     pub fn is_handing_over(&self) -> bool {
         self.hands_over.load(Ordering::Acquire)
+    }
+
+    /// Waits as long as links are to stand still.
+    pub fn stand_still(&self) {
+        let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
+        let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
+        if left_ms > 0 {
+            std::thread::sleep(Duration::from_millis(left_ms));
+        }
     }
 
     /// Begins a new history, for tests: neither ID is valid any more.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::backlog::Shelf;
+use crate::config::{Config, id};
 use crate::observe::lock;
 
 /// How far a replica is.
@@ -105,6 +106,16 @@ impl Replicas {
         lock(&self.waits)
     }
 
+    /// Bytes that the backlog takes as such, and those beyond `repl-backlog-size` that replicas have to get.
+    pub fn memory_bytes(&self, config: &Config) -> (u64, u64) {
+        let bytes = self.shelf().memory_bytes();
+        let beyond = bytes.saturating_sub(config.unsigned(id::REPL_BACKLOG_SIZE));
+        match self.known().is_empty() {
+            true => (bytes, 0),
+            false => (bytes - beyond, beyond),
+        }
+    }
+
     /// How many replicas have everything up to an offset.
     pub fn having(&self, offset: i64) -> i64 {
         self.count(|replica| replica.acknowledged >= offset)
@@ -113,6 +124,19 @@ impl Replicas {
     /// How many have it on their disks.
     pub fn having_synced(&self, offset: i64) -> i64 {
         self.count(|replica| replica.synced >= offset)
+    }
+
+    /// How many replicas have what has this ticket of the log.
+    pub fn having_ticket(&self, ticket: u64) -> i64 {
+        // What is not in the backlog yet nobody has.
+        let offset = self.shelf().offset_of(ticket);
+        offset.map_or(0, |offset| self.having(offset))
+    }
+
+    /// How many have it on their disks.
+    pub fn having_synced_ticket(&self, ticket: u64) -> i64 {
+        let offset = self.shelf().offset_of(ticket);
+        offset.map_or(0, |offset| self.having_synced(offset))
     }
 
     fn count(&self, counts: impl Fn(&Known) -> bool) -> i64 {

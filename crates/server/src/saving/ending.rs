@@ -168,8 +168,7 @@ fn saves(config: &Config, how: &Shutdown) -> bool {
 
 /// Ends what is being written, and writes the last dump if one is to be written.
 fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), Stop> {
-    let writes_first_log =
-        server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
+    let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
     if writes_first_log && !how.force {
         // Without it all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");

@@ -125,11 +125,7 @@ impl Supplier {
         let mut events = Vec::new();
         loop {
             events.clear();
-            let asleep_ms = self.server.repl.sleeps_until_ms.load(Ordering::Relaxed);
-            let left_ms = asleep_ms.saturating_sub(unix_ms());
-            if left_ms > 0 {
-                std::thread::sleep(Duration::from_millis(left_ms));
-            }
+            self.server.repl.stand_still();
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, EVENTS_A_TURN) {
                 panic!("serving replicas: waiting for events failed: {error}");
@@ -488,6 +484,11 @@ impl Supplier {
 
     /// Shows replicas among the clients.
     fn show_clients(&self) {
+        let shelf = self.server.repl.replicas.shelf();
+        let end = shelf.extent().map_or(0, |extent| extent.end);
+        let places: HashMap<u64, i64> = shelf.places().collect();
+        drop(shelf);
+        let place_of = |id: u64| places.get(&id);
         let mut shown = lock(&self.server.linked_clients);
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
@@ -499,7 +500,12 @@ impl Supplier {
             view.net_input_bytes = client.net_input_bytes;
             view.net_output_bytes = client.net_output_bytes;
             view.commands = client.commands;
-            let buffers = replica.connection.buffers(self.reactor.in_flight(*token));
+            // What the backlog has for it lies in no buffer of its own, and is told as if it did.
+            let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
+            let in_flight = self.reactor.in_flight(*token);
+            let buffers = replica
+                .connection
+                .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
             shown.insert(client.id, (view, buffers));
         }
     }

@@ -137,7 +137,8 @@ fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
         return (NO_LOG.to_vec(), !wait.replicas);
     }
     let is_there = server.is_on_disk(wait.ticket);
-    let reply = format!("*2\r\n:{}\r\n:0\r\n", u8::from(is_there));
+    let replicas = server.repl.replicas.having_synced_ticket(wait.ticket);
+    let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
     (reply.into(), is_there && !wait.replicas)
 }
 

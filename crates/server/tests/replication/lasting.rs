@@ -54,7 +54,10 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     primary.call(&["SET", "passing", "1", "PX", "1"]);
     same_offset(&mut primary, &mut replica);
     same_offset(&mut primary, &mut chained);
-    let (id, offset) = (info(&mut primary, "master_replid"), info(&mut primary, "master_repl_offset"));
+    let (id, offset) = (
+        info(&mut primary, "master_replid"),
+        info(&mut primary, "master_repl_offset"),
+    );
     replica.call(&["SELECT", "5"]);
     until("it expires", || replica.call(&["GET", "passing"]) == "-");
     assert_eq!(replica.call(&["DBSIZE"]), "1");
@@ -65,7 +68,9 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     assert_eq!(info(&mut primary, "master_replid2"), id);
     let second: i64 = info(&mut primary, "second_repl_offset").parse().expect("a number");
     assert_eq!(second, offset.parse::<i64>().expect("a number") + 1);
-    until("the replica comes back", || info(&mut primary, "connected_slaves") == "1");
+    until("the replica comes back", || {
+        info(&mut primary, "connected_slaves") == "1"
+    });
     await_info(&mut replica, UP);
     assert_eq!(info(&mut primary, "sync_full"), "0");
     assert_eq!(info(&mut primary, "sync_partial_ok"), "1");
@@ -104,7 +109,11 @@ fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
 
 #[test]
 fn a_replica_of_a_replica_begins_in_the_database_that_the_stream_has_selected() {
-    let servers = [Server::start(&AT_ONCE), Server::start(&AT_ONCE), Server::start(&AT_ONCE)];
+    let servers = [
+        Server::start(&AT_ONCE),
+        Server::start(&AT_ONCE),
+        Server::start(&AT_ONCE),
+    ];
     let [mut primary, mut middle, mut last] = [0, 1, 2].map(|at: usize| Client::connect(servers[at].port));
     follow(&mut middle, servers[0].port);
     primary.call(&["SELECT", "9"]);
@@ -139,7 +148,11 @@ fn a_writable_replica_deletes_what_its_clients_let_expire_and_nothing_else() {
     assert_eq!(replica.call(&["GET", "kept"]), "1");
     assert_eq!(replica.call(&["GET", "theirs"]), "-");
     await_info(&mut replica, "slave_expires_tracked_keys:0");
-    assert_eq!(replica.call(&["DBSIZE"]), "2", "what the primary let expire is the primary's to delete");
+    assert_eq!(
+        replica.call(&["DBSIZE"]),
+        "2",
+        "what the primary let expire is the primary's to delete"
+    );
     // A client that writes to it deletes it.
     assert_eq!(replica.call(&["SET", "theirs", "2", "NX"]), "OK");
     assert_eq!(replica.call(&["PTTL", "theirs"]), "-1");
@@ -171,7 +184,11 @@ fn clients_wait_for_the_disks_of_replicas() {
     assert_eq!(primary.call(&["WAITAOF", "0", "1", "50"]), "(0 0)");
     assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
     // A primary without a file of its own cannot be waited for.
-    assert!(primary.call(&["WAITAOF", "1", "0", "0"]).contains("appendonly is disabled"));
+    assert!(
+        primary
+            .call(&["WAITAOF", "1", "0", "0"])
+            .contains("appendonly is disabled")
+    );
 }
 
 #[test]

@@ -16,8 +16,8 @@ use crate::cluster::state::Faults;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
-use crate::keyspace::access::Held;
 use crate::journal::Target;
+use crate::keyspace::access::Held;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::Reach;
@@ -209,20 +209,26 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     done(ctx)
 }
 
+/// Links to replicas and to the primary stand still for so long.
+fn stop_links(server: &Server, duration: Duration) {
+    let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
+    server.repl.sleeps_until_ms.store(until_ms, Ordering::Relaxed);
+}
+
 /// Stops everybody, as the only thread of Valkey does: all commands of all clients wait.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if !ctx.may_block {
         // Whoever this is a part of holds up everybody already.
+        stop_links(ctx.server, duration);
         std::thread::sleep(duration);
         return done(ctx);
     }
     ctx.in_background(move |server, seat| {
         server.scripts.running.keep_out();
         let everything = seat.exclusive();
-        let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
-        server.repl.sleeps_until_ms.store(until_ms, Ordering::Relaxed);
+        stop_links(server, duration);
         std::thread::sleep(duration);
         drop(everything);
         server.scripts.running.let_in();

@@ -458,13 +458,12 @@ fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     pair(lines, "allocator_rss", allocator.resident, allocator.active);
     pair(lines, "rss_overhead", resident, allocator.resident);
     pair(lines, "mem_fragmentation", resident, allocator.allocated);
-    lines.zeroes(&[
-        "mem_not_counted_for_evict",
-        "mem_replication_backlog",
-        "mem_total_replication_buffers",
-        "mem_replicas_repl_buffer",
-        "mem_clients_slaves",
-    ]);
+    lines.zeroes(&["mem_not_counted_for_evict"]);
+    let (backlog_bytes, replica_bytes) = server.repl.replicas.memory_bytes(&server.config);
+    lines.put("mem_replication_backlog", backlog_bytes);
+    lines.put("mem_total_replication_buffers", backlog_bytes + replica_bytes);
+    lines.zeroes(&["mem_replicas_repl_buffer"]);
+    lines.put("mem_clients_slaves", replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
     lines.zeroes(&[
         "mem_cluster_links",
@@ -596,10 +595,7 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
     lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
-    lines.zeroes(&[
-        "total_forks",
-        "migrate_cached_sockets",
-    ]);
+    lines.zeroes(&["total_forks", "migrate_cached_sockets"]);
     lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
     lines.zeroes(&[
         "active_defrag_hits",

@@ -136,7 +136,8 @@ impl Status {
 
     /// The moment of a new base. In exclusive mode.
     pub fn begin_base(&self) {
-        self.begun_on.store(self.replaced.load(Ordering::Acquire), Ordering::Release);
+        self.begun_on
+            .store(self.replaced.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// The new base has taken its place.
