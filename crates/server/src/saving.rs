@@ -27,7 +27,7 @@ use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Position};
+use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Position, TellDropped};
 use crate::script::load_library;
 use crate::snapshot::{Note, clock};
 use crate::state::Server;
@@ -216,7 +216,7 @@ struct How<'h> {
     /// The time whose expired keys are dropped; 0 drops none.
     expiry_ms: u64,
     /// Is told of them.
-    drops: Option<&'h mut dyn FnMut(usize, &[u8])>,
+    drops: Option<TellDropped<'h>>,
 }
 
 impl How<'_> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -180,6 +180,8 @@ pub struct Question {
     pub missing: AtomicUsize,
     /// Who asked.
     pub asker: Asker,
+    /// Where the reply goes instead of into the asker's mail, when a thread waits for it.
+    pub waits: Option<SyncSender<Vec<u8>>>,
 }
 
 /// Walks the clients of one worker.
@@ -664,6 +666,11 @@ impl Question {
             }
             std::mem::take(&mut *parts)
         };
+        if let Some(waits) = &self.waits {
+            // Whoever waited may have been told to stop.
+            let _ = waits.send((self.combine)(parts));
+            return;
+        }
         let (worker, client, ticket) = self.asker;
         server.workers[worker].send(Message::Reply {
             client,

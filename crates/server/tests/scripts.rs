@@ -142,7 +142,14 @@ fn nobody_sees_a_part_of_a_script() {
 
 #[test]
 fn an_endless_script_bothers_only_those_who_need_its_keys_and_can_be_killed() {
-    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let server = Server::start(&[
+        "--io-threads",
+        "1",
+        "--busy-reply-threshold",
+        "20",
+        "--busy-reply-scope",
+        "affected",
+    ]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     client.ask(&["MSET", "mine", "1", "yours", "1"]);
     runner.send(&["EVAL", "while true do end", "1", "mine"]);
@@ -159,6 +166,60 @@ fn an_endless_script_bothers_only_those_who_need_its_keys_and_can_be_killed() {
     );
     assert_eq!(client.ask(&["GET", "mine"]), "1");
     assert!(client.ask(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+}
+
+#[test]
+fn a_busy_script_is_told_to_everybody_unless_the_scope_is_smaller() {
+    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    let mut in_multi = Client::connect(&server);
+    assert_eq!(in_multi.ask(&["MULTI"]), "+OK");
+    runner.send(&["EVAL", "while true do end", "0"]);
+    client.ask_until(
+        &["PING"],
+        "-BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
+    );
+    for words in [
+        &["GET", "key"][..],
+        &["CONFIG", "GET", "port"],
+        &["INFO"],
+        &["EVAL", "return 1", "0"],
+    ] {
+        assert!(client.ask(words).starts_with("-BUSY"), "{words:?}");
+    }
+    // What a transaction was refused ends it.
+    assert!(in_multi.ask(&["INCR", "key"]).starts_with("-BUSY"));
+    assert!(in_multi.ask(&["EXEC"]).starts_with("-EXECABORT"));
+    assert_eq!(client.ask(&["SCRIPT", "KILL"]), "+OK");
+    assert!(runner.answer().starts_with("-ERR Script killed by user"));
+    client.ask_until(&["PING"], "+PONG");
+    assert_eq!(client.ask(&["EXISTS", "key"]), ":0");
+}
+
+/// A script on a thread of its own asks the workers about their clients, and waits for the answers.
+#[test]
+fn a_long_script_sees_clients() {
+    let server = Server::start(&[
+        "--io-threads",
+        "2",
+        "--busy-reply-threshold",
+        "20",
+        "--enable-debug-command",
+        "yes",
+    ]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    client.ask(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+    runner.send(&[
+        "EVAL",
+        "redis.call('lpush', KEYS[1], 'a') while true do local clients = redis.call('client', 'list') \
+         if string.find(clients, 'name=please-end', 1, true) then return clients end end",
+        "1",
+        "list",
+    ]);
+    client.ask_until(&["PING"], "-BUSY");
+    client.ask(&["HELLO", "2", "SETNAME", "please-end"]);
+    assert!(runner.answer().contains("name=please-end"));
+    client.ask_until(&["PING"], "+PONG");
 }
 
 #[test]

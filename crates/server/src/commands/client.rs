@@ -113,6 +113,7 @@ fn ask_all(
             parts: std::sync::Mutex::default(),
             missing: std::sync::atomic::AtomicUsize::new(0),
             asker,
+            waits: None,
         }
     }));
 }

@@ -51,6 +51,8 @@ pub struct Binding {
     pub member: u8,
     /// Whether it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
     pub reaches_further: bool,
+    /// Whether it tells the offset of the replication stream, which must cover whatever was replied to before.
+    pub tells_offset: bool,
 }
 
 /// Stands for all members or fields, where the argument that names one could stand.
@@ -64,6 +66,12 @@ impl Binding {
     /// The same, for a command that reaches keys which no plan knows.
     pub const fn reaching_further(mut self) -> Self {
         self.reaches_further = true;
+        self
+    }
+
+    /// The same, for a command that tells the offset of the replication stream.
+    pub const fn telling_offset(mut self) -> Self {
+        self.tells_offset = true;
         self
     }
 
@@ -95,6 +103,7 @@ pub const fn leased(run: Handler) -> Binding {
         writes_all_keys: false,
         member: 0,
         reaches_further: false,
+        tells_offset: false,
     }
 }
 
@@ -106,6 +115,7 @@ pub const fn leased_to_write(run: Handler) -> Binding {
         writes_all_keys: true,
         member: 0,
         reaches_further: false,
+        tells_offset: false,
     }
 }
 
@@ -117,6 +127,7 @@ pub const fn script() -> Binding {
         writes_all_keys: false,
         member: 0,
         reaches_further: false,
+        tells_offset: false,
     }
 }
 
@@ -128,6 +139,7 @@ pub const fn exclusive(run: Handler) -> Binding {
         writes_all_keys: true,
         member: 0,
         reaches_further: false,
+        tells_offset: false,
     }
 }
 

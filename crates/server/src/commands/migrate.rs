@@ -40,6 +40,7 @@ use crate::state::{Message, Server, Unserved};
 
 mod target;
 
+pub use target::kept;
 use target::{Failure, Target};
 
 /// The commands of this file and their handlers.

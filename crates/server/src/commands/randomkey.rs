@@ -5,12 +5,16 @@
 //! of the slots has keys. In a nearly empty database most draws would find nothing, so the slots that have keys are
 //! listed first, without leases, and draws are made among them.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use weft_table::EntryRef;
 use weft_values::Value;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::SLOTS;
-use crate::keyspace::access::is_expired;
+use crate::keyspace::access::{PlannedKey, is_expired};
+use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
 
 /// The command of this file and its handler.
@@ -23,14 +27,31 @@ const SPARSE_KEYS: u64 = SLOTS as u64 / 32;
 /// Keys that the systematic search looks at.
 const SEARCHED_KEYS: usize = 1000;
 
+/// Expired keys that one search reports.
+const EXPIRED_MOST: usize = 100;
+
 fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     let search = Search {
         reach: Reach::of(&ctx.keys.held, ctx.pass),
         db: ctx.keys.db,
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
         alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
+        expired: RefCell::default(),
     };
-    match search.run() {
+    let found = search.run();
+    let hasher = &ctx.server.keyspace.hasher;
+    for name in search.expired.into_inner() {
+        let hash = hasher.hash(&name);
+        let key = PlannedKey {
+            hash,
+            argument: 0,
+            slot: KeyHasher::slot(hash) as u16,
+            write: false,
+            lease: 0,
+        };
+        ctx.keys.effects.queue_expired(ctx.keys.db, &key, &name, false);
+    }
+    match found {
         Some(name) => ctx.reply.bulk(&name),
         None => ctx.reply.null(),
     }
@@ -43,6 +64,8 @@ struct Search<'r, 'p> {
     /// About how many keys the database has.
     keys: u64,
     alive_at_ms: Option<u64>,
+    /// Keys that were met and have expired: they are deleted afterwards, as whoever meets one does.
+    expired: RefCell<BTreeSet<Vec<u8>>>,
 }
 
 impl Search<'_, '_> {
@@ -106,8 +129,14 @@ impl Search<'_, '_> {
     }
 
     fn is_alive(&self, entry: EntryRef<'_, Value>) -> bool {
-        self.alive_at_ms
-            .is_none_or(|now_ms| !is_expired(entry.expire_at_ms(), now_ms))
+        let alive = self
+            .alive_at_ms
+            .is_none_or(|now_ms| !is_expired(entry.expire_at_ms(), now_ms));
+        let mut expired = self.expired.borrow_mut();
+        if !alive && expired.len() < EXPIRED_MOST {
+            expired.insert(entry.key().to_vec());
+        }
+        alive
     }
 }
 

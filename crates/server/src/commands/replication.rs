@@ -19,7 +19,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("psync", exclusive(psync)),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),
-    ("role", leased(role)),
+    ("role", leased(role).telling_offset()),
     ("slaveof", exclusive(replicaof)),
     ("sync", leased(sync)),
 ];

@@ -98,6 +98,13 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
+    if thread.busy
+        && !flags.contains(Flags::ALLOW_BUSY)
+        && !client.flags.has_any(REPEATS)
+        && let Some(error) = script::busy(server, std::iter::empty(), true)
+    {
+        return Admission::Refused(error);
+    }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
@@ -138,16 +145,31 @@ pub fn not_appended(server: &Server) -> CommandError {
 
 /// Whether a command writes; EXEC does if a command of the transaction does.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
+    has(client, command, Flags::WRITE)
+}
+
+/// Whether a command has a flag; EXEC does if a command of the transaction does.
+fn has(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
+    any(client, command, |flags| flags.contains(flag))
+}
+
+/// Whether a command lacks a flag; EXEC does if a command of the transaction does.
+fn lacks(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
+    any(client, command, |flags| !flags.contains(flag))
+}
+
+/// Whether something is true of a command's flags, or of those of a command that EXEC would run.
+fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> bool) -> bool {
     let commands = crate::commands::registry().commands();
     let of_transaction = || {
         let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
         let mut queued = transaction.iter().flat_map(|transaction| &transaction.commands);
         queued.any(|queued| {
             let command = commands.get(queued.command);
-            command.is_some_and(|command| command.spec.flags.contains(Flags::WRITE))
+            command.is_some_and(|command| of_flags(command.spec.flags))
         })
     };
-    command.spec.flags.contains(Flags::WRITE) || of_transaction()
+    of_flags(command.spec.flags) || of_transaction()
 }
 
 /// Whether the client's user may run a command, or queue it.
@@ -178,11 +200,10 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
-    let flags = command.spec.flags;
     let writes = || writes(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
-    if redirects && (flags.contains(Flags::READONLY) || writes()) {
+    if redirects && (has(client, command, Flags::READONLY) || writes()) {
         let state = thread.server.repl.state();
         return state
             .primary
@@ -196,13 +217,13 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
     let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
-    if standing.has(stale) && !flags.contains(Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+    if standing.has(stale) && lacks(client, command, Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
         return Some(refused(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let loads = (standing.has(Standing::LOADING) && !flags.contains(Flags::LOADING))
-        || (standing.has(Standing::LOADING_ASIDE) && flags.contains(Flags::NO_ASYNC_LOADING));
+    let loads = (standing.has(Standing::LOADING) && lacks(client, command, Flags::LOADING))
+        || (standing.has(Standing::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
     loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
 }
 

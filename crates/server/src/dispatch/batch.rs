@@ -89,7 +89,8 @@ fn run_until_exclusive(
         .checked_sub(1)
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
-    let crowded = thread.effects.scribe.is_crowded();
+    let log_behind = thread.effects.scribe.is_crowded();
+    let feeds_replicas = thread.server.repl.feeds.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
@@ -122,7 +123,9 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
-        if crowded && must_wait_for_log(&role, command) {
+        if (log_behind && must_wait_for_log(&role, command))
+            || (feeds_replicas && binding.tells_offset && must_wait_for_offset(thread, &role, connection))
+        {
             settle(plan, connection, Outcome::Contended);
             continue;
         }
@@ -137,7 +140,7 @@ fn run_until_exclusive(
             let server = &thread.server;
             let row = thread.seat;
             let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
-            if thread.standing.leaves_expired() {
+            if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
                 forget_found(&mut thread.effects, tell);
             }
             delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
@@ -270,6 +273,25 @@ fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
     let runs = !matches!(role, Role::Queued);
     let reads = command.spec.flags.contains(CommandFlags::READONLY);
     runs && !reads
+}
+
+/// Whether a command that tells the stream's offset is to be put off: what was replied to before it came may still be
+/// on its way into the backlog. Whoever compares a primary's offset with a replica's would find them equal too early.
+#[cold]
+fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connection) -> bool {
+    if matches!(role, Role::Queued) {
+        return false;
+    }
+    let server = &thread.server;
+    let ticket = &mut connection.client.log_ticket;
+    if connection.lease_failures == 0 {
+        *ticket = server.journal.last_ticket().max(*ticket);
+    }
+    let is_behind = server.repl.replicas.shelf().offset_of(*ticket).is_none();
+    if is_behind {
+        server.journal.wake();
+    }
+    is_behind
 }
 
 /// Whether a plan needs the whole keyspace.

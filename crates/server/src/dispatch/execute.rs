@@ -61,6 +61,8 @@ pub struct Thread {
     pub moving: Option<Moving>,
     /// What the server's role in replication means for commands, at the last passage of the gate.
     pub standing: Standing,
+    /// Whether clients may only end what runs too long, at the last passage of the gate.
+    pub busy: bool,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -109,6 +111,7 @@ impl Thread {
             view_version: 0,
             moving: None,
             standing: server.repl.standing(),
+            busy: false,
             tunables,
             may_leave: true,
             may_block: true,
@@ -141,6 +144,7 @@ impl Thread {
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
         self.standing = self.server.repl.standing();
+        self.busy = self.tunables.busy_for_all && self.server.scripts.running.any_overdue();
         cluster::take_view(self);
     }
 

@@ -31,6 +31,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weft_reactor::Output;
@@ -58,7 +59,7 @@ use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::repl::Standing;
 use crate::script::{self, Answer, Beginning, Flags, Host, Outcome as Ended, Program, Run, Scripts, Stop};
-use crate::state::Server;
+use crate::state::{Question, Server};
 
 use super::admit::NOT_SAVED;
 use super::announce::{Caller, announce, line_of_whole};
@@ -1001,10 +1002,13 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         match after {
             After::Nothing => None,
             After::Ask(make) => {
-                // Of clients nothing is known here: their workers cannot be asked.
-                let question = make((0, 0, 0));
+                let question = make((0, self.client.id, 0));
                 self.output.clear();
-                self.output.bytes = (question.combine)(Vec::new());
+                self.output.bytes = match self.thread.for_script {
+                    true => self.ask(question),
+                    // A worker cannot wait for itself: nothing is known of clients.
+                    false => (question.combine)(Vec::new()),
+                };
                 None
             }
             After::ReplyAt(reply) => {
@@ -1013,6 +1017,26 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 None
             }
             _ => Some(CommandError::constant("ERR This command cannot be run by a script")),
+        }
+    }
+}
+
+/// How often a script that waits for workers looks whether it has been told to stop.
+const ASKING: Duration = Duration::from_millis(5);
+
+impl Runner<'_, '_, '_> {
+    /// Asks all workers and waits: nobody waits at the gate for a script on a thread of its own, so they answer.
+    fn ask(&mut self, mut question: Question) -> Vec<u8> {
+        let server = self.thread.server.clone();
+        let (sender, answer) = sync_channel(1);
+        question.waits = Some(sender);
+        server.ask_all(question);
+        loop {
+            match answer.recv_timeout(ASKING) {
+                Ok(reply) => return reply,
+                Err(RecvTimeoutError::Timeout) if !server.scripts.running.look_at(&self.run, true, || None) => {}
+                Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
+            }
         }
     }
 }

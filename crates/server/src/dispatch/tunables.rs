@@ -37,6 +37,8 @@ pub struct Tunables {
     pub clock: AccessClock,
     /// `latency-tracking`.
     pub latency_tracking: bool,
+    /// Whether all clients are told that a script is busy (`busy-reply-scope`).
+    pub busy_for_all: bool,
     /// `commandlog-execution-slower-than`, ns; `u64::MAX` when off.
     pub slow_ns: u64,
     /// `commandlog-request-larger-than`, bytes; `usize::MAX` when off.
@@ -95,6 +97,7 @@ impl Tunables {
                 lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
             },
             latency_tracking: config.boolean(id::LATENCY_TRACKING),
+            busy_for_all: config.choice(id::BUSY_REPLY_SCOPE) == "all",
             slow_ns: threshold_ns(id::COMMANDLOG_EXECUTION_SLOWER_THAN),
             large_request: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
             large_reply: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),

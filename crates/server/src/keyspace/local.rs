@@ -42,9 +42,14 @@ pub struct LocalKeys {
     next_ms: AtomicU64,
 }
 
+/// A database and the name of a key in it.
+type Name = (usize, Box<[u8]>);
+/// When a key expires, its hash and its slot.
+type When = (u64, u64, u16);
+
 #[derive(Default)]
 struct Known {
-    by_name: HashMap<(usize, Box<[u8]>), (u64, u64, u16)>,
+    by_name: HashMap<Name, When>,
     by_time: BTreeSet<(u64, usize, Box<[u8]>)>,
 }
 

@@ -418,6 +418,21 @@ impl Replication {
         self.hands_over.load(Ordering::Acquire)
     }
 
+    /// Sets what INFO counts back to zero.
+    pub fn reset_statistics(&self) {
+        let replicas = &self.replicas;
+        for count in [
+            &self.input_bytes,
+            &self.unexpected_errors,
+            &replicas.full,
+            &replicas.partial,
+            &replicas.partial_refused,
+            &replicas.output_bytes,
+        ] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Waits as long as links are to stand still.
     pub fn stand_still(&self) {
         let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);

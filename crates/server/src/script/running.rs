@@ -243,12 +243,7 @@ impl Running {
     }
 
     /// Looks at a run from inside, now and then; whether it is to stop. `place` tells where it is.
-    pub(super) fn look_at(
-        &self,
-        run: &Arc<Run>,
-        listed: bool,
-        place: impl FnOnce() -> Option<(String, usize)>,
-    ) -> bool {
+    pub fn look_at(&self, run: &Arc<Run>, listed: bool, place: impl FnOnce() -> Option<(String, usize)>) -> bool {
         let elapsed = run.elapsed();
         if self.ending.load(Ordering::Relaxed) {
             run.stop(Stop::Shutdown);

@@ -80,6 +80,8 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     await_info(&mut chained, UP);
     compare(&mut primary, &mut chained);
     assert_eq!(info(&mut replica, "sync_full"), "1");
+    replica.call(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(info(&mut replica, "sync_full"), "0");
 }
 
 #[test]

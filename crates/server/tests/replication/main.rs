@@ -268,6 +268,17 @@ fn clients_learn_that_a_replica_has_no_primary_or_no_data() {
         "no",
     ]);
     let mut client = Client::connect(replica.port);
+    // EXEC is refused for what it would run.
+    client.call(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]);
+    client.call(&["MULTI"]);
+    assert_eq!(client.call(&["GET", "key"]), "QUEUED");
+    let mut other = Client::connect(replica.port);
+    other.call(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    assert_eq!(
+        client.call(&["EXEC"]),
+        "EXECABORT Transaction discarded because of: MASTERDOWN Link with MASTER is down and \
+         replica-serve-stale-data is set to 'no'."
+    );
     let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     assert_eq!(client.call(&["GET", "key"]), down);
     assert_eq!(client.call(&["EVAL", "return 1", "0"]), down);

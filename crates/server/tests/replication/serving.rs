@@ -153,6 +153,32 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
     }
 }
 
+/// Whoever waits until a replica has everything compares its offset with the primary's. The log's thread puts writes into
+/// the backlog after they were replied to, and INFO told an offset without them.
+#[test]
+fn the_offset_that_is_told_covers_what_was_replied_to() {
+    let server = Server::start(&[&AT_ONCE[..], &["--io-threads", "4"]].concat());
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+    let mut replica = Replica::connect(server.port);
+    replica.introduce();
+    replica.send(&["PSYNC", "?", "-1"]);
+    place(&replica.line());
+    replica.take_dump();
+    // Without a replica nobody asks or pings in between.
+    drop(replica);
+    await_info(&mut clients[0], "connected_slaves:0");
+    clients[0].call(&["SET", "key", "0000"]);
+    let offset = |client: &mut Client| -> i64 { info(client, "master_repl_offset").parse().expect("an offset") };
+    let start = offset(&mut clients[0]);
+    let write_bytes = command(&["SET", "key", "0000"]).len() as i64;
+    for round in 1..=1000 {
+        let writer = round % clients.len();
+        clients[writer].call(&["SET", "key", &format!("{round:04}")]);
+        let told = offset(&mut clients[(round + 1) % 4]);
+        assert_eq!(told, start + write_bytes * round as i64, "round {round}");
+    }
+}
+
 #[test]
 fn sync_and_dumps_without_a_stream() {
     let server = Server::start(&AT_ONCE);

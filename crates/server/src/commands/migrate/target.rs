@@ -55,6 +55,13 @@ struct Kept {
     since: Instant,
 }
 
+/// Connections that are kept.
+pub fn kept() -> usize {
+    let mut kept = lock(&KEPT);
+    kept.retain(|_, connection| connection.since.elapsed() < KEPT_FOR);
+    kept.len()
+}
+
 static KEPT: LazyLock<Mutex<HashMap<Name, Kept>>> = LazyLock::new(Mutex::default);
 
 /// A connection.

@@ -38,6 +38,7 @@ fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize
         db: 0,
         keys: keys as u64,
         alive_at_ms: Some(2000),
+        expired: RefCell::default(),
     };
     let mut drawn = HashMap::new();
     for _ in 0..count {
@@ -86,4 +87,22 @@ fn nothing_comes_of_nothing() {
     );
     assert!(draws(&keyspace_of(50, 50), 50, 10).is_empty());
     assert!(draws(&keyspace_of(5000, 5000), 5000, 3).is_empty());
+}
+
+/// What is met on the way and has expired is reported, so that somebody deletes it.
+#[test]
+fn expired_keys_on_the_way_are_reported_once() {
+    let keyspace = keyspace_of(2, 2);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    let pass = seat.enter();
+    let search = Search {
+        reach: Reach::Pass(&pass),
+        db: 0,
+        keys: 2,
+        alive_at_ms: Some(2000),
+        expired: RefCell::default(),
+    };
+    assert_eq!(search.run(), None);
+    let names: Vec<Vec<u8>> = search.expired.into_inner().into_iter().collect();
+    assert_eq!(names, [b"0", b"1"]);
 }

@@ -11,7 +11,7 @@ use super::sections::{self, ClientFigures, Section};
 mod tests;
 
 /// INFO.
-pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info))];
+pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset())];
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
@@ -43,6 +43,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         parts: Default::default(),
         missing: Default::default(),
         asker,
+        waits: None,
     }));
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Parameters about watching the server: command logs, latency, events, scripts.
 
-use super::{Special, boolean, integer, special};
+use super::{Choices, Special, boolean, choice, integer, special};
+
+const BUSY_SCOPES: Choices = &[("all", 0), ("affected", 1)];
 
 super::table! {
     COMMANDLOG_EXECUTION_SLOWER_THAN "commandlog-execution-slower-than" = integer(10_000, -1, i64::MAX).alias("slowlog-log-slower-than"),
@@ -25,6 +27,8 @@ super::table! {
         Live, "Classes of keyspace events to publish, as letters; empty publishes none.";
     BUSY_REPLY_THRESHOLD "busy-reply-threshold" = integer(5000, 0, i64::MAX).alias("lua-time-limit"),
         Live, "Milliseconds after which a script counts as busy and can be killed.";
+    BUSY_REPLY_SCOPE "busy-reply-scope" = choice(BUSY_SCOPES, "all").hidden(),
+        Live, "Who is told that a script is busy: all clients, as by Valkey, or only those that need what it holds.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
         NotYet, "Offer scripts functions that can leave their sandbox.";
 }

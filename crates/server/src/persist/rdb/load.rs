@@ -39,6 +39,9 @@ pub enum Destination<'l, 'p> {
     Apart(&'l mut Apart),
 }
 
+/// Is told of keys that are dropped.
+pub type TellDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
+
 /// Takes keys.
 pub struct Loader<'l, 'p> {
     /// Where they go.
@@ -60,7 +63,7 @@ pub struct Loader<'l, 'p> {
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
     /// Is told of keys that are dropped because they have expired: their databases and names.
-    pub drops: Option<&'l mut dyn FnMut(usize, &[u8])>,
+    pub drops: Option<TellDropped<'l>>,
 }
 
 /// What a file brought.

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 pub use error::{Fault, LoadError};
 pub use file::DumpFile;
 pub use gathering::Gathering;
-pub use load::{Destination, Loaded, Loader, Opened, Position, load};
+pub use load::{Destination, Loaded, Loader, Opened, Position, TellDropped, load};
 pub use save::{Contents, Head, Key, Style, save, write_database};
 pub use spelling::spell_out;
 
