@@ -9,6 +9,7 @@
 //! While it is prepared it can be called off. Then there is no way back.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use crate::observe::lock;
 
@@ -62,7 +63,11 @@ impl Shutdown {
 
 /// The place where a request waits.
 #[derive(Debug, Default)]
-pub struct ShutdownRequest(Mutex<State>);
+pub struct ShutdownRequest {
+    state: Mutex<State>,
+    /// Until when replicas are waited for, ms since the epoch; 0 when they are not.
+    pub waits_until_ms: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 enum State {
@@ -78,7 +83,7 @@ enum State {
 impl ShutdownRequest {
     /// Somebody begins to prepare the end, unless that is under way; whether this is so.
     pub fn begin(&self) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let begins = matches!(*state, State::None);
         if begins {
             *state = State::Prepared { called_off: false };
@@ -88,12 +93,12 @@ impl ShutdownRequest {
 
     /// Whether what is prepared was called off.
     pub fn is_called_off(&self) -> bool {
-        matches!(*lock(&self.0), State::Prepared { called_off: true })
+        matches!(*lock(&self.state), State::Prepared { called_off: true })
     }
 
     /// What was prepared does not come.
     pub fn give_up(&self) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if matches!(*state, State::Prepared { .. }) {
             *state = State::None;
         }
@@ -101,7 +106,7 @@ impl ShutdownRequest {
 
     /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
     pub fn put(&self, shutdown: Shutdown) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if !matches!(*state, State::None | State::Prepared { called_off: false }) {
             return false;
         }
@@ -111,7 +116,7 @@ impl ShutdownRequest {
 
     /// Takes the request up: it cannot be called off any more.
     pub fn take_up(&self) -> Option<Shutdown> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         match std::mem::replace(&mut *state, State::UnderWay) {
             State::Waiting(shutdown) => Some(shutdown),
             before => {
@@ -123,7 +128,7 @@ impl ShutdownRequest {
 
     /// Calls off what is being prepared; whether there was something.
     pub fn call_off(&self) -> bool {
-        match &mut *lock(&self.0) {
+        match &mut *lock(&self.state) {
             State::Prepared { called_off } => !std::mem::replace(called_off, true),
             State::None | State::Waiting(_) | State::UnderWay => false,
         }

@@ -70,6 +70,7 @@ fn run(server: &Arc<Server>, how: Shutdown) {
 /// The process goes on.
 fn stay(server: &Server) {
     server.repl.ends.store(false, Ordering::SeqCst);
+    server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
     server.shutdown.give_up();
     for worker in &server.workers {
         worker.send(Message::ShutdownOff);
@@ -91,6 +92,8 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), Stop> {
     if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
         let since = Instant::now();
+        let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
+        server.shutdown.waits_until_ms.store(until_ms, Ordering::Relaxed);
         ask(server);
         while since.elapsed() < timeout && !lagging(server).is_empty() {
             if server.shutdown.is_called_off() {

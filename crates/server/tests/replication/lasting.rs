@@ -208,6 +208,19 @@ fn who_waits_for_the_disk_is_told_that_the_file_is_switched_off() {
 }
 
 #[test]
+fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
+    let server = Server::start(&AT_ONCE);
+    let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
+    client.call(&["CLIENT", "CAPA", "redirect"]);
+    client.call(&["MULTI"]);
+    client.call(&["SET", "key", "1"]);
+    // Nobody listens there.
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    assert_eq!(client.call(&["EXEC"]), "REDIRECT 127.0.0.1:1");
+    assert_eq!(client.call(&["EXEC"]), "ERR EXEC without MULTI");
+}
+
+#[test]
 fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
     let server = Server::start(&[&AT_ONCE[..], &["--shutdown-timeout", "1000"]].concat());
     let mut client = Client::connect(server.port);
@@ -221,6 +234,7 @@ fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
         ending.send(&["SHUTDOWN", "NOSAVE"]);
     }
     await_info(&mut client, "blocked_clients:2");
+    until("INFO tells how long", || client.call(&["INFO"]).contains("shutdown_in_milliseconds:"));
     // Nothing is written meanwhile, but read.
     let mut writer = Client::connect(server.port);
     writer.send(&["SET", "key", "2"]);

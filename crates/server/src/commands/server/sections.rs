@@ -299,6 +299,13 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("io_threads_active", u8::from(active > 1));
     lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
     listener_lines(server, lines);
+    match server.shutdown.waits_until_ms.load(Ordering::Relaxed) {
+        0 => {}
+        until_ms => lines.put(
+            "shutdown_in_milliseconds",
+            until_ms.saturating_sub(weft_reactor::unix_ms()),
+        ),
+    }
 }
 
 fn listener_lines(server: &Server, lines: &mut Lines) {
@@ -516,8 +523,8 @@ fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
     let standing = server.repl.standing();
     let aside = standing.has(Standing::LOADING_ASIDE);
-    let loads = aside || standing.has(Standing::LOADING);
-    lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
+    let loads = standing.has(Standing::LOADING) || dumps.loading.load(Ordering::Relaxed);
+    lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.
     let kept_bytes = server.keyspace.preimages.kept_bytes();
