@@ -137,6 +137,8 @@ impl Leeway {
             Self::UnorderedScan => page_rules(words, encoding(evidence), false),
             Self::Drawn(_) => vec![Rule::Shape],
             Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Length],
+            // Words are compared up to their first NUL byte: beyond it they are equal, and may stand in any order.
+            Self::Sort if has(words, "ALPHA") && !has(words, "BY") && !has(words, "STORE") => vec![Rule::BehindNul],
             // Not sorted at all, perhaps, and then which part it is depends on the order as well.
             Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Length],
             Self::Sort if in_table() && has(words, "BY") => vec![Rule::Unordered],

@@ -28,6 +28,8 @@ pub enum Rule {
     },
     /// The order of maps, sets and arrays of aggregates, at every depth.
     UnorderedTables,
+    /// What stands behind the first NUL byte of an array's texts.
+    BehindNul,
     /// The order of the lines of a text.
     UnorderedLines,
     /// The values in `name:value` and `name=value` lines, and the order of the lines.
@@ -80,6 +82,7 @@ fn reduce(rule: &Rule, reply: Reply) -> Reply {
         }
         Rule::Unordered => unordered(&reply),
         Rule::UnorderedTables => unordered_tables(&reply),
+        Rule::BehindNul => cut_at_nul(&reply),
         Rule::UnorderedLines => map_lines(&reply, |line| line.to_string(), true),
         Rule::Fields => map_lines(&reply, field_names, true),
         Rule::Keys => keys(&reply),
@@ -280,6 +283,18 @@ fn field_names(line: &str) -> String {
         .map(|word| word.split('=').next().unwrap_or_default())
         .collect();
     names.join("= ") + "="
+}
+
+fn cut_at_nul(reply: &Reply) -> Reply {
+    let body = match &reply.body {
+        Body::Items(items) => Body::Items(items.iter().map(cut_at_nul).collect()),
+        Body::Text(text) => {
+            let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+            Body::Text(text[..end].to_vec())
+        }
+        other => other.clone(),
+    };
+    Reply { kind: reply.kind, body }
 }
 
 fn mask(reply: &Reply, names: &[String]) -> Reply {

@@ -26,6 +26,7 @@ use super::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::event::Event;
 use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
+use crate::net::client::Flags;
 use elements::{Elements, Source};
 use pattern::{Pattern, text_of};
 
@@ -190,8 +191,8 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
         Some(entry) => Source::of(entry.value())?,
         None => Source::Nothing,
     };
-    if options.unsorted && options.stores && matches!(source, Source::Set(_)) {
-        // A set has no order to stay in, and what is stored must not depend on chance.
+    if options.unsorted && (options.stores || ctx.client.flags.has(Flags::SCRIPT)) && matches!(source, Source::Set(_)) {
+        // A set has no order to stay in, and what is stored, or seen by a script, must not depend on chance.
         options.unsorted = false;
         options.alphabetical = true;
         options.by = None;

@@ -223,18 +223,14 @@ fn prepare(
 #[cold]
 fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
     let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
-    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
-        return Err(CommandError::constant(match flags {
-            None => "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-            Some(_) => {
-                "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is \
-                 not set on the script."
-            }
-        }));
-    }
     if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
         return Err(CommandError::constant(
-            "READONLY Can not run script with write flag on readonly replica",
+            "READONLY You can't write against a read only replica.",
+        ));
+    }
+    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+        return Err(CommandError::constant(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
     if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
@@ -342,8 +338,10 @@ fn run_alone<'p>(
         mut held,
         has_token,
         run,
+        commands,
         ..
     } = runner;
+    client.commands += commands;
     if listed || run.is_overdue() {
         server.scripts.running.unlist(&run);
     }
@@ -398,6 +396,14 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
     let length_before = connection.output.len();
     connection.client.last_command = request.command.full_name;
     write_error(thread, error, &mut connection.output.bytes);
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let line = line_of_whole(
+            &thread.server,
+            &connection.client,
+            request.args(&connection.input).iter(),
+        );
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
     finish(thread, request, connection, (before, length_before), true);
     connection.settle_reply(before);
     Outcome::Done
@@ -418,10 +424,6 @@ fn finish(
     };
     let thresholds = Thresholds::of(&thread.tunables);
     let args = request.args(&connection.input);
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
-        let line = line_of_whole(&thread.server, &connection.client, args.iter());
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
-    }
     record::remember(&thread.server, request.command, thresholds, &ending, || {
         record::subject_of(request.command, args, &connection.client)
     });
@@ -570,6 +572,10 @@ struct Runner<'r, 'h, 'p> {
     logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
+    /// The line that monitors are shown before those of the script's commands.
+    line: Option<Vec<u8>>,
+    /// Commands that it has run.
+    commands: u64,
     /// Figures of commands, until it is certain that they count.
     tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
 }
@@ -586,6 +592,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let mut client = caller.view();
         client.protocol = Protocol::Resp2;
         client.flags.put(ClientFlags::MULTI, false);
+        client.flags.put(ClientFlags::SCRIPT, true);
         let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
         let command = match thread.for_script {
             true => args.iter().map(<[u8]>::to_vec).collect(),
@@ -614,6 +621,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             slot: Cell::new(first_slot(prepared, args)),
             logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            line: None,
+            commands: 0,
             tally: Vec::new(),
             thread,
         }
@@ -632,6 +641,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 
     fn run(&mut self, prepared: &Prepared, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> Finished {
+        if self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+            self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
+        }
         let words: Vec<&[u8]> = args.iter().skip(3).collect();
         let (keys, arguments) = words.split_at(prepared.keys);
         let server = self.thread.server.clone();
@@ -646,6 +658,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         );
         if let Some(script) = prepared.program.script() {
             server.scripts.cache.touch(script);
+        }
+        if !matches!(ended, Ok(Ended::Stopped(_))) {
+            self.show_line();
         }
         match ended {
             Ok(Ended::Stopped(stop)) if stop != Stop::Shutdown => {
@@ -671,6 +686,14 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 self.count_error(b"ERR", false);
                 Finished::Done { failed: true }
             }
+        }
+    }
+
+    /// Shows monitors the script before its first command, or at its end.
+    fn show_line(&mut self) {
+        if let Some(line) = self.line.take() {
+            let thread = &mut *self.thread;
+            Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
         }
     }
 
@@ -912,6 +935,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     fn execute(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         self.thread.ticks = self.thread.timer.raw();
+        self.show_line();
+        self.commands += 1;
         let (error, after) = self.handle(command, binding, args);
         if matches!(after, After::Defer) {
             // What it looks at on the way is held by somebody else: with everything it does not look in vain.

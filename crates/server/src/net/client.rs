@@ -57,6 +57,8 @@ impl Flags {
     pub const PRIMARY: Flags = Flags(1 << 19);
     /// A replica of this server.
     pub const REPLICA: Flags = Flags(1 << 20);
+    /// Stands for a script's caller while the script's commands run.
+    pub const SCRIPT: Flags = Flags(1 << 24);
 
     /// Whether all of `other` are set.
     #[inline]

@@ -32,6 +32,8 @@ pub struct Running {
     pub keys_total: AtomicU64,
     /// How long the moment of the last one took, in which everybody stood still, µs.
     pub moment_us: AtomicU64,
+    /// How many moments there have been.
+    pub moments: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]

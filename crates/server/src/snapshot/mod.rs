@@ -247,6 +247,7 @@ fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
         .snapshot
         .moment_us
         .store(took.as_micros() as u64, Ordering::Relaxed);
+    server.snapshot.moments.fetch_add(1, Ordering::Relaxed);
     let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
     let took_ms = took.as_millis() as u64;
     if threshold_ms > 0 && took_ms >= threshold_ms {

@@ -156,6 +156,9 @@ fn equal_weights_leave_the_order_open_but_not_the_number() {
     assert!(!accepts(Leeway::Sort, "SORT k BY w_* GET h_*->f", SMALL, nil, AB));
     assert!(!accepts(Leeway::Sort, "SORT k ALPHA", TABLE, BA, AB));
     assert!(accepts(Leeway::Sort, "SORT k BY nosort", TABLE, BA, AB));
+    let (empty_first, empty_last) = ("*2\r\n$0\r\n\r\n$1\r\n\0\r\n", "*2\r\n$1\r\n\0\r\n$0\r\n\r\n");
+    assert!(accepts(Leeway::Sort, "SORT k ALPHA", SMALL, empty_first, empty_last));
+    assert!(!accepts(Leeway::Sort, "SORT k", SMALL, empty_first, empty_last));
 }
 
 #[test]

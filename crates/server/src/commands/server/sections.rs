@@ -602,7 +602,7 @@ fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
     lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
-    lines.put("total_forks", 0);
+    lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
     lines.put("migrate_cached_sockets", crate::commands::migrate::kept());
     lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
     lines.zeroes(&[
