@@ -234,18 +234,11 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
         status.failures.store(0, Ordering::Relaxed);
         status.last_rewrite_failed.store(false, Ordering::Relaxed);
         log::notice!("Background AOF rewrite finished successfully");
-        status.end_base();
-        if status.phase() == Phase::Waiting {
-            status.set_phase(Phase::On);
-            withhold(server);
-        }
-        // What lies behind the base counts from now on.
-        server.tell_of_log();
     } else {
         // Another rewrite has a name of its own; what is left is in nobody's way.
         let _ = std::fs::remove_file(temporary_base());
     }
-    if status.phase() == Phase::Waiting {
+    if !done && status.phase() == Phase::Waiting {
         let (name, path) = temporary_increment(&Place::of(&server.config));
         log::notice!("Removing the temp incr aof file {name} in the background");
         let _ = std::fs::remove_file(path);
@@ -255,6 +248,15 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
     status.snapshot_under_way.store(false, Ordering::Relaxed);
+    if done {
+        // What lies behind the base counts from now on; who waits for that finds the rewrite at its end.
+        status.end_base();
+        if status.phase() == Phase::Waiting {
+            status.set_phase(Phase::On);
+            withhold(server);
+        }
+        server.tell_of_log();
+    }
 }
 
 /// Gives the new base its name, and makes what it replaces history.
