@@ -234,7 +234,9 @@ fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
         ending.send(&["SHUTDOWN", "NOSAVE"]);
     }
     await_info(&mut client, "blocked_clients:2");
-    until("INFO tells how long", || client.call(&["INFO"]).contains("shutdown_in_milliseconds:"));
+    until("INFO tells how long", || {
+        client.call(&["INFO"]).contains("shutdown_in_milliseconds:")
+    });
     // Nothing is written meanwhile, but read.
     let mut writer = Client::connect(server.port);
     writer.send(&["SET", "key", "2"]);
