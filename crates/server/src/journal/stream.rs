@@ -219,6 +219,11 @@ impl Merger {
             let Some(at) = self.next_ring() else {
                 break;
             };
+            // A mark that was set before this ticket was taken is to be seen by now, and comes first.
+            if self.journal.has_orders.load(Ordering::SeqCst) {
+                self.obey();
+                continue;
+            }
             let Head { ring, ticket } = &mut self.heads[at];
             ring.take(|ops| self.feeds.give(ops));
             *ticket = None;
