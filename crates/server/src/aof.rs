@@ -12,8 +12,8 @@ use weft_reactor::unix_ms;
 
 use crate::config::{Config, error_text, id};
 use crate::journal;
+use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::{Exclusive, Seat};
 use crate::observe::{lock, log};
 use crate::persist::aof::manifest::Manifest;
 use crate::persist::aof::{Appender, Feed, Fsync, Links, Phase, open};
@@ -112,11 +112,7 @@ fn withhold(server: &Server) {
 ///
 /// # Errors
 /// When that fails; the log has told why.
-pub fn open_at_start(server: &Arc<Server>) -> Result<(), Failed> {
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("Fatal error: no seat is left at the keyspace");
-        return Err(Failed);
-    };
+pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), Failed> {
     let place = Place::of(&server.config);
     place.make_directory()?;
     let files = &mut *lock(&server.aof_files);
@@ -125,7 +121,7 @@ pub fn open_at_start(server: &Arc<Server>) -> Result<(), Failed> {
     if manifest.is_empty() {
         let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
         let name = manifest.begin_base(&place.filename, as_dump);
-        write_base(server, &mut seat.exclusive(), &place.path(&name), as_dump)?;
+        write_base(server, all, &place.path(&name), as_dump)?;
         log::notice!("Creating AOF base file {name} on server start");
     }
     let name = manifest.last_increment(&place.filename);
@@ -136,20 +132,13 @@ pub fn open_at_start(server: &Arc<Server>) -> Result<(), Failed> {
     place.store(manifest)?;
     let done = if had_increments { "Opening" } else { "Creating" };
     log::notice!("{done} AOF incr file {name} on server start");
-    files.appender = Some(append_to(server, &mut seat, file)?);
+    let appender = appender(server, file)?;
+    begin_logging(server, &appender);
+    files.appender = Some(appender);
     server.aof.set_phase(Phase::On);
     refresh(server);
     delete_history(server, &place, &mut files.manifest);
     Ok(())
-}
-
-/// Starts to log into a file.
-fn append_to(server: &Arc<Server>, seat: &mut Seat, file: File) -> Result<Arc<Mutex<Appender>>, Failed> {
-    let appender = appender(server, file)?;
-    let all = seat.exclusive();
-    begin_logging(server, &appender);
-    drop(all);
-    Ok(appender)
 }
 
 /// Who appends to a file.
@@ -197,7 +186,7 @@ fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dum
     }
     let dump = path.with_extension("rdb");
     saving::write_to(server, all, &dump).map_err(|saving::Failed| Failed)?;
-    let written = spell_out(&dump, path);
+    let written = spell_out(&dump, path, &server.config);
     // It has served its purpose; if it cannot be removed it is in nobody's way.
     let _ = std::fs::remove_file(&dump);
     written.map_err(|reason| {

@@ -13,7 +13,7 @@ use crate::messages::refresh_event_hook;
 use crate::observe::log;
 use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
-use crate::state::{Order, Server};
+use crate::state::{Message, Order, Server};
 
 /// How long the coordinator may take for an order. It is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,6 +73,19 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
             (id::APPENDONLY, reason.to_owned())
         })?;
     }
+    if is_changed(&[id::MAXMEMORY]).is_some() {
+        warn_about_small_limit(server);
+    }
+    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_POLICY]).is_some() {
+        server.evict_if_full();
+    }
+    if is_changed(&[id::MAXMEMORY, id::MAXMEMORY_CLIENTS]).is_some()
+        && server.config.integer(id::MAXMEMORY_CLIENTS) != 0
+    {
+        for worker in &server.workers {
+            worker.send(Message::CountClients);
+        }
+    }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;
     }
@@ -105,6 +118,19 @@ pub fn shape_log(config: &Config) {
         config.integer(id::LOG_FORMAT).into(),
         config.integer(id::LOG_TIMESTAMP_FORMAT).into(),
     );
+}
+
+fn warn_about_small_limit(server: &Server) {
+    // What is known of it is a moment old.
+    let _ = server.memory.calibrate();
+    let (limit, used) = (server.config.unsigned(id::MAXMEMORY), server.counted_memory());
+    if limit > 0 && used > limit {
+        log::warning!(
+            "WARNING: the new maxmemory value set via CONFIG SET ({limit}) is smaller than the current memory usage \
+             ({used}). This will result in key eviction and/or the inability to accept new write commands depending on \
+             the maxmemory-policy."
+        );
+    }
 }
 
 fn make_room_for_clients(server: &Server) -> Applied {

@@ -287,7 +287,7 @@ impl Bus {
             server.workers[0].send(Message::Serve(Unserved::new(ready)));
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
-        server.lazyfree.free(objects, Box::new(tables));
+        server.lazyfree.free(objects, 0, Box::new(tables));
         Post::new(&server, &mut effects, row).broadcast();
         wake(&server, &mut effects);
     }

@@ -213,6 +213,10 @@ impl Coordinator {
         self.sample_rates();
         self.reclaim();
         let server = &self.server;
+        if server.dumps.loading.load(Ordering::Relaxed) {
+            // There is a part of the data, which belongs to the thread that loads it.
+            return;
+        }
         saving::begin_due(server);
         crate::aof::begin_due(server);
         let now_ms = unix_ms();
@@ -237,7 +241,7 @@ impl Coordinator {
             return;
         }
         self.next_report = now + REPORT_PERIOD;
-        let bytes = self.server.used_memory.load(Ordering::Relaxed);
+        let bytes = self.server.memory.now();
         let clients = self.server.connections.load(Ordering::Relaxed);
         log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
@@ -279,14 +283,19 @@ impl Coordinator {
         }
     }
 
+    /// Takes the allocator's count. While there is a limit a worker does that, which then counts exactly, and sees to it
+    /// that there is room.
     fn sample_memory(&self) {
-        if let Some(bytes) = crate::observe::memory::allocated() {
-            // The first sample is taken before any client is served.
-            let startup = &self.server.observed.startup_memory;
-            let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
-            self.server.used_memory.store(bytes, Ordering::Relaxed);
-            self.server.peak_memory.fetch_max(bytes, Ordering::Relaxed);
+        let server = &self.server;
+        if server.config.unsigned(id::MAXMEMORY) > 0 && server.observed.startup_memory.load(Ordering::Relaxed) > 0 {
+            return server.measure_memory();
         }
+        let Some(bytes) = server.memory.calibrate() else {
+            return;
+        };
+        // The first sample is taken before any client is served.
+        let startup = &server.observed.startup_memory;
+        let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

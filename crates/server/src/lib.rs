@@ -13,6 +13,7 @@ mod apply;
 mod background;
 mod blocking;
 mod bus;
+mod check;
 mod cluster;
 mod commands;
 mod config;

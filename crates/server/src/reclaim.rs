@@ -100,6 +100,7 @@ mod tests {
     fn a_few_free_pages_stay_and_many_go() {
         let figures = |active: u64, free: u64| Figures {
             allocated: active,
+            used: active,
             active: active << 20,
             metadata: 5 << 20,
             resident: (active + free + 5) << 20,
@@ -115,6 +116,7 @@ mod tests {
     fn free_pages_among_the_arrays_do_not_cost_the_entries_their_huge_pages() {
         let figures = |arrays: u64, free: u64| Figures {
             allocated: 320 << 20,
+            used: 320 << 20,
             active: 320 << 20,
             metadata: 5 << 20,
             resident: (320 + 5 + free) << 20,

@@ -5,9 +5,11 @@
 
 mod ending;
 mod in_background;
+mod into_file;
 
 pub use ending::{call_off, end_process};
 pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
+pub use into_file::IntoFile;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -27,7 +29,10 @@ use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Position, TellDropped};
+use crate::persist::rdb::{
+    self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace, Position, TellDropped,
+};
+use crate::repl::Standing;
 use crate::script::load_library;
 use crate::snapshot::{Note, clock};
 use crate::state::Server;
@@ -67,7 +72,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[No
         head: Head {
             functions: &functions,
             now_s,
-            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
             notes,
             ..Head::default()
         },
@@ -95,13 +100,11 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> 
 ///
 /// # Errors
 /// When it cannot be loaded as a whole.
-pub fn load_at_start(server: &Arc<Server>) -> Result<(), Failed> {
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
-        return Err(Failed);
-    };
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
     let started = Instant::now();
-    let row = seat.index();
+    if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
+        begin_progress(server, metadata.len());
+    }
     let is_primary = server.config.primary().is_none();
     let mut deletions = Deletions::default();
     let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
@@ -117,7 +120,7 @@ pub fn load_at_start(server: &Arc<Server>) -> Result<(), Failed> {
         // What has expired is the primary's to delete.
         false => How::keeping_expired(),
     };
-    match load(server, &mut seat.exclusive(), row, how) {
+    match load(server, all, row, how) {
         Ok(loaded) => {
             log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
             resume(server, &loaded.position, is_primary)
@@ -175,6 +178,15 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
             Ok(())
         }
     }
+}
+
+/// A load of so many bytes begins: INFO tells how far it is.
+pub fn begin_progress(server: &Server, total_bytes: u64) {
+    let loading = &server.repl.loading;
+    loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    loading.total_bytes.store(total_bytes, Ordering::Relaxed);
+    loading.loaded_bytes.store(0, Ordering::Relaxed);
+    loading.used_memory_bytes.store(0, Ordering::Relaxed);
 }
 
 fn tell(error: &LoadError) {
@@ -246,6 +258,10 @@ fn load_file(
 ) -> Result<Loaded, LoadError> {
     let replace = how.replace;
     let now_ms = unix_ms();
+    let progress = &server.repl.loading;
+    let before = progress.loaded_bytes.load(Ordering::Relaxed);
+    let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
+    let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
     let mut loader = Loader {
         destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
@@ -260,8 +276,15 @@ fn load_file(
             Some(tell) => Some(tell),
             None => None,
         },
+        // Only while the server starts are others told that they have to wait, and why.
+        pace: server.repl.standing().has(Standing::LOADING).then_some(Pace {
+            every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
+            report: &report,
+            used_memory: &used_memory,
+        }),
     };
     let loaded = rdb::load(path, &mut loader)?;
+    report(loaded.end);
     load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty {
         0 => String::new(),

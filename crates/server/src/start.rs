@@ -24,6 +24,7 @@ use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::aof;
 use crate::apply::shape_log;
 use crate::bus::Bus;
+use crate::check;
 use crate::cluster::Cluster;
 use crate::commands::context::Binding;
 use crate::commands::permission;
@@ -31,19 +32,21 @@ use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
 use crate::journal::Journal;
-use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
+use crate::keyspace::{Exclusive, Keyspace};
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
+use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
 use crate::observe::syslog::{self, Syslog};
+use crate::observe::used::UsedMemory;
 use crate::persist::rdb::Status;
 use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
-use crate::repl::Endpoint;
+use crate::repl::{Endpoint, Standing};
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::worker::Worker;
@@ -69,6 +72,8 @@ pub fn run() -> ExitCode {
             print!("{text}");
             Ok(ExitCode::SUCCESS)
         }
+        Action::CheckDump(rest) => Ok(check::check_dump(&program(&arguments), &rest).into()),
+        Action::CheckAppendOnly(rest) => Ok(check::check_append_only(&program(&arguments), &rest).into()),
         Action::CheckSystem => {
             let (report, well) = crate::config::system_check::run();
             print!("{report}");
@@ -85,6 +90,12 @@ pub fn run() -> ExitCode {
         eprintln!("{error}");
         ExitCode::FAILURE
     })
+}
+
+fn program(arguments: &[OsString]) -> String {
+    arguments
+        .first()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 fn exit_code(well: bool) -> ExitCode {
@@ -167,19 +178,32 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
-    load_data(&server)?;
+    let loading = Loading::begin(&server)?;
+    // Where slots are is settled by what was loaded, before anybody asks.
+    let loading = if server.cluster.is_some() {
+        loading.finish()?;
+        None
+    } else {
+        Some(loading)
+    };
     let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
     crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
-    follow_configured(&server);
     crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
     crate::supply::start(&server, supply_out).map_err(fatal("cannot start the thread that serves replicas"))?;
     if let Some(bus) = bus {
         bus.start().map_err(fatal("cannot start the cluster bus"))?;
     }
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
-    announce(&server, &ground.listeners, &ground.supervisor);
+    let (supervisor, kinds) = (Arc::new(ground.supervisor), ground.listeners.kinds());
+    match loading {
+        None => open_doors(&server, kinds, &supervisor),
+        Some(loading) => {
+            let (server, supervisor) = (server.clone(), supervisor.clone());
+            loading.and_then(move || open_doors(&server, kinds, &supervisor))?;
+        }
+    }
     let coordinator = Coordinator::new(
         server.clone(),
         ground.reactor,
@@ -188,7 +212,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
         orders_out,
     );
     let (how, listeners) = coordinator.run().map_err(fatal("the coordinator stopped"))?;
-    end(&server, &how, &ground.supervisor, threads);
+    end(&server, &how, &supervisor, threads);
     if let Some(pid_file) = ground.pid_file {
         pid_file.remove();
     }
@@ -211,16 +235,74 @@ fn follow_configured(server: &Server) {
     }
 }
 
-/// Loads what was written before: the append-only file if there shall be one, else the dump.
-fn load_data(server: &Arc<Server>) -> Result<(), Failed> {
-    let _ = server.replay.set(crate::dispatch::replay::replay);
-    if !server.config.boolean(id::APPENDONLY) {
-        return crate::saving::load_at_start(server).map_err(|crate::saving::Failed| Failed);
+/// Everything is loaded: clients are served, and a primary is followed.
+fn open_doors(server: &Server, kinds: (bool, bool), supervisor: &Supervisor) {
+    follow_configured(server);
+    announce(server, kinds, supervisor);
+}
+
+/// The thread that loads what was written before. Others are let in now and then, and told that the data is being loaded.
+struct Loading(JoinHandle<Result<(), Failed>>);
+
+impl Loading {
+    /// Begins; when this returns the thread is alone with the keyspace. So a short load is never seen by anybody.
+    fn begin(server: &Arc<Server>) -> Result<Loading, Failed> {
+        let _ = server.replay.set(crate::dispatch::replay::replay);
+        server.repl.put(Standing::LOADING, true);
+        let (alone, is_alone) = mpsc::sync_channel(1);
+        let of_thread = server.clone();
+        let thread = std::thread::Builder::new()
+            .name("weft-load".to_owned())
+            .spawn(move || load_alone(&of_thread, &alone))
+            .map_err(fatal("cannot start the thread that loads data"))?;
+        // If it has ended already it has told why.
+        let _ = is_alone.recv();
+        Ok(Loading(thread))
     }
-    aof::load_at_start(server).map_err(|aof::Failed| Failed)?;
+
+    /// Waits for its end.
+    fn finish(self) -> Result<(), Failed> {
+        self.0.join().unwrap_or(Err(Failed))
+    }
+
+    /// Does something when it has ended well; the process ends if it has not.
+    fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), Failed> {
+        let wait = move || match self.finish() {
+            Ok(()) => next(),
+            Err(Failed) => std::process::exit(1),
+        };
+        std::thread::Builder::new()
+            .name("weft-loaded".to_owned())
+            .spawn(wait)
+            .map(drop)
+            .map_err(fatal("cannot wait for the thread that loads data"))
+    }
+}
+
+fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), Failed> {
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
+        return Err(Failed);
+    };
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    // The start waits for this.
+    let _ = alone.send(());
+    load_data(server, &mut all, row)?;
+    // Before the gate opens: from here on everything that is written is logged.
+    server.repl.put(Standing::LOADING, false);
+    Ok(())
+}
+
+/// Loads what was written before: the append-only file if there shall be one, else the dump.
+fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+    if !server.config.boolean(id::APPENDONLY) {
+        return crate::saving::load_at_start(server, all, row).map_err(|crate::saving::Failed| Failed);
+    }
+    aof::load_at_start(server, all, row).map_err(|aof::Failed| Failed)?;
     // Commands of the file are nobody's.
     server.metrics.reset_commands();
-    aof::open_at_start(server).map_err(|aof::Failed| Failed)
+    aof::open_at_start(server, all).map_err(|aof::Failed| Failed)
 }
 
 fn open_log(config: &Config) {
@@ -289,6 +371,7 @@ pub(crate) fn server(
         true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
         false => None,
     };
+    let memory = Arc::new(UsedMemory::new(workers));
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
@@ -298,7 +381,7 @@ pub(crate) fn server(
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),
         observed: Default::default(),
-        lazyfree: LazyFree::start().map_err(fatal("cannot start the freeing thread"))?,
+        lazyfree: LazyFree::start(memory.clone()).map_err(fatal("cannot start the freeing thread"))?,
         blocked: Default::default(),
         watched: Default::default(),
         pubsub: Default::default(),
@@ -330,13 +413,19 @@ pub(crate) fn server(
         snapshot: Default::default(),
         orders,
         coordinator: OnceLock::new(),
-        used_memory: AtomicU64::new(0),
-        peak_memory: AtomicU64::new(0),
+        client_memory: ClientMemory::new(workers),
+        memory,
         active_workers: AtomicUsize::new(1),
         tunings: AtomicU64::new(0),
         config,
     });
     let _ = server.myself.set(Arc::downgrade(&server));
+    let hears = Arc::downgrade(&server);
+    server.scripts.running.tell_changes(Box::new(move |busy| {
+        if let Some(server) = hears.upgrade() {
+            server.repl.put(Standing::BUSY, busy);
+        }
+    }));
     refresh_event_hook(&server);
     Ok(server)
 }
@@ -371,8 +460,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
 }
 
 /// Tells everybody that clients are served.
-fn announce(server: &Server, listeners: &Listeners, supervisor: &Supervisor) {
-    let (tcp, unix) = listeners.kinds();
+fn announce(server: &Server, (tcp, unix): (bool, bool), supervisor: &Supervisor) {
     for (listens, kind) in [(tcp, "tcp"), (unix, "unix")] {
         if listens {
             log::notice!("Ready to accept connections {kind}");

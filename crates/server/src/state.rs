@@ -13,7 +13,7 @@ use weft_sync::Mailbox;
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{Config, id};
 use crate::journal::{Journal, Milestone};
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
@@ -22,10 +22,12 @@ use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
+use crate::net::usage::ClientMemory;
 use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
+use crate::observe::used::UsedMemory;
 use crate::observe::{Observations, lock};
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::persist::aof::{self, Files};
@@ -88,6 +90,12 @@ pub enum Message {
     Question(Arc<Question>),
     /// Slots with due keys are queued.
     ExpireDue,
+    /// The worker is to take the allocator's count at the end of this turn.
+    Measure,
+    /// Memory is above its limit.
+    EvictDue,
+    /// Clients are to be counted anew, for their limit has changed, or the largest of them are here.
+    CountClients,
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
@@ -522,10 +530,10 @@ pub struct Server {
     pub orders: mpsc::Sender<Order>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
-    /// Bytes allocated, sampled by the coordinator.
-    pub used_memory: AtomicU64,
-    /// Peak of the same.
-    pub peak_memory: AtomicU64,
+    /// What clients take, while there is a limit for it.
+    pub client_memory: ClientMemory,
+    /// Bytes in use.
+    pub memory: Arc<UsedMemory>,
     /// Workers that take connections at the moment.
     pub active_workers: AtomicUsize,
     /// Changes of the number of active workers.
@@ -605,6 +613,49 @@ impl Server {
         // It sleeps until its next duty, which may now come sooner.
         if let Some(waker) = self.coordinator.get() {
             waker.wake();
+        }
+    }
+
+    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the append-only
+    /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
+    pub fn uncounted_memory(&self) -> u64 {
+        let backlog = self.repl.replicas.backlog_bytes();
+        let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
+        let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
+        let for_snapshot = self.keyspace.preimages.held_bytes();
+        for_replicas + for_snapshot + self.aof.buffered_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in use, as far as they count for eviction.
+    pub fn counted_memory(&self) -> u64 {
+        self.memory.now().saturating_sub(self.uncounted_memory())
+    }
+
+    /// About how many bytes so many keys take that have just been taken out of the keyspace.
+    pub fn bytes_of_keys(&self, keys: u64) -> usize {
+        let counts = &self.keyspace.counts;
+        let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let startup = self.observed.startup_memory.load(Ordering::Relaxed);
+        let data = self.memory.now().saturating_sub(startup);
+        (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
+    }
+
+    /// Has a worker take the allocator's count.
+    pub fn measure_memory(&self) {
+        if let Some(worker) = self.workers.first() {
+            worker.send(Message::Measure);
+        }
+    }
+
+    /// Has workers make room if memory is above its limit.
+    pub fn evict_if_full(&self) {
+        let limit = self.config.unsigned(id::MAXMEMORY);
+        if limit == 0 || self.counted_memory() <= limit {
+            return;
+        }
+        let active = self.active_workers.load(Ordering::Relaxed).max(1);
+        for worker in self.workers.iter().take(active) {
+            worker.send(Message::EvictDue);
         }
     }
 

@@ -22,6 +22,7 @@ use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::plan::Plans;
+use crate::dispatch::room;
 use crate::keyspace::{Seat, expiry};
 use crate::messages::Post;
 use crate::net::client::{Buffers, Client};
@@ -33,6 +34,7 @@ use parking::Parts;
 use waits::Waits;
 
 mod chores;
+mod crowding;
 mod input;
 mod mail;
 mod notices;
@@ -142,6 +144,8 @@ pub struct Worker {
     any_over_soft_limit: bool,
     /// Connections whose output waits until the log has passed their writes.
     withheld: Vec<usize>,
+    /// Whether the allocator's count is to be taken at the end of this turn.
+    measures: bool,
     /// Whether more keys are remembered for clients than shall be.
     has_surplus: bool,
 }
@@ -184,6 +188,7 @@ impl Worker {
             next_sweep_ms: 0,
             any_over_soft_limit: false,
             withheld: Vec::new(),
+            measures: false,
             has_surplus: false,
         })
     }
@@ -260,7 +265,7 @@ impl Worker {
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
         let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
-        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus {
+        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);
         }
         if !self.server().workers[self.id].mailbox.is_empty_hint() {
@@ -303,9 +308,15 @@ impl Worker {
         self.events = events;
         self.run_batch();
         self.end_due_waits();
+        self.evict_clients();
         self.housekeeping();
         self.catch_up();
         self.finish_notices();
+        room::put(&mut self.thread);
+        if std::mem::take(&mut self.measures) {
+            self.thread.server.memory.calibrate_if_calm();
+            self.thread.server.evict_if_full();
+        }
     }
 
     fn begin_turn(&mut self) {

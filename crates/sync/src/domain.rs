@@ -211,6 +211,7 @@ impl<H: Sync, T: Send + Sync> Seat<H, T> {
         self.domain.gate.close(self.index);
         Exclusive {
             domain: &self.domain,
+            seat: self.index,
             stays: PhantomData,
         }
     }
@@ -483,10 +484,19 @@ impl<H, T> Drop for WriteLease<'_, H, T> {
 /// Sole access to the data of every cell. Dropping it opens the gate.
 pub struct Exclusive<'seat, H, T> {
     domain: &'seat Domain<H, T>,
+    seat: usize,
     stays: StaysOnThread,
 }
 
 impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
+    /// Lets everybody through the gate who waits there, and is alone again when they are out. Nothing that was borrowed
+    /// from `self` before lasts: anything may have changed.
+    pub fn pause(&mut self) {
+        self.domain.gate.open();
+        // Whoever slept at the gate goes in before it is closed again.
+        self.domain.gate.close(self.seat);
+    }
+
     /// The domain it owns.
     #[inline]
     #[must_use]

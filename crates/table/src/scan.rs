@@ -8,6 +8,7 @@
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
+use crate::expiry::NEVER;
 use crate::segment::{Segment, Spot};
 use crate::table::Table;
 
@@ -82,6 +83,80 @@ impl<V> Table<V> {
         }
         self.iter().next()
     }
+}
+
+/// Buckets and segments that one call of [`Table::sample`] looks at.
+const SAMPLED_BUCKETS: usize = 4096;
+
+impl<V> Table<V> {
+    /// Visits keys that lie together, from a random bucket on, `at_most` of them; with `expiring` only keys that have an
+    /// expiry, and buckets without such keys cost next to nothing. Returns how many were visited: fewer if there are no
+    /// more, or if they are rare in a large table.
+    pub fn sample(&self, random: u64, at_most: usize, expiring: bool, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> usize {
+        if self.is_empty() || (expiring && self.with_expiry() == 0) {
+            return 0;
+        }
+        let number = mix(random);
+        let first = self.segment_index(Placement::of_hash(number));
+        let mut index = first;
+        let start = ((number & 0x3f_ffff) as usize * self.segment(first).bucket_count()) >> 22;
+        let mut bucket = start;
+        let (mut visited, mut looked_at, mut wrapped) = (0, 0, false);
+        loop {
+            let segment = self.segment(index);
+            // The first segment is looked at a second time, for what lies before the bucket at which this began.
+            let ends = wrapped && index == first;
+            let end = match (segment.len, ends) {
+                (0, _) => 0,
+                _ if expiring && segment.bounds().is_empty() => 0,
+                (_, true) => start,
+                _ => segment.bucket_count(),
+            };
+            while bucket < end && visited < at_most && looked_at < SAMPLED_BUCKETS {
+                looked_at += 1;
+                if !expiring || segment.bound(bucket) != NEVER {
+                    visited += visit_bucket(segment, bucket, at_most - visited, expiring, visit);
+                }
+                bucket += 1;
+            }
+            looked_at += 1;
+            if ends || visited >= at_most || looked_at >= SAMPLED_BUCKETS {
+                return visited;
+            }
+            bucket = 0;
+            let next = self.stretch(index).end;
+            (index, wrapped) = match next < PLACEMENTS {
+                true => (self.segment_index(Placement::new(next)), wrapped),
+                false => (0, true),
+            };
+        }
+    }
+}
+
+/// Visits entries of one bucket; returns how many.
+fn visit_bucket<V>(
+    segment: &Segment,
+    bucket: usize,
+    at_most: usize,
+    expiring: bool,
+    visit: &mut dyn FnMut(EntryRef<'_, V>),
+) -> usize {
+    let mut visited = 0;
+    for slot in 0..SLOTS {
+        let Some(entry) = segment.entry_at(bucket, slot) else {
+            continue;
+        };
+        if expiring && entry.expire_at_ms().is_none() {
+            continue;
+        }
+        // SAFETY: rule 1: the table is borrowed while it is sampled.
+        visit(unsafe { EntryRef::new(entry) });
+        visited += 1;
+        if visited == at_most {
+            break;
+        }
+    }
+    visited
 }
 
 /// Visits the entries of one home whose placement is `from` or greater; returns how many.

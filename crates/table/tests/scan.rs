@@ -142,3 +142,51 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
         assert_eq!(table.find(1, key).unwrap().allocated_bytes(), bytes, "{number}");
     }
 }
+
+#[test]
+fn a_sample_has_what_was_asked_for_and_nothing_twice() {
+    let mut table = Table::new();
+    for (keys, wanted) in [(0, 5), (1, 5), (3, 5), (30, 5), (30, 100), (3000, 64), (3000, 5000)] {
+        (table.len() as u64..keys).for_each(|number| insert(&mut table, number));
+        for random in 0..200 {
+            let mut seen = HashSet::new();
+            let visited = table.sample(random, wanted, false, &mut |entry| {
+                assert!(seen.insert(number_of(entry.key())), "visited twice");
+            });
+            assert_eq!((visited, seen.len()), (visited, wanted.min(keys as usize)));
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_keys_with_an_expiry_finds_the_few_that_there_are() {
+    let mut table = Table::new();
+    (0..5000).for_each(|number| insert(&mut table, number));
+    let due = [17u64, 1234, 4999];
+    for number in due {
+        let at_ms = Some(1_900_000_000_000 + number);
+        drop(table.insert(hash(number), &number.to_be_bytes(), NewValue::<u8>::Int(0), at_ms, 0));
+    }
+    let mut found = HashSet::new();
+    for random in 0..50 {
+        let visited = table.sample(random, 5, true, &mut |entry| {
+            found.insert(number_of(entry.key()));
+        });
+        assert_eq!(visited, due.len());
+    }
+    assert_eq!(found, HashSet::from(due));
+}
+
+#[test]
+fn samples_reach_every_key() {
+    let mut table = Table::new();
+    (0..2000).for_each(|number| insert(&mut table, number));
+    let mut seen = HashSet::new();
+    for random in 0..20_000 {
+        table.sample(random, 5, false, &mut |entry| {
+            seen.insert(number_of(entry.key()));
+        });
+    }
+    // Those that lie behind four others in every bucket at which a sample ends are rare.
+    assert!(seen.len() > 1990, "{}", seen.len());
+}

@@ -26,6 +26,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
 ///   the dispatcher; `supply` is the one that serves replicas from the backlog, which `feed` fills from the log; `role` says
 ///   whom this server follows.
+/// - `check` is the programs that check files; nothing of a running server.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
@@ -44,6 +45,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("script",      &["observe"]),
     ("cluster",     &["config", "observe", "keyspace"]),
     ("persist",     &["config", "observe", "journal", "keyspace"]),
+    ("check",       &["config", "persist"]),
     ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
     ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
     ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
@@ -78,7 +80,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
                       "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
-                      "worker", "bus", "coordinator"]),
+                      "worker", "bus", "check", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

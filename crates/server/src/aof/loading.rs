@@ -23,16 +23,11 @@ use crate::state::{Replayed, Server};
 ///
 /// # Errors
 /// When it cannot be loaded; the log has told why.
-pub fn load_at_start(server: &Arc<Server>) -> Result<(), Failed> {
-    let Some(mut seat) = server.keyspace.slots.join() else {
-        log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
-        return Err(Failed);
-    };
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
     let place = Place::of(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
-    let row = seat.index();
-    let found = load(server, &place, &mut manifest, (&mut seat.exclusive(), row))?;
+    let found = load(server, &place, &mut manifest, (all, row))?;
     if found {
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
@@ -119,6 +114,7 @@ fn load(
     if sizes.iter().sum::<u64>() == 0 {
         return Ok(true);
     }
+    saving::begin_progress(server, sizes.iter().sum());
     server.dumps.loading.store(true, Ordering::Relaxed);
     let loaded = load_parts(server, place, manifest, (all, row));
     server.dumps.loading.store(false, Ordering::Relaxed);

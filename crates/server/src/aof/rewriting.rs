@@ -21,14 +21,15 @@ use std::time::Duration;
 use weft_reactor::unix_ms;
 
 use super::{FEED, Failed, Place, appender, begin_logging, delete_history, flush, withhold};
-use crate::config::{error_text, id};
+use crate::config::{Config, error_text, id};
 use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
 use crate::persist::aof::manifest::Manifest;
 use crate::persist::aof::{Appender, Phase, open};
-use crate::persist::rdb::{DumpFile, spell_out};
-use crate::persist::running::{Purpose, Running};
-use crate::snapshot::{self, Consumer, ConsumerError, Ending, Order, Refused, Summary};
+use crate::persist::rdb::spell_out;
+use crate::persist::running::Purpose;
+use crate::saving::IntoFile;
+use crate::snapshot::{self, ConsumerError, Ending, Order, Refused, Summary};
 use crate::state::{Job, Server};
 
 /// Failures in a row after which rewrites do not begin by themselves for a while.
@@ -125,12 +126,13 @@ fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
     if let Next::First(appender) = &next {
         lock(&server.aof_files).appender = Some(appender.clone());
     }
+    let for_base = server.clone();
     let order = Order {
         purpose: Purpose::LogBase,
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
-            let file = DumpFile::create(PathBuf::from(name), incremental)?;
-            Ok(Box::new(Base { file, as_dump }))
+            let afterwards = Box::new(move || finish_base(&for_base.config, as_dump));
+            IntoFile::create(name.into(), temporary_base().into(), incremental, afterwards)
         }),
         at_moment: Box::new(move |moment| {
             moment.server.aof.begin_base();
@@ -180,35 +182,19 @@ fn take_up(server: &Server, next: Next) {
     }
 }
 
-/// The file that a base is written into.
-struct Base {
-    file: DumpFile,
-    as_dump: bool,
-}
-
-impl Consumer for Base {
-    fn take(&mut self, bytes: &[u8], _running: &Running) -> Result<(), ConsumerError> {
-        Ok(self.file.write(bytes)?)
+/// Makes commands of a base that was written as a dump, if it is to have these.
+fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
+    let name = PathBuf::from(temporary_base());
+    if !as_dump {
+        let dump = name.with_extension("rdb");
+        std::fs::rename(&name, &dump)?;
+        let written = spell_out(&dump, &name, config);
+        // It has served its purpose; if it cannot be removed it is in nobody's way.
+        let _ = std::fs::remove_file(&dump);
+        written?;
     }
-
-    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
-        self.file.sync()?;
-        if running.is_cancelled() {
-            return Err("it was cancelled".into());
-        }
-        let name = PathBuf::from(temporary_base());
-        self.file.publish(&name)?;
-        if !self.as_dump {
-            let dump = name.with_extension("rdb");
-            std::fs::rename(&name, &dump)?;
-            let written = spell_out(&dump, &name);
-            // It has served its purpose; if it cannot be removed it is in nobody's way.
-            let _ = std::fs::remove_file(&dump);
-            written?;
-        }
-        log::notice!("Successfully created the temporary AOF base file {}", name.display());
-        Ok(())
-    }
+    log::notice!("Successfully created the temporary AOF base file {}", name.display());
+    Ok(())
 }
 
 fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bool) {

@@ -68,7 +68,8 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.save_points().is_empty() {
         free(ctx, tables, keys, asynchronous);
     } else if asynchronous {
-        ctx.server.lazyfree.free(keys, Box::new(tables));
+        let bytes = ctx.server.bytes_of_keys(keys);
+        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
         save_what_is_left(ctx, Vec::new());
     } else {
         save_what_is_left(ctx, tables);
@@ -132,10 +133,11 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
 
 /// Has tables freed, and replies.
 fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
+    let bytes = ctx.server.bytes_of_keys(keys);
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
-        ctx.server.lazyfree.free(keys, Box::new(tables));
+        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
         ctx.in_background(move |_, _| {
@@ -144,7 +146,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
         });
     } else {
         // A part of something larger, for whose end nobody shall wait longer. It does not count as freed lazily.
-        ctx.server.lazyfree.free(0, Box::new(tables));
+        ctx.server.lazyfree.free(0, bytes, Box::new(tables));
         ctx.reply.ok();
     }
 }

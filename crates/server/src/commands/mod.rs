@@ -96,6 +96,7 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::latency::BINDINGS,
     server::lolwut::BINDINGS,
     server::memory::BINDINGS,
+    server::modules::BINDINGS,
     server::monitor::BINDINGS,
     server::save::BINDINGS,
     server::shutdown::BINDINGS,

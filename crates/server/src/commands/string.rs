@@ -563,6 +563,9 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
+/// New strings of more bytes are made without room to grow.
+const EXACT_BYTES: u64 = 1024;
+
 fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let Ok(offset) = usize::try_from(offset) else {
@@ -595,7 +598,9 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if !key.exists() {
-        key.set(NewValue::Bytes(b""), Expiry::Never);
+        // A large one is made as long as it is to be: growing would leave room for more.
+        let length = if end > EXACT_BYTES { end as usize } else { 0 };
+        key.set(NewValue::Bytes(&vec![0; length]), Expiry::Never);
     }
     let mut total = before.length;
     if let Some(mut entry) = key.entry_mut() {

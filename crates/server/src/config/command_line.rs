@@ -4,8 +4,8 @@
 //! An option takes every argument up to the next one that starts with `--`; at least one, so a value may start with
 //! `--` too. Values are quoted, so blanks in them do not matter; `--option=value` does not exist.
 //!
-//! The program may be started under the names `valkey-server` and `redis-server`: names change nothing, except that
-//! those of Sentinel and of the programs that check files are refused.
+//! The program may be started under the names `valkey-server` and `redis-server`. Under the names of the programs that check
+//! dumps and append-only files it is these ([`crate::check`]); the name of Sentinel is refused.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +21,10 @@ pub enum Action {
     Run(CommandLine),
     /// Print this text to standard output and exit with 0.
     Show(String),
+    /// Check a dump; the arguments behind the program's name.
+    CheckDump(Vec<OsString>),
+    /// Check an append-only file; the same.
+    CheckAppendOnly(Vec<OsString>),
     /// Run [`super::system_check::run`] and exit with what it says.
     CheckSystem,
 }
@@ -42,6 +46,16 @@ impl Action {
     /// # Errors
     /// What the server cannot do; wrong options are found later, when the configuration is read.
     pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
+        let program = arguments.first().map_or(&b""[..], |program| program.as_bytes());
+        let behind = || arguments.get(1..).unwrap_or_default().to_vec();
+        // As in Valkey, the name may be anywhere in the path.
+        let called = |part: &[u8]| program.windows(part.len()).any(|window| window == part);
+        if called(b"valkey-check-rdb") || called(b"redis-check-rdb") {
+            return Ok(Action::CheckDump(behind()));
+        }
+        if called(b"valkey-check-aof") || called(b"redis-check-aof") {
+            return Ok(Action::CheckAppendOnly(behind()));
+        }
         let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         let (program, arguments) = arguments
             .split_first()
@@ -60,10 +74,8 @@ impl Action {
 }
 
 /// Other programs that Valkey's binary is when it is called so, and what we are not.
-const OTHER_PROGRAMS: [(&str, &str); 5] = [
+const OTHER_PROGRAMS: [(&str, &str); 3] = [
     ("-sentinel", "This server has no Sentinel mode."),
-    ("-check-rdb", "This server cannot check dumps."),
-    ("-check-aof", "This server cannot check append-only files."),
     ("-cli", "This is a server, not a client."),
     ("-benchmark", "This is a server, not a load generator."),
 ];
@@ -128,10 +140,15 @@ impl CommandLine {
 
 /// The line that `--version` prints. Its start is what tools look for; our own version comes last.
 pub fn version_line() -> String {
+    format!("Valkey server {}\n", program_version())
+}
+
+/// The same without the name of the program.
+pub fn program_version() -> String {
     let commit = option_env!("WEFT_COMMIT").unwrap_or("00000000");
     let build = option_env!("WEFT_BUILD").unwrap_or("0");
     format!(
-        "Valkey server v={COMPATIBLE_VERSION} sha={commit}:0 malloc=jemalloc-5.3.0 bits={} build={build} weft={}\n",
+        "v={COMPATIBLE_VERSION} sha={commit}:0 malloc=jemalloc-5.3.0 bits={} build={build} weft={}",
         usize::BITS,
         env!("CARGO_PKG_VERSION"),
     )

@@ -37,7 +37,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use command_line::Action;
+pub use command_line::{Action, program_version};
 pub use directory::error_text;
 pub use file::StartError;
 pub use parameters::{Flags, ParameterId, find, id};

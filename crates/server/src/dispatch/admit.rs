@@ -1,7 +1,5 @@
 //! Every reason to refuse a command, in the order in which clients see them.
 
-use std::sync::atomic::Ordering;
-
 use weft_resp::{Args, Protocol};
 
 use crate::acl::Denial;
@@ -98,13 +96,6 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
-    if thread.busy
-        && !flags.contains(Flags::ALLOW_BUSY)
-        && !client.flags.has_any(REPEATS)
-        && let Some(error) = script::busy(server, std::iter::empty(), true)
-    {
-        return Admission::Refused(error);
-    }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
     if server.pause.holds(now_ms, held_back) {
         return Admission::Paused;
@@ -115,18 +106,11 @@ pub fn admit<'a>(
 /// Clients whose commands were run already, by who may run them.
 const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
 
-/// Whether the primary alone sees to it that there is room.
-#[cold]
-fn leaves_memory_to_primary(thread: &Thread) -> bool {
-    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY)
-}
-
 /// Why a command may not do what it would do to memory or to data.
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
-    let is_full = || thread.server.used_memory.load(Ordering::Relaxed) > tunables.max_memory;
-    if tunables.max_memory != 0 && needs_memory(client, command) && is_full() && !leaves_memory_to_primary(thread) {
+    if thread.room.is_full && needs_memory(client, command) {
         return Some(OUT_OF_MEMORY);
     }
     // A PING tells those who watch over servers.
@@ -196,7 +180,7 @@ fn permitted(
 /// The error of a command that does not go with this server's role, or with the state of its data.
 #[inline(never)]
 fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
-    if client.flags.has(ClientFlags::PRIMARY) {
+    if client.flags.has_any(REPEATS) {
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
@@ -224,7 +208,14 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     }
     let loads = (standing.has(Standing::LOADING) && lacks(client, command, Flags::LOADING))
         || (standing.has(Standing::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
-    loads.then(|| refused("LOADING Valkey is loading the dataset in memory"))
+    if loads {
+        return Some(refused("LOADING Valkey is loading the dataset in memory"));
+    }
+    let is_busy = standing.has(Standing::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
+    if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
+        return script::busy(&thread.server, std::iter::empty(), true);
+    }
+    None
 }
 
 /// Clients whose commands are restricted.
@@ -260,11 +251,7 @@ pub fn of_script(
 ) -> Admission {
     let server = &thread.server;
     match admission {
-        Admission::Run
-            if thread.tunables.max_memory != 0
-                && server.used_memory.load(Ordering::Relaxed) > thread.tunables.max_memory
-                && script::lacks_memory(server, command, args) =>
-        {
+        Admission::Run if thread.room.is_full && script::lacks_memory(server, command, args) => {
             Admission::Refused(OUT_OF_MEMORY)
         }
         Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
@@ -363,17 +350,21 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
 }
 
 fn protected(server: &Server, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
-    let allowed = match server.config.choice(id::ENABLE_DEBUG_COMMAND) {
+    let name = command.full_name.split('|').next().unwrap_or_default();
+    let (parameter, option) = match name {
+        "module" => (id::ENABLE_MODULE_COMMAND, "enable-module-command"),
+        _ => (id::ENABLE_DEBUG_COMMAND, "enable-debug-command"),
+    };
+    let allowed = match server.config.choice(parameter) {
         "yes" => true,
         "local" => client.is_local(),
         _ => false,
     };
     (!allowed).then(|| {
         CommandError::text(format!(
-            "ERR {} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
-             from a local connection, otherwise you need to set this option in the configuration file, and then \
-             restart the server.",
-            command.full_name.split('|').next().unwrap_or_default().to_uppercase()
+            "ERR {} command not allowed. If the {option} option is set to \"local\", you can run it from a local \
+             connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            name.to_uppercase()
         ))
     })
 }

@@ -9,10 +9,10 @@ use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
 use crate::commands::spec::Flags as CommandFlags;
-use crate::keyspace::Seat;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_found_within, forget_found};
+use crate::keyspace::{Pass, Seat};
 use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
@@ -24,6 +24,7 @@ use super::effects::{count, release};
 use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
+use super::room;
 use super::script;
 use super::transaction::{self, Role};
 
@@ -92,8 +93,12 @@ fn run_until_exclusive(
     let log_behind = thread.effects.scribe.is_crowded();
     let feeds_replicas = thread.server.repl.feeds.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
+    let limited = thread.tunables.max_memory != 0;
     for index in first..plans.list.len() {
         let plan = &plans.list[index];
+        if limited {
+            make_room(thread, &pass, connections);
+        }
         if !lone {
             prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
         }
@@ -161,6 +166,15 @@ fn run_until_exclusive(
     thread.reach = prefetcher.reach;
     connections.pass_ends();
     plans.list.len()
+}
+
+/// Sees to it that there is room for the next command. Who is told about evicted keys is told before its reply.
+#[cold]
+fn make_room(thread: &mut Thread, pass: &Pass<'_>, connections: &mut dyn Connections) {
+    room::make(thread, pass);
+    if thread.effects.has_notices() {
+        connections.notify(thread);
+    }
 }
 
 /// Runs one plan with the whole keyspace to itself.

@@ -24,10 +24,10 @@ pub fn release(effects: &mut Effects, server: &Server) {
         return;
     }
     for garbage in effects.garbage.drain(..) {
-        if let Some(objects) = long_work(garbage.bytes(), garbage.object())
+        if let Some((objects, bytes)) = long_work(garbage.bytes(), garbage.object())
             && in_background(Cause::Command, server)
         {
-            server.lazyfree.free(objects, Box::new(garbage));
+            server.lazyfree.free(objects, bytes, Box::new(garbage));
         }
     }
     for (removed, cause) in effects.removed.drain(..) {
@@ -35,24 +35,26 @@ pub fn release(effects: &mut Effects, server: &Server) {
             weft_table::ValueRef::Object(object) => Some(object),
             _ => None,
         };
-        if let Some(objects) = long_work(removed.allocated_bytes(), object)
+        if let Some((objects, bytes)) = long_work(removed.allocated_bytes(), object)
             && in_background(cause, server)
         {
-            server.lazyfree.free(objects, Box::new(removed));
+            server.lazyfree.free(objects, bytes, Box::new(removed));
         }
     }
 }
 
-/// As how many objects it counts to free this in the background; `None` if it does not take long.
+/// As how many objects it counts to free this in the background, and how many bytes that are; `None` if it does not take
+/// long.
 #[inline]
-fn long_work(bytes: usize, object: Option<&Value>) -> Option<u64> {
+fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
     let Some(object) = object else {
-        return (bytes > LONG_BYTES).then_some(0);
+        return (bytes > LONG_BYTES).then_some((0, bytes));
     };
+    let bytes = bytes + object.allocated_bytes();
     if object.free_effort() > LONG_EFFORT {
-        Some(1)
+        Some((1, bytes))
     } else {
-        (bytes + object.allocated_bytes() > LONG_BYTES).then_some(0)
+        (bytes > LONG_BYTES).then_some((0, bytes))
     }
 }
 
@@ -63,6 +65,7 @@ fn in_background(cause: Cause, server: &Server) -> bool {
         Cause::Del => id::LAZYFREE_LAZY_USER_DEL,
         Cause::Command => id::LAZYFREE_LAZY_SERVER_DEL,
         Cause::Expiry => id::LAZYFREE_LAZY_EXPIRE,
+        Cause::Eviction => id::LAZYFREE_LAZY_EVICTION,
     };
     server.config.boolean(parameter)
 }

@@ -29,6 +29,7 @@ use super::cluster::{self, Moving};
 use super::effects::release;
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
+use super::room::{self, Room};
 use super::serve;
 use super::{loans, logging};
 
@@ -61,8 +62,6 @@ pub struct Thread {
     pub moving: Option<Moving>,
     /// What the server's role in replication means for commands, at the last passage of the gate.
     pub standing: Standing,
-    /// Whether clients may only end what runs too long, at the last passage of the gate.
-    pub busy: bool,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -82,6 +81,8 @@ pub struct Thread {
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
     pub unserved: Vec<Unserved>,
+    /// How much memory may still be taken.
+    pub room: Room,
     /// How far lookups reach.
     pub reach: Reach,
     /// Batches run, for what happens at every so many of them.
@@ -111,7 +112,6 @@ impl Thread {
             view_version: 0,
             moving: None,
             standing: server.repl.standing(),
-            busy: false,
             tunables,
             may_leave: true,
             may_block: true,
@@ -121,6 +121,7 @@ impl Thread {
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
+            room: Room::default(),
             reach: Reach::default(),
             batches: 0,
             order: Vec::new(),
@@ -132,7 +133,9 @@ impl Thread {
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
-        self.tunables.refresh(&self.server);
+        if self.tunables.refresh(&self.server) {
+            room::begin(self);
+        }
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
@@ -144,7 +147,6 @@ impl Thread {
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
         self.standing = self.server.repl.standing();
-        self.busy = self.tunables.busy_for_all && self.server.scripts.running.any_overdue();
         cluster::take_view(self);
     }
 

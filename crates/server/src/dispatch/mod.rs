@@ -20,6 +20,7 @@ pub mod plan;
 pub mod prefetch;
 pub mod record;
 pub mod replay;
+pub mod room;
 pub mod script;
 pub mod serve;
 pub mod stream;

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use weft_reactor::unix_ms;
 
@@ -18,6 +19,8 @@ use crate::keyspace::hash::KeyHasher;
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::persist::aof::reading::{Commands, Fault};
+use crate::persist::rdb::delay;
+use crate::repl::Standing;
 use crate::state::{Replayed, Server};
 
 use super::effects::release;
@@ -34,6 +37,11 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
     let mut player = Player::new(server, row);
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
+    let (starts, progress) = (server.repl.standing().has(Standing::LOADING), &server.repl.loading);
+    let before = progress
+        .loaded_bytes
+        .load(Ordering::Relaxed)
+        .saturating_sub(valid_up_to);
     loop {
         match commands.read() {
             Ok(true) => {}
@@ -58,6 +66,13 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
         }
         player.play(all, (command, binding), commands);
         valid_up_to = commands.offset();
+        delay(&server.config);
+        if starts && player.played.is_multiple_of(COMMANDS_A_TICK) {
+            progress.loaded_bytes.store(before + valid_up_to, Ordering::Relaxed);
+            if player.connection.client.transaction.is_none() {
+                all.pause();
+            }
+        }
     }
 }
 

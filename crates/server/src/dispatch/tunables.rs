@@ -1,10 +1,14 @@
 //! The parameters that the path of a command reads, copied out of the configuration when it changes.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::config::{ClientClass, OutputBufferLimit, id};
+use crate::config::{ClientClass, Config, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
+use crate::keyspace::eviction::Policy;
 use crate::state::Server;
+
+use super::room;
 
 /// One worker's copy.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +31,16 @@ pub struct Tunables {
     pub guarded: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
+    /// `maxmemory-clients`, bytes; 0 for none.
+    pub client_memory: u64,
+    /// `maxmemory-policy`; none if nothing is evicted.
+    pub eviction: Option<Policy>,
+    /// `maxmemory-samples`.
+    pub eviction_samples: usize,
+    /// `maxmemory-eviction-tenacity`, as the time that eviction may take before a command.
+    pub eviction_time: Duration,
+    /// `lazyfree-lazy-eviction`.
+    pub lazy_eviction: bool,
     /// Whether writes are refused because the append-only file cannot be written.
     pub aof_fails: bool,
     /// Whether writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
@@ -37,8 +51,6 @@ pub struct Tunables {
     pub clock: AccessClock,
     /// `latency-tracking`.
     pub latency_tracking: bool,
-    /// Whether all clients are told that a script is busy (`busy-reply-scope`).
-    pub busy_for_all: bool,
     /// `commandlog-execution-slower-than`, ns; `u64::MAX` when off.
     pub slow_ns: u64,
     /// `commandlog-request-larger-than`, bytes; `usize::MAX` when off.
@@ -47,6 +59,20 @@ pub struct Tunables {
     pub large_reply: usize,
     /// `latency-monitor-threshold`, ns; `u64::MAX` when off.
     pub latency_event_ns: u64,
+}
+
+/// The smallest limit of clients' memory: with less they could not even raise it.
+const SMALLEST_CLIENT_MEMORY: u64 = 128 * 1024;
+
+/// What all clients may take together, bytes; 0 if there is no limit.
+fn client_memory(config: &Config, max_memory: u64) -> u64 {
+    let bytes = match config.integer(id::MAXMEMORY_CLIENTS) {
+        0 => return 0,
+        percent if percent < 0 && max_memory > 0 => (max_memory as f64 * -(percent as f64) / 100.0) as u64,
+        percent if percent < 0 => u64::MAX,
+        bytes => bytes as u64,
+    };
+    bytes.max(SMALLEST_CLIENT_MEMORY)
 }
 
 /// Whoever relies on dumps shall notice that there are none.
@@ -58,13 +84,16 @@ fn refuses_writes(server: &Server) -> bool {
 
 impl Tunables {
     /// Copies the parameters if they changed since this copy was made.
+    /// Whether they have.
     #[inline]
-    pub fn refresh(&mut self, server: &Server) {
+    pub fn refresh(&mut self, server: &Server) -> bool {
         let generation = server.config.generation();
-        if generation != self.generation {
+        let changed = generation != self.generation;
+        if changed {
             *self = Self::read(server);
             self.generation = generation;
         }
+        changed
     }
 
     /// A fresh copy.
@@ -75,7 +104,7 @@ impl Tunables {
         let threshold_ns =
             |parameter| u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let policy = config.choice(id::MAXMEMORY_POLICY);
-        let max_memory = config.integer(id::MAXMEMORY).max(0) as u64;
+        let max_memory = config.unsigned(id::MAXMEMORY);
         let refuses_writes = refuses_writes(server);
         Tunables {
             guarded: max_memory > 0 || refuses_writes || server.aof.fails.load(Ordering::Relaxed),
@@ -89,6 +118,11 @@ impl Tunables {
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
             lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
+            client_memory: client_memory(config, max_memory),
+            eviction: Policy::named(policy),
+            eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
+            eviction_time: room::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
+            lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {
                 now_s: 0,
@@ -97,7 +131,6 @@ impl Tunables {
                 lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
             },
             latency_tracking: config.boolean(id::LATENCY_TRACKING),
-            busy_for_all: config.choice(id::BUSY_REPLY_SCOPE) == "all",
             slow_ns: threshold_ns(id::COMMANDLOG_EXECUTION_SLOWER_THAN),
             large_request: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
             large_reply: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),

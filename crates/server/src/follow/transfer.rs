@@ -432,6 +432,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         now_ms: 0,
         replace: false,
         drops: None,
+        pace: None,
     };
     let loaded = opened.load(&mut loader)?;
     let library = |code: &Vec<u8>| {
@@ -533,7 +534,7 @@ fn end_loading(server: &Server) {
 /// Frees old data: this thread waits for nobody, but who wants it in the background gets it there.
 fn free(server: &Server, taken: Taken) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
-        server.lazyfree.free(taken.keys, Box::new(taken.tables));
+        server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
     }
 }
 

@@ -39,7 +39,7 @@ use crate::observe::lock;
 mod scribe;
 mod stream;
 
-pub use scribe::{Said, Scribe, Target, write_command};
+pub use scribe::{Said, Scribe, Target, begin_command, write_command, write_word};
 pub use stream::{Consumer, Feeds, start};
 
 /// Bytes of one thread that the log thread has not taken, above which its connections' writes are put off.

@@ -260,6 +260,11 @@ impl Scribe {
         self.last_ticket
     }
 
+    /// Bytes that the log thread has not taken from this thread yet.
+    pub fn unread(&self) -> usize {
+        self.end.as_ref().map_or(0, |(_, writer)| writer.unread())
+    }
+
     /// Whether the log thread is so far behind that this thread should write nothing for a moment.
     #[inline]
     pub fn is_crowded(&self) -> bool {
@@ -290,15 +295,24 @@ impl Drop for Scribe {
 
 /// Appends a command in the form in which files and replicas get it.
 pub fn write_command<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    out.push(b'*');
-    out.extend_from_slice(number.format(words.len()).as_bytes());
+    begin_command(words.len(), out);
+    words.for_each(|word| write_word(word, out));
+}
+
+/// Appends the head of a command of so many words, which the caller appends with [`write_word`].
+pub fn begin_command(words: usize, out: &mut Vec<u8>) {
+    write_number(b'*', words, out);
+}
+
+/// Appends a word of a command.
+pub fn write_word(word: &[u8], out: &mut Vec<u8>) {
+    write_number(b'$', word.len(), out);
+    out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
-    for word in words {
-        out.push(b'$');
-        out.extend_from_slice(number.format(word.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
+}
+
+fn write_number(mark: u8, number: usize, out: &mut Vec<u8>) {
+    out.push(mark);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }

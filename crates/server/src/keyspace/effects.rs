@@ -157,6 +157,8 @@ pub enum Cause {
     Command,
     /// Its time was up.
     Expiry,
+    /// Memory was short.
+    Eviction,
 }
 
 /// The record of the command that runs, and what waits for the end of its leases. One per thread, reused.

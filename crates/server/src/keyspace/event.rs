@@ -22,7 +22,6 @@ pub enum Class {
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
-    #[expect(dead_code, reason = "for eviction")]
     Evicted,
     /// `n`: a key came into being.
     New,
@@ -120,5 +119,11 @@ impl Event {
     pub const EXPIRED: Event = Event {
         class: Class::Expired,
         name: "expired",
+    };
+
+    /// The event of a key that had to make room.
+    pub const EVICTED: Event = Event {
+        class: Class::Evicted,
+        name: "evicted",
     };
 }

@@ -255,7 +255,7 @@ impl FieldExpiry {
 }
 
 /// Has those served who wait for the end of keys. Their notes are acted upon after the lease.
-fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
+pub(super) fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
     if data.waiting().is_none() {
         return;
     }

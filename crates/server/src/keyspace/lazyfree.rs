@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
+use crate::observe::used::UsedMemory;
+
 /// What can be freed: anything owned.
 pub type Burden = Box<dyn std::any::Any + Send>;
 
 struct Load {
     objects: u64,
+    bytes: usize,
     burden: Burden,
 }
 
@@ -17,35 +20,46 @@ pub struct LazyFree {
     sender: mpsc::Sender<Load>,
     pending: Arc<AtomicU64>,
     freed: Arc<AtomicU64>,
+    memory: Arc<UsedMemory>,
 }
 
 impl LazyFree {
-    /// Starts the thread; it ends when the last sender is gone.
+    /// Starts the thread, which counts in `memory`; it ends when the last sender is gone.
     ///
     /// # Errors
     /// When the operating system refuses a thread.
-    pub fn start() -> std::io::Result<Self> {
+    pub fn start(memory: Arc<UsedMemory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel::<Load>();
         let pending = Arc::new(AtomicU64::new(0));
         let freed = Arc::new(AtomicU64::new(0));
-        let (still_pending, done) = (pending.clone(), freed.clone());
+        let (still_pending, done, counted) = (pending.clone(), freed.clone(), memory.clone());
         std::thread::Builder::new()
             .name("weft-lazyfree".to_owned())
             .spawn(move || {
+                let mut cell = counted.freeing_cell();
                 for load in receiver {
-                    let Load { objects, burden } = load;
+                    let Load { objects, bytes, burden } = load;
+                    counted.begins_to_free();
                     drop(burden);
+                    counted.left(bytes, &mut cell);
                     still_pending.fetch_sub(objects, Ordering::Relaxed);
                     done.fetch_add(objects, Ordering::Relaxed);
                 }
             })?;
-        Ok(LazyFree { sender, pending, freed })
+        Ok(LazyFree {
+            sender,
+            pending,
+            freed,
+            memory,
+        })
     }
 
-    /// Hands over something that counts as `objects` objects.
-    pub fn free(&self, objects: u64, burden: Burden) {
+    /// Hands over something that counts as `objects` objects and has about so many bytes, 0 if that is not known.
+    pub fn free(&self, objects: u64, bytes: usize, burden: Burden) {
         self.pending.fetch_add(objects, Ordering::Relaxed);
-        if let Err(mpsc::SendError(load)) = self.sender.send(Load { objects, burden }) {
+        self.memory.leave(bytes);
+        let load = Load { objects, bytes, burden };
+        if let Err(mpsc::SendError(load)) = self.sender.send(load) {
             // The thread is gone only at shutdown; free here then.
             drop(load);
             self.pending.fetch_sub(objects, Ordering::Relaxed);

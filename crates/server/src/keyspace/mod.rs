@@ -10,6 +10,7 @@ pub mod compact;
 pub mod effects;
 pub mod empty;
 pub mod event;
+pub mod eviction;
 pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
@@ -283,6 +284,22 @@ impl Slot {
         (0..self.databases())
             .filter_map(|db| self.table(db).and_then(Table::next_due_ms))
             .min()
+    }
+
+    /// Gives back what the slot holds for databases that have no keys here any more.
+    pub fn trim(&mut self) {
+        let Some(extra) = &mut self.extra else {
+            return;
+        };
+        let used = extra.others.iter().rposition(|table| !table.is_empty());
+        let used = used.map_or(0, |last| last + 1);
+        if used < extra.others.len() {
+            extra.others.truncate(used);
+            extra.others.shrink_to_fit();
+        }
+        if used == 0 && extra.interested.is_empty() {
+            self.extra = None;
+        }
     }
 
     /// Takes every key of database `db` out of the slot.

@@ -30,7 +30,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
 use weft_values::Value;
@@ -85,6 +85,32 @@ struct Images {
     records: Vec<Vec<u8>>,
     /// The rest of the table, if the database was emptied.
     whole: SlotTable,
+    /// What the keys as they were take.
+    weight: Weight,
+}
+
+/// Bytes that images take, as a part of what all take.
+#[derive(Default)]
+struct Weight {
+    all: Option<Arc<AtomicU64>>,
+    bytes: u64,
+}
+
+impl Weight {
+    fn add(&mut self, all: &Arc<AtomicU64>, bytes: u64) {
+        self.bytes += bytes;
+        self.all
+            .get_or_insert_with(|| all.clone())
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        if let Some(all) = &self.all {
+            all.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Images {
@@ -171,6 +197,8 @@ pub struct Preimages {
     wanted: Mutex<VecDeque<Wanted>>,
     any_wanted: AtomicBool,
     kept_bytes: AtomicU64,
+    /// Bytes that are kept at the moment, values that only a handle keeps included.
+    held_bytes: Arc<AtomicU64>,
 }
 
 impl Preimages {
@@ -185,6 +213,7 @@ impl Preimages {
             wanted: Mutex::default(),
             any_wanted: AtomicBool::new(false),
             kept_bytes: AtomicU64::new(0),
+            held_bytes: Arc::default(),
         }
     }
 
@@ -207,8 +236,22 @@ impl Preimages {
             let entry = table.find(key.hash, key.name);
             let bytes = entry.map_or(key.name.len(), |entry| entry.allocated_bytes());
             self.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            if let Some(entry) = entry {
+                let behind = match entry.value() {
+                    ValueRef::Object(object) => object.allocated_bytes(),
+                    _ => 0,
+                };
+                images
+                    .weight
+                    .add(&self.held_bytes, (entry.allocated_bytes() + behind) as u64);
+            }
             images.keep(key.hash, key.name, entry);
         }
+    }
+
+    /// Bytes that are kept for a snapshot at the moment, about. To delete keys for them would add to them.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes kept for the snapshot that is being written, those that were given back included. Of a large value only the

@@ -485,7 +485,19 @@ impl Client {
     }
 }
 
+/// What a name in one of a client's sets takes beside the name itself, bytes: its place, and its share of the set.
+const PLACE_BYTES: usize = 64;
+
 impl Client {
+    /// What its watches, subscriptions and prefixes take, about, in bytes. Names that all clients share are not counted.
+    pub fn held_bytes(&self) -> usize {
+        let watched = self.watched_keys() * (size_of::<crate::watch::Watch>() + PLACE_BYTES);
+        let kinds = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
+        let subscribed: usize = kinds.into_iter().map(|kind| self.subscribed(kind)).sum();
+        let prefixes = self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes.len());
+        watched + (subscribed + prefixes) * PLACE_BYTES
+    }
+
     /// Whether the peer is on this machine.
     pub fn is_local(&self) -> bool {
         let address = &self.address;

@@ -10,6 +10,7 @@ use weft_resp::Parser;
 use crate::blocking::Waiter;
 
 use super::client::{Buffers, Client, Flags};
+use super::usage::Usage;
 
 /// Why a connection's input is not being executed at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Connection {
     pub in_transit: Option<Registered>,
     /// Since when it is above the soft output limit, ms since the epoch.
     pub over_soft_limit_since_ms: u64,
+    /// With what memory its worker has counted it.
+    pub usage: Usage,
 }
 
 impl Connection {
@@ -83,6 +86,7 @@ impl Connection {
             is_withheld: false,
             in_transit: None,
             over_soft_limit_since_ms: 0,
+            usage: Usage::default(),
         }
     }
 
@@ -135,7 +139,8 @@ impl Connection {
         }
     }
 
-    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send.
+    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffers themselves are the
+    /// worker's, so what is in them counts as the client's.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
         let output_capacity = self.output.bytes.capacity();
         Buffers {
@@ -150,9 +155,10 @@ impl Connection {
                 .transaction
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
-                + self.input.capacity()
-                + output_capacity
+                + self.pending()
+                + self.output.len()
                 + in_flight
+                + self.client.held_bytes()
                 + std::mem::size_of::<Connection>(),
             receiving: !self.receive_paused,
         }

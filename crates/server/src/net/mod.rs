@@ -4,3 +4,4 @@ pub mod client;
 pub mod connection;
 pub mod listeners;
 pub mod transaction;
+pub mod usage;

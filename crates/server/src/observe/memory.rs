@@ -1,18 +1,45 @@
 //! The allocator's own figures; memory is never counted by hand.
 
+use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
 
-/// Bytes that the program asked for, by the allocator's count.
-pub fn allocated() -> Option<u64> {
+/// Bytes that the program has, to the byte when nobody allocates meanwhile. What threads keep for their next allocation is
+/// left out: the allocator's own count has it in.
+pub fn used() -> Option<u64> {
     epoch::advance().ok()?;
-    stats::allocated::read().ok().map(|bytes| bytes as u64)
+    let allocated = stats::allocated::read().ok()? as u64;
+    Some(allocated.saturating_sub(cached()))
+}
+
+/// Bytes in the threads' caches, at the last epoch.
+fn cached() -> u64 {
+    // The number under which the allocator adds all arenas up.
+    let bytes: Result<usize, _> = b"stats.arenas.4096.tcache_bytes\0"[..].name().read();
+    bytes.unwrap_or(0) as u64
+}
+
+thread_local! {
+    static TOTALS: Option<(ThreadLocal<u64>, ThreadLocal<u64>)> =
+        Some((thread::allocatedp::read().ok()?, thread::deallocatedp::read().ok()?));
+}
+
+/// Bytes that this thread has taken from the allocator, less those that it gave back; it may have given back what others
+/// took. Two loads.
+#[inline]
+pub fn balance() -> i64 {
+    TOTALS.with(|totals| match totals {
+        Some((taken, given)) => taken.get().wrapping_sub(given.get()) as i64,
+        None => 0,
+    })
 }
 
 /// Figures of the allocator, bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Asked for by the program.
+    /// Asked for by the program, with what threads keep for their next allocation.
     pub allocated: u64,
+    /// The same without.
+    pub used: u64,
     /// In pages that hold such bytes.
     pub active: u64,
     /// The allocator's own.
@@ -24,7 +51,7 @@ pub struct Figures {
 }
 
 /// Figures of the arena that has the arrays of the tables, bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrays {
     /// In pages that hold arrays.
     pub active: u64,
@@ -35,8 +62,10 @@ pub struct Arrays {
 /// All figures at once.
 pub fn figures() -> Option<Figures> {
     epoch::advance().ok()?;
+    let allocated = stats::allocated::read().ok()? as u64;
     Some(Figures {
-        allocated: stats::allocated::read().ok()? as u64,
+        allocated,
+        used: allocated.saturating_sub(cached()),
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,

@@ -29,6 +29,10 @@ pub enum Counter {
     ExpiredKeys,
     /// `expired_fields`
     ExpiredFields,
+    /// `evicted_keys`
+    EvictedKeys,
+    /// `evicted_clients`
+    EvictedClients,
     /// `rdb_changes_since_last_save`
     Dirty,
     /// `total_error_replies`

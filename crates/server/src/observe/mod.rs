@@ -11,6 +11,7 @@ pub mod monitor;
 pub mod process;
 pub mod rates;
 pub mod syslog;
+pub mod used;
 
 /// Locks a mutex whose data stays valid whatever a panicking holder did.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

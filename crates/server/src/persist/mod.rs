@@ -11,6 +11,7 @@ pub mod rdb;
 pub mod running;
 pub mod sets;
 pub mod sorted_sets;
+pub mod spelled;
 pub mod streams;
 pub mod strings;
 pub mod ziplist;

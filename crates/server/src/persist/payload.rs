@@ -16,6 +16,7 @@ use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
 use weft_values::sorted_set::packed::Packed;
 use weft_values::sorted_set::{Draft, View};
+use weft_values::stream::Stream;
 
 use super::hashes;
 use super::lists;
@@ -152,7 +153,46 @@ pub enum Restored<'p> {
     Object(Value),
 }
 
+/// What a value that was read consists of.
+#[derive(Debug)]
+pub enum Content<'v> {
+    /// A string.
+    String(Cow<'v, [u8]>),
+    /// A list.
+    List(ListRef<'v>),
+    /// A set.
+    Set(SetView<'v>),
+    /// A sorted set.
+    SortedSet(View<'v>),
+    /// A hash.
+    Hash(HashRef<'v>),
+    /// A stream.
+    Stream(&'v Stream),
+}
+
 impl Restored<'_> {
+    /// Its elements.
+    pub fn content(&self) -> Content<'_> {
+        match self {
+            Restored::String(Loaded::Int(number)) => Content::String(number.to_string().into_bytes().into()),
+            Restored::String(Loaded::Bytes(bytes)) => Content::String(Cow::Borrowed(bytes)),
+            Restored::String(Loaded::Unpacked(bytes)) => Content::String(Cow::Borrowed(bytes)),
+            Restored::Packed(packed) => match PackedKind::of(packed) {
+                PackedKind::List => Content::List(ListRef::Packed(PackedList::new(packed))),
+                PackedKind::Hash => Content::Hash(HashRef::Packed(hash::run_of(packed))),
+                PackedKind::Set | PackedKind::IntegerSet => Content::Set(SetView::of_packed(packed)),
+                PackedKind::SortedSet => Content::SortedSet(View::Packed(Packed::new(packed))),
+            },
+            Restored::Object(object) => match object {
+                Value::List(list) => Content::List(ListRef::Large(list)),
+                Value::Hash(hash) => Content::Hash(HashRef::Large(hash)),
+                Value::Set(set) => Content::Set(set.view()),
+                Value::SortedSet(set) => Content::SortedSet(View::Large(set)),
+                Value::Stream(stream) => Content::Stream(stream),
+            },
+        }
+    }
+
     /// The value on its way into the keyspace; `stored` says how bytes of strings are stored.
     pub fn with_new<R>(
         self,

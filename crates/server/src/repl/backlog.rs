@@ -81,6 +81,12 @@ impl Shelf {
         })
     }
 
+    /// Bytes that it takes.
+    pub fn held_bytes(&self) -> u64 {
+        let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
+        (blocks * BLOCK_BYTES) as u64
+    }
+
     /// Whether a reader can go on behind the first `offset` bytes of the history.
     pub fn has(&self, offset: i64) -> bool {
         let within = |backlog: &Backlog| (backlog.start..=backlog.end).contains(&offset);
@@ -151,12 +157,6 @@ impl Shelf {
     /// Where all readers are.
     pub fn places(&self) -> impl Iterator<Item = (u64, i64)> {
         self.places.iter().map(|(reader, offset)| (*reader, *offset))
-    }
-
-    /// Bytes of memory.
-    pub fn memory_bytes(&self) -> u64 {
-        let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
-        (blocks * BLOCK_BYTES) as u64
     }
 
     /// Where a reader is.

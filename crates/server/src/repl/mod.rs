@@ -45,6 +45,8 @@ impl Standing {
     pub const LOADING_ASIDE: Standing = Standing(1 << 3);
     /// Too few replicas keep up (`min-replicas-to-write`).
     pub const LACKS_REPLICAS: Standing = Standing(1 << 4);
+    /// A script runs for too long (`busy-reply-threshold`).
+    pub const BUSY: Standing = Standing(1 << 5);
 
     /// Both.
     pub const fn with(self, other: Standing) -> Standing {
@@ -222,6 +224,8 @@ pub struct Loading {
     pub total_bytes: AtomicU64,
     /// Bytes loaded.
     pub loaded_bytes: AtomicU64,
+    /// The memory that the server used which wrote the dump; 0 if it does not say.
+    pub used_memory_bytes: AtomicU64,
 }
 
 /// A server's part in replication.

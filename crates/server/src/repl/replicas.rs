@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::backlog::Shelf;
-use crate::config::{Config, id};
 use crate::observe::lock;
 
 /// How far a replica is.
@@ -74,6 +73,9 @@ pub struct Wait {
 #[derive(Default)]
 pub struct Replicas {
     shelf: Mutex<Shelf>,
+    backlog_bytes: AtomicU64,
+    /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
+    pub under_way_bytes: AtomicU64,
     known: Mutex<Vec<Known>>,
     waits: Mutex<Vec<Wait>>,
     /// Whether all replicas shall be asked how far they are.
@@ -96,6 +98,14 @@ impl Replicas {
         lock(&self.shelf)
     }
 
+    /// Bytes that the backlog holds. Nobody waits for it: this may be a moment old.
+    pub fn backlog_bytes(&self) -> u64 {
+        if let Ok(shelf) = self.shelf.try_lock() {
+            self.backlog_bytes.store(shelf.held_bytes(), Ordering::Relaxed);
+        }
+        self.backlog_bytes.load(Ordering::Relaxed)
+    }
+
     /// The replicas. Held for moments only.
     pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
         lock(&self.known)
@@ -104,16 +114,6 @@ impl Replicas {
     /// The clients that wait.
     pub fn waits(&self) -> MutexGuard<'_, Vec<Wait>> {
         lock(&self.waits)
-    }
-
-    /// Bytes that the backlog takes as such, and those beyond `repl-backlog-size` that replicas have to get.
-    pub fn memory_bytes(&self, config: &Config) -> (u64, u64) {
-        let bytes = self.shelf().memory_bytes();
-        let beyond = bytes.saturating_sub(config.unsigned(id::REPL_BACKLOG_SIZE));
-        match self.known().is_empty() {
-            true => (bytes, 0),
-            false => (bytes - beyond, beyond),
-        }
     }
 
     /// How many replicas have everything up to an offset.

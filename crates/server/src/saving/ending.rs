@@ -29,7 +29,7 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
         return;
     }
     // What is being loaded is not all there: it must not replace the dump that there is.
-    if server.repl.standing().has(Standing::LOADING) {
+    if server.repl.standing().has(Standing::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
     match &how.requested_by {

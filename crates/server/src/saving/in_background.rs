@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use weft_reactor::{thread_id, unix_ms};
 
+use super::into_file::IntoFile;
 use super::path;
 use crate::config::id;
 use crate::config::specials::SavePoint;
 use crate::feed;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::DumpFile;
-use crate::persist::running::{Purpose, Running};
-use crate::snapshot::{self, Consumer, ConsumerError, Ending, Order, Refused, Summary};
+use crate::persist::running::Purpose;
+use crate::snapshot::{self, Ending, Order, Refused, Summary};
 use crate::state::{Job, Server};
 
 /// How long after a dump that failed the next one is not begun by itself.
@@ -43,8 +43,11 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
         purpose: Purpose::Dump,
         consumer: Box::new(move || {
             let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
-            let file = DumpFile::create(temporary, incremental)?;
-            Ok(Box::new(Dump { file, target }))
+            let afterwards = Box::new(|| {
+                log::notice!("DB saved on disk");
+                Ok(())
+            });
+            IntoFile::create(temporary, target, incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
             let dumps = &moment.server.dumps;
@@ -68,28 +71,6 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             server.config.touch();
             Err(CannotStart::Failed)
         }
-    }
-}
-
-/// The file that a dump goes into.
-struct Dump {
-    file: DumpFile,
-    target: PathBuf,
-}
-
-impl Consumer for Dump {
-    fn take(&mut self, bytes: &[u8], _running: &Running) -> Result<(), ConsumerError> {
-        Ok(self.file.write(bytes)?)
-    }
-
-    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
-        self.file.sync()?;
-        if running.is_cancelled() {
-            return Err("it was cancelled".into());
-        }
-        self.file.publish(&self.target)?;
-        log::notice!("DB saved on disk");
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The arguments of natives, checked as Lua's own library checks them; and how natives answer.
 
-use mlua::{Lua, LuaString, MultiValue, Value};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::thrown;
 
@@ -164,4 +164,17 @@ pub fn answer_with(lua: &Lua, results: Result<Vec<Value>, Vec<u8>>) -> mlua::Res
     results
         .map(MultiValue::from_vec)
         .map_err(|text| thrown::message(lua, &text))
+}
+
+/// A function of a library: its results, or an error.
+pub type Native = fn(&Lua, Arguments<'_>) -> Result<Vec<Value>, Vec<u8>>;
+
+/// Puts a function into a library. Its errors are at the place of its caller.
+///
+/// # Errors
+/// When memory is short.
+pub fn put_native(lua: &Lua, library: &Table, name: &'static str, native: Native) -> mlua::Result<()> {
+    let function = lua
+        .create_function(move |lua, values: MultiValue| answer_with(lua, native(lua, Arguments::new(name, &values))))?;
+    library.raw_set(name, function)
 }

@@ -1,8 +1,8 @@
 //! The library `cmsgpack`: MessagePack, with the choices of lua-cmsgpack about which form a value takes.
 
-use mlua::{Lua, MultiValue, Table, Value};
+use mlua::{Lua, Table, Value};
 
-use super::arguments::{Arguments, answer, answer_with, message, string};
+use super::arguments::{Arguments, message, put_native, string};
 
 /// Tables deeper than this become nil, which makes tables that contain themselves finite.
 const NESTING_MAX: usize = 16;
@@ -15,40 +15,16 @@ type Failure = Vec<u8>;
 /// When memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set(
-        "pack",
-        lua.create_function(|lua, values: MultiValue| {
-            let packed = pack(&Arguments::new("pack", &values)).and_then(|bytes| string(lua, &bytes));
-            answer(lua, packed)
-        })?,
-    )?;
-    table.raw_set(
-        "unpack",
-        lua.create_function(|lua, values: MultiValue| {
-            let arguments = Arguments::new("unpack", &values);
-            answer_with(lua, unpack(lua, &arguments, 0, 0))
-        })?,
-    )?;
-    table.raw_set(
-        "unpack_one",
-        lua.create_function(|lua, values: MultiValue| {
-            let arguments = Arguments::new("unpack_one", &values);
-            let results = arguments
-                .integer_or(1, 0)
-                .and_then(|offset| unpack(lua, &arguments, 1, offset));
-            answer_with(lua, results)
-        })?,
-    )?;
-    table.raw_set(
-        "unpack_limit",
-        lua.create_function(|lua, values: MultiValue| {
-            let arguments = Arguments::new("unpack_limit", &values);
-            let results = arguments
-                .integer(1)
-                .and_then(|limit| unpack(lua, &arguments, limit, arguments.integer_or(2, 0)?));
-            answer_with(lua, results)
-        })?,
-    )?;
+    put_native(lua, &table, "pack", |lua, arguments| {
+        Ok(vec![string(lua, &pack(&arguments)?)?])
+    })?;
+    put_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments, 0, 0))?;
+    put_native(lua, &table, "unpack_one", |lua, arguments| {
+        unpack(lua, &arguments, 1, arguments.integer_or(1, 0)?)
+    })?;
+    put_native(lua, &table, "unpack_limit", |lua, arguments| {
+        unpack(lua, &arguments, arguments.integer(1)?, arguments.integer_or(2, 0)?)
+    })?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     table.raw_set("_COPYRIGHT", "Copyright (C) 2012, Redis Ltd.")?;

@@ -4,7 +4,7 @@
 //! for until then nobody has reason to ask.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::observe::lock;
@@ -185,6 +185,8 @@ pub struct Running {
     on_own_threads: AtomicI64,
     /// The process ends: whatever runs stops.
     ending: AtomicBool,
+    /// Is told when the first run becomes overdue, and when the last such run ends.
+    tells: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
 }
 
 impl Running {
@@ -195,9 +197,22 @@ impl Running {
 
     /// Takes a run off the list.
     pub fn unlist(&self, run: &Arc<Run>) {
-        lock(&self.runs).retain(|other| !Arc::ptr_eq(other, run));
-        if run.is_overdue() {
-            self.overdue.fetch_sub(1, Ordering::Relaxed);
+        let mut runs = lock(&self.runs);
+        runs.retain(|other| !Arc::ptr_eq(other, run));
+        if run.is_overdue() && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.tell(false);
+        }
+    }
+
+    /// From now on `tells` learns whether some run is overdue, whenever that changes. Only the first call counts.
+    pub fn tell_changes(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
+        let _ = self.tells.set(tells);
+    }
+
+    /// Runs under the lock of the list, so that news come in order.
+    fn tell(&self, overdue: bool) {
+        if let Some(tells) = self.tells.get() {
+            tells(overdue);
         }
     }
 
@@ -277,9 +292,12 @@ impl Running {
             elapsed.as_millis(),
             String::from_utf8_lossy(&run.name)
         );
-        self.overdue.fetch_add(1, Ordering::Relaxed);
+        let mut runs = lock(&self.runs);
         if !listed {
-            self.list(run);
+            runs.push(run.clone());
+        }
+        if self.overdue.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.tell(true);
         }
     }
 

@@ -7,9 +7,9 @@
 //!   s             text up to a zero byte         c n           n bytes; c0: as many as the number before says
 //! ```
 
-use mlua::{Lua, MultiValue, Table, Value};
+use mlua::{Lua, Table, Value};
 
-use super::arguments::{Arguments, answer, answer_with, number_of, string};
+use super::arguments::{Arguments, number_of, put_native, string};
 
 /// Bytes of the largest integer.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -24,26 +24,13 @@ type Failure = Vec<u8>;
 /// When memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set(
-        "pack",
-        lua.create_function(|lua, values: MultiValue| {
-            let arguments = Arguments::new("pack", &values).padded();
-            answer(lua, pack(lua, &arguments).and_then(|bytes| string(lua, &bytes)))
-        })?,
-    )?;
-    table.raw_set(
-        "unpack",
-        lua.create_function(|lua, values: MultiValue| {
-            answer_with(lua, unpack(lua, &Arguments::new("unpack", &values)))
-        })?,
-    )?;
-    table.raw_set(
-        "size",
-        lua.create_function(|lua, values: MultiValue| {
-            let arguments = Arguments::new("size", &values);
-            answer(lua, size(lua, &arguments).map(|bytes| Value::Integer(bytes as i64)))
-        })?,
-    )?;
+    put_native(lua, &table, "pack", |lua, arguments| {
+        Ok(vec![string(lua, &pack(lua, &arguments.padded())?)?])
+    })?;
+    put_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments))?;
+    put_native(lua, &table, "size", |lua, arguments| {
+        Ok(vec![Value::Integer(size(lua, &arguments)? as i64)])
+    })?;
     Ok(table)
 }
 

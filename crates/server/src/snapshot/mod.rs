@@ -287,7 +287,7 @@ fn write(
     let head = Head {
         functions: &taken.functions,
         now_s: taken.began_s,
-        used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+        used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
         notes: &notes,
         is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
     };

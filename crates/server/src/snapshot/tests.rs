@@ -162,6 +162,7 @@ fn a_consumer_gets_a_whole_dump() {
             now_ms: 1,
             replace: false,
             drops: None,
+            pace: None,
         },
     );
     std::fs::remove_file(&path).expect("removes");

@@ -353,7 +353,7 @@ fn send_functions(
         let head = Head {
             functions: &functions,
             now_s: unix_ms() / 1000,
-            used_memory_bytes: crate::observe::memory::allocated().unwrap_or(0),
+            used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
             ..Head::default()
         };
         let config = &server.config;

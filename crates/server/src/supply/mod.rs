@@ -69,8 +69,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
         next_token: 0,
         dump: None,
         last_tick: Instant::now(),
-        // A backlog that was there before anybody asked for it is not kept for ever.
-        alone_since: server.repl.replicas.shelf().extent().map(|_| Instant::now()),
+        alone_since: None,
     };
     supplier.server.repl.judge_replicas(&supplier.server.config);
     std::thread::Builder::new()
@@ -440,6 +439,9 @@ impl Supplier {
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
             }
+            let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
+            let under_way = &server.repl.replicas.under_way_bytes;
+            under_way.store(in_flight as u64, Ordering::Relaxed);
         }
     }
 
@@ -605,6 +607,11 @@ impl Supplier {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
+        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.shelf().extent().is_some();
+        if is_kept && self.replicas.is_empty() {
+            // One that a dump told of was there before anybody asked for it.
+            self.alone_since.get_or_insert_with(Instant::now);
+        }
         let unused = self
             .alone_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));

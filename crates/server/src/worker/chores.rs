@@ -5,6 +5,7 @@ use crate::acl::Account;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
+use crate::dispatch::room;
 use crate::keyspace::{expiry, local};
 use crate::messages::{Post, leave};
 use crate::net::client::{Client, Flags};
@@ -29,6 +30,9 @@ impl Worker {
         }
         if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
             self.expire_slice();
+        }
+        if self.thread.room.is_evicting {
+            self.evict_slice();
         }
         if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = self.thread.now_ms + 1000;
@@ -95,6 +99,19 @@ impl Worker {
         }
     }
 
+    /// Makes room for as long as before a command.
+    fn evict_slice(&mut self) {
+        if self.thread.tunables.max_memory == 0 {
+            self.thread.room.is_evicting = false;
+            return;
+        }
+        self.thread.batches = self.thread.batches.wrapping_add(1);
+        let pass = self.seat.enter();
+        self.thread.look_around();
+        room::make(&mut self.thread, &pass);
+        drop(pass);
+    }
+
     pub(super) fn close_idle(&mut self) {
         let limit_ms = self.thread.tunables.timeout_s * 1000;
         let now_ms = self.thread.now_ms;
@@ -154,6 +171,7 @@ impl Worker {
 
     pub(super) fn forget(&mut self, token: usize) {
         if let Some(mut connection) = self.clients.remove(token) {
+            self.uncount_client(connection.usage);
             leave(self.server(), &mut connection.client);
             self.server().directory.remove(connection.client.id);
             self.abandon(connection.client.id);

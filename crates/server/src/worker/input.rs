@@ -20,6 +20,9 @@ const RECEIVE_LARGE_BYTES: usize = 1 << 20;
 const POOLED_BUFFERS: usize = 64;
 /// A pooled buffer is at most this large, bytes.
 const POOLED_BYTES: usize = 256 * 1024;
+/// The same while memory is limited: what is kept here, data has to make room for.
+const POOLED_BUFFERS_OF_FEW: usize = 16;
+const POOLED_BYTES_OF_FEW: usize = 80 * 1024;
 
 impl Worker {
     pub(super) fn receive(&mut self, token: usize) {
@@ -63,6 +66,10 @@ impl Worker {
                 String::from_utf8_lossy(&line)
             );
             return self.close(token);
+        }
+        if self.thread.tunables.client_memory != 0 {
+            self.count_client(token);
+            self.evict_clients();
         }
         self.plan(token);
     }
@@ -117,7 +124,11 @@ impl Worker {
     }
 
     pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() > 0 && buffer.capacity() <= POOLED_BYTES && self.buffers.len() < POOLED_BUFFERS {
+        let (bytes, buffers) = match self.thread.tunables.max_memory {
+            0 => (POOLED_BYTES, POOLED_BUFFERS),
+            _ => (POOLED_BYTES_OF_FEW, POOLED_BUFFERS_OF_FEW),
+        };
+        if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
             buffer.clear();
             self.buffers.push(buffer);
         }

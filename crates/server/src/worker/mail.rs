@@ -75,6 +75,9 @@ impl Worker {
             }
             Message::Logged => self.send_withheld(),
             Message::ExpireDue => self.expiring = true,
+            Message::CountClients => self.recount_clients(),
+            Message::Measure => self.measures = true,
+            Message::EvictDue => self.thread.room.is_evicting = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Demoted => self.release_waiting(),
             Message::ShutdownOff => self.refuse_shutdowns(),
@@ -107,6 +110,7 @@ impl Worker {
             crate::observe::log::warning!("cannot watch a connection: {error}");
             self.forget(token);
         }
+        self.count_client(token);
     }
 
     pub(super) fn adopt(&mut self, mut connection: Box<Connection>, wait: Option<Box<Blocked>>) {
@@ -154,6 +158,8 @@ impl Worker {
             };
             self.again.retain(|other| *other != token);
             self.patient.retain(|other| *other != token);
+            let usage = std::mem::take(&mut connection.usage);
+            self.uncount_client(usage);
             connection.in_transit = Some(registered);
             connection.receive_paused = false;
             self.mail_connection(to, connection);

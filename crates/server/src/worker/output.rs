@@ -22,6 +22,11 @@ fn limits_of(tunables: &Tunables, flags: Flags) -> &OutputBufferLimit {
 
 impl Worker {
     pub(super) fn flush(&mut self, token: usize) {
+        self.send_output(token);
+        self.count_client(token);
+    }
+
+    fn send_output(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -116,6 +121,7 @@ impl Worker {
     /// An output that was left in flight has been sent.
     pub(super) fn sent(&mut self, token: usize) {
         self.note_all_sent(token);
+        self.count_client(token);
         let closing = self
             .clients
             .connection(token)

@@ -93,6 +93,8 @@ impl Worker {
         let Some(mut connection) = self.clients.remove(token) else {
             return;
         };
+        let usage = std::mem::take(&mut connection.usage);
+        self.uncount_client(usage);
         self.again.retain(|other| *other != token);
         self.patient.retain(|other| *other != token);
         let server = self.server().clone();

@@ -401,3 +401,50 @@ fn waiting_for_the_disk_and_loading_again() {
             .contains("appendonly is disabled")
     );
 }
+
+/// A place whose increment is a device that is always full.
+fn full_place() -> Place {
+    let place = Place::new();
+    fs::create_dir_all(place.part("")).expect("creates a directory");
+    let manifest = "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";
+    fs::write(place.part("appendonly.aof.manifest"), manifest).expect("writes");
+    fs::write(place.part("appendonly.aof.1.base.rdb"), "").expect("writes");
+    std::os::unix::fs::symlink("/dev/full", place.part("appendonly.aof.1.incr.aof")).expect("makes a link");
+    place
+}
+
+#[test]
+fn writes_are_refused_while_the_disk_is_full() {
+    let place = full_place();
+    let server = Server::start(&weft(), &place, &["--appendfsync", "everysec"]);
+    let mut client = server.client();
+    let full = "MISCONF Errors writing to the AOF file: No space left on device";
+    wait_until("writing fails", || client.call(&["SET", "key", "value"]) == full);
+    assert_eq!(client.call(&["PING"]), full);
+    assert_eq!(client.call(&["GET", "key"]), "value");
+    assert_eq!(client.info("aof_last_write_status"), "err");
+    assert!(
+        place
+            .log()
+            .contains("Error writing to the AOF file: No space left on device")
+    );
+    // A rewrite begins another file, which is on a disk that has room.
+    client.call(&["BGREWRITEAOF"]);
+    wait_until("writing works again", || {
+        client.call(&["SET", "key", "other"]) == "OK" && client.info("aof_last_write_status") == "ok"
+    });
+    wait_until("the rewrite ends", || client.info("aof_rewrite_in_progress") == "0");
+    assert_eq!(client.call(&["DEBUG", "LOADAOF"]), "OK");
+    assert_eq!(client.call(&["GET", "key"]), "other");
+}
+
+#[test]
+fn a_server_that_promises_every_write_ends_when_the_disk_is_full() {
+    let place = full_place();
+    let server = Server::start(&weft(), &place, ALWAYS);
+    let mut client = server.client();
+    client.send(&["SET", "key", "value"]);
+    assert_eq!(server.end().code(), Some(1));
+    let reason = "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...";
+    assert!(place.log().contains(reason), "{}", place.log());
+}

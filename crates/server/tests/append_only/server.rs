@@ -1,7 +1,6 @@
 //! A server with an append-only file, and a client for it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,8 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+#[path = "../harness/connection.rs"]
+mod connection;
 #[path = "../harness/port.rs"]
 mod port;
+
+pub use crate::client::Client;
+pub use connection::open;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -103,11 +107,9 @@ impl Server {
     /// Waits until it serves; false if it ended.
     fn serves(&mut self) -> bool {
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) {
-                let mut client = Client(BufReader::new(stream));
-                if client.call(&["PING"]) == "PONG" {
-                    return true;
-                }
+            let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            if listens && self.client().call(&["PING"]) == "PONG" {
+                return true;
             }
             sleep(Duration::from_millis(5));
         }
@@ -133,10 +135,7 @@ impl Server {
     }
 
     pub fn client(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-        stream.set_nodelay(true).expect("sets an option");
-        Client(BufReader::new(stream))
+        Client::connect(self.port)
     }
 }
 
@@ -147,47 +146,7 @@ impl Drop for Server {
     }
 }
 
-/// A client whose words may be any bytes.
-pub struct Client(pub BufReader<TcpStream>);
-
 impl Client {
-    pub fn send(&mut self, words: &[Vec<u8>]) {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend(format!("${}\r\n", word.len()).bytes());
-            request.extend_from_slice(word);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.0.get_mut().write_all(&request).expect("sends");
-    }
-
-    /// The next reply, in one line; what is no text looks odd.
-    pub fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("receives");
-        let (kind, rest) = line.trim_end().split_at(1);
-        match kind {
-            "*" | "$" if rest == "-1" => "-".to_owned(),
-            "*" => {
-                let elements: Vec<String> = (0..rest.parse().expect("a length")).map(|_| self.answer()).collect();
-                format!("({})", elements.join(" "))
-            }
-            "$" => {
-                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
-                self.0.read_exact(&mut bytes).expect("receives");
-                bytes.truncate(bytes.len() - 2);
-                String::from_utf8_lossy(&bytes).into_owned()
-            }
-            _ => rest.to_owned(),
-        }
-    }
-
-    pub fn call(&mut self, words: &[&str]) -> String {
-        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        self.send(&words);
-        self.answer()
-    }
-
     /// A field of INFO.
     pub fn info(&mut self, field: &str) -> String {
         let info = self.call(&["INFO", "everything"]);

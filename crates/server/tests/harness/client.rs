@@ -1,4 +1,4 @@
-//! A client for a test whose data is text.
+//! A client for a test: words of any bytes, replies as text.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,15 +15,17 @@ impl Client {
     }
 
     /// Sends a request.
-    pub fn send(&mut self, words: &[&str]) {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
+    pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words.iter().map(AsRef::as_ref) {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
         }
-        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
+        self.0.get_mut().write_all(&request).expect("sends");
     }
 
-    /// The next reply, in one line: `(a b c)` for an array, `-` for null.
+    /// The next reply, in one line: `(a b c)` for an array, `-` for null; what is no text looks odd.
     pub fn answer(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("receives");
@@ -38,7 +40,7 @@ impl Client {
                 let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
                 self.0.read_exact(&mut bytes).expect("receives");
                 bytes.truncate(bytes.len() - 2);
-                String::from_utf8(bytes).expect("text")
+                String::from_utf8_lossy(&bytes).into_owned()
             }
             _ => rest.to_owned(),
         }

@@ -1,7 +1,11 @@
 //! A server for a test, on a free port of the loopback interface.
 
+#[path = "connection.rs"]
+mod connection;
 #[path = "port.rs"]
 mod port;
+
+pub use connection::open;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -125,12 +129,4 @@ fn spawn(port: u16, directory: &Path, file: Option<&str>, arguments: &[&str]) ->
         .stdout(Stdio::null())
         .spawn()
         .expect("starts")
-}
-
-/// A connection to the server at this port, ready to be read by lines.
-pub fn open(port: u16) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-    stream.set_nodelay(true).expect("sets an option");
-    BufReader::new(stream)
 }

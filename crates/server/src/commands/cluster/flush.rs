@@ -22,7 +22,7 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let (tables, _, keys) = slot_drop::take_all(keyspace, ctx.keys.access.seat, slot, parts, ctx.keys.effects);
     if in_background {
-        ctx.server.lazyfree.free(keys, Box::new(tables));
+        ctx.server.lazyfree.free(keys, 0, Box::new(tables));
     }
     ctx.reply.ok();
     Ok(())

@@ -1,5 +1,7 @@
 //! CONFIG.
 
+use std::sync::atomic::Ordering;
+
 use crate::apply::apply;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
@@ -39,7 +41,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             "local" => ctx.client.is_local(),
             _ => false,
         },
-        loading: false,
+        loading: ctx.server.dumps.loading.load(Ordering::Relaxed),
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
@@ -102,6 +104,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.scripts.cache.reset_statistics();
     server.lazyfree.reset();
     server.repl.reset_statistics();
+    server.memory.reset_statistics();
     server.observed.rates.reset();
     ctx.reply.ok();
     Ok(())

@@ -98,7 +98,6 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             | b"client-enforce-reply-list"
             | b"set-skip-checksum-validation"
             | b"pause-after-fork"
-            | b"delay-rdb-client-free-second"
             | b"aof-flush-sleep",
             3,
         ) => done(ctx),

@@ -3,6 +3,7 @@
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::keyspace::{Pass, SLOTS};
 use crate::net::client::Flags;
+use crate::observe::memory;
 use crate::state::{ClientVisitor, Part, Question, Server};
 
 use super::sections::{self, ClientFigures, Section};
@@ -15,6 +16,11 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset(
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
+    // The replies that are made here are none of the memory that it tells about.
+    let allocator = match wanted.contains(&Section::Memory) {
+        true => memory::figures().unwrap_or_default(),
+        false => memory::Figures::default(),
+    };
     let ttls_ms = match wanted.contains(&Section::Keyspace) {
         true => mean_ttls_ms(ctx),
         false => Vec::new(),
@@ -37,7 +43,11 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.after = After::Ask(Box::new(move |asker| Question {
         ask: Box::new(|clients| figures(clients)),
         combine: Box::new(move |parts| {
-            let text = join(&server, &texts, &total(&parts));
+            let clients = ClientFigures {
+                allocator,
+                ..total(&parts)
+            };
+            let text = join(&server, &texts, &clients);
             reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
         }),
         parts: Default::default(),
@@ -92,7 +102,10 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
     clients.each(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
-        figures.memory_bytes += buffers.total as u64;
+        match client.flags.has(Flags::REPLICA) {
+            true => figures.replica_bytes += buffers.total as u64,
+            false => figures.memory_bytes += buffers.total as u64,
+        }
         figures.max_input_bytes = figures.max_input_bytes.max((buffers.input + buffers.input_free) as u64);
         figures.max_output_bytes = figures.max_output_bytes.max(buffers.output as u64);
     });
@@ -100,6 +113,7 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
         figures.blocked,
         figures.watching,
         figures.memory_bytes,
+        figures.replica_bytes,
         figures.max_input_bytes,
         figures.max_output_bytes,
     ]
@@ -121,6 +135,7 @@ fn total(parts: &[Part]) -> ClientFigures {
         total.blocked += next();
         total.watching += next();
         total.memory_bytes += next();
+        total.replica_bytes += next();
         total.max_input_bytes = total.max_input_bytes.max(next());
         total.max_output_bytes = total.max_output_bytes.max(next());
     }

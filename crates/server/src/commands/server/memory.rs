@@ -105,10 +105,11 @@ fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     ctx.in_background(move |server, seat| {
+        let allocator = memory::figures().unwrap_or_default();
         let tables = table_bytes(server, seat);
         let connections = server.connections.load(Ordering::Relaxed) as u64;
         let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
-        let figures = MemoryFigures::now(server, client_bytes);
+        let figures = MemoryFigures::of(server, allocator, client_bytes);
         reply_bytes(protocol, |reply| {
             write_statistics(reply, &figures, client_bytes, &tables)
         })
@@ -130,16 +131,16 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
     let difference = |one: u64, other: u64| Difference(one as i64 - other as i64);
     let before: &[(&str, Figure)] = &[
         ("peak.allocated", Count(figures.peak_bytes)),
-        ("total.allocated", Count(allocator.allocated)),
+        ("total.allocated", Count(allocator.used)),
         ("startup.allocated", Count(figures.startup_bytes)),
-        ("replication.backlog", Count(0)),
+        ("replication.backlog", Count(figures.backlog_bytes.0)),
         ("replicas.repl.buffer", Count(0)),
-        ("clients.slaves", Count(0)),
+        ("clients.slaves", Count(figures.backlog_bytes.1)),
         ("clients.normal", Count(client_bytes)),
         ("cluster.links", Count(0)),
         ("cluster.slot_import", Count(0)),
         ("cluster.slot_export", Count(0)),
-        ("aof.buffer", Count(0)),
+        ("aof.buffer", Count(figures.aof_bytes)),
         ("lua.caches", Count(figures.script_bytes)),
         ("functions.caches", Count(figures.library_bytes)),
     ];
@@ -175,8 +176,8 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("allocator-rss.bytes", difference(allocator.resident, allocator.active)),
         ("rss-overhead.ratio", Share(ratio(resident, allocator.resident))),
         ("rss-overhead.bytes", difference(resident, allocator.resident)),
-        ("fragmentation", Share(ratio(resident, allocator.allocated))),
-        ("fragmentation.bytes", difference(resident, allocator.allocated)),
+        ("fragmentation", Share(ratio(resident, allocator.used))),
+        ("fragmentation.bytes", difference(resident, allocator.used)),
     ];
     reply.map(before.len() + tables.len() + after.len());
     write_figures(reply, before);
@@ -207,7 +208,7 @@ fn write_figures(reply: &mut Reply<'_>, figures: &[(&str, Figure)]) {
 }
 
 fn bytes_per_key(figures: &MemoryFigures) -> u64 {
-    let grown = figures.allocator.allocated.saturating_sub(figures.startup_bytes);
+    let grown = figures.allocator.used.saturating_sub(figures.startup_bytes);
     grown.checked_div(figures.keys).unwrap_or(0)
 }
 
@@ -215,7 +216,7 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
 const TOO_LITTLE_BYTES: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = diagnosis(&MemoryFigures::now(ctx.server, 0));
+    let text = diagnosis(&MemoryFigures::of(ctx.server, memory::figures().unwrap_or_default(), 0));
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -298,6 +299,7 @@ mod tests {
         assert!(diagnosis(&figures).contains("too little"));
         figures.allocator = memory::Figures {
             allocated: 100 << 20,
+            used: 100 << 20,
             active: 101 << 20,
             metadata: 0,
             resident: 102 << 20,

@@ -9,6 +9,7 @@ pub mod info;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod modules;
 pub mod monitor;
 mod populate;
 pub mod save;

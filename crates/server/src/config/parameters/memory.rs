@@ -19,11 +19,11 @@ super::table! {
     MAXMEMORY_POLICY "maxmemory-policy" = choice(MAXMEMORY_POLICIES, "noeviction"),
         Live, "What makes room above the limit: noeviction, or keys chosen by LRU, LFU, expiry or chance.";
     MAXMEMORY_SAMPLES "maxmemory-samples" = integer(5, 1, 64),
-        NotYet, "Keys compared to find the best one to evict.";
+        Live, "Keys compared to find the best one to evict.";
     MAXMEMORY_EVICTION_TENACITY "maxmemory-eviction-tenacity" = integer(10, 0, 100),
-        NotYet, "How long eviction may go on at a stretch: 0 yields often, 100 goes on until there is room.";
+        Live, "How long eviction may go on at a stretch: 0 yields often, 100 goes on until there is room.";
     MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX),
-        NotYet, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
+        Live, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
     LFU_LOG_FACTOR "lfu-log-factor" = integer(10, 0, I32_MAX),
         Live, "Hits it takes to raise the access counter: higher needs more.";
     LFU_DECAY_TIME "lfu-decay-time" = integer(1, 0, I32_MAX),
@@ -31,7 +31,7 @@ super::table! {
     ACTIVE_EXPIRE_EFFORT "active-expire-effort" = integer(1, 1, 10),
         Live, "Effort spent on finding expired keys in the background, 1 to 10.";
     LAZYFREE_LAZY_EVICTION "lazyfree-lazy-eviction" = boolean(true).debug(),
-        NotYet, "Free evicted values on a background thread.";
+        Live, "Free evicted values on a background thread.";
     LAZYFREE_LAZY_EXPIRE "lazyfree-lazy-expire" = boolean(true).debug(),
         Live, "Free expired values on a background thread.";
     LAZYFREE_LAZY_SERVER_DEL "lazyfree-lazy-server-del" = boolean(true).debug(),

@@ -26,9 +26,9 @@ super::table! {
     RDB_KEY_SAVE_DELAY "rdb-key-save-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
         Live, "Microseconds to wait after each key written to a dump, for tests.";
     KEY_LOAD_DELAY "key-load-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
-        NotYet, "Microseconds to wait after each key loaded, for tests.";
+        Live, "Microseconds to wait after each key loaded, for tests.";
     LOADING_PROCESS_EVENTS_INTERVAL_BYTES "loading-process-events-interval-bytes" = integer(2_097_152, 1024, I32_MAX).hidden(),
-        NotYet, "Bytes loaded between two looks at the network.";
+        Live, "Bytes loaded between two looks at the network.";
     APPENDONLY "appendonly" = boolean(false).deny_loading(),
         Live, "Log every write to an append-only file.";
     APPENDFILENAME "appendfilename" = text("appendonly.aof").checked(TextCheck::FileName).immutable(),

@@ -20,7 +20,7 @@ super::table! {
     ENABLE_DEBUG_COMMAND "enable-debug-command" = choice(WHO_MAY, "no").immutable(),
         Live, "Who may call DEBUG: no, yes or local.";
     ENABLE_MODULE_COMMAND "enable-module-command" = choice(WHO_MAY, "no").immutable(),
-        NotYet, "Who may call MODULE: no, yes or local.";
+        Live, "Who may call MODULE: no, yes or local.";
     ENABLE_DEBUG_ASSERT "enable-debug-assert" = boolean(false).immutable().hidden(),
         NotYet, "Allow DEBUG to fail an assertion on purpose.";
     HASH_SEED "hash-seed" = optional_bytes().checked(TextCheck::HashSeed).immutable(),

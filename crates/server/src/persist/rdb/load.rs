@@ -64,6 +64,18 @@ pub struct Loader<'l, 'p> {
     pub replace: bool,
     /// Is told of keys that are dropped because they have expired: their databases and names.
     pub drops: Option<TellDropped<'l>>,
+    /// Is told how far the file has been read, now and then; the keyspace is free for others meanwhile.
+    pub pace: Option<Pace<'l>>,
+}
+
+/// How a load lets others know of its progress.
+pub struct Pace<'l> {
+    /// Bytes of the file between two reports.
+    pub every_bytes: u64,
+    /// Gets the bytes that have been read.
+    pub report: &'l dyn Fn(u64),
+    /// Gets the memory that the server used which wrote the file.
+    pub used_memory: &'l dyn Fn(u64),
 }
 
 /// What a file brought.
@@ -164,7 +176,9 @@ impl Loader<'_, '_> {
     fn read_body<R: Read>(&mut self, source: &mut Source<R>, version: u32) -> Result<Loaded, Fault> {
         let mut loaded = Loaded::default();
         let (mut db, mut about) = (0, About::default());
+        let mut reported = 0;
         loop {
+            self.keep_pace(source.offset(), &mut reported);
             source.begin_record();
             match source.byte()? {
                 opcode::EXPIRY_S => {
@@ -184,7 +198,13 @@ impl Loader<'_, '_> {
                     source.length()?;
                     source.length()?;
                 }
-                opcode::AUX => note_about_file(&source.string()?, &source.string()?, &mut loaded.position)?,
+                opcode::AUX => {
+                    let (name, text) = (source.string()?, source.string()?);
+                    note_about_file(&name, &text, &mut loaded.position)?;
+                    if let (Some(pace), b"used-mem") = (&self.pace, name.as_slice()) {
+                        (pace.used_memory)(weft_resp::number::parse_i64(&text).map_or(0, |bytes| bytes.max(0) as u64));
+                    }
+                }
                 opcode::FUNCTION => loaded.functions.push(source.string()?),
                 opcode::FUNCTION_BEFORE_RELEASE => {
                     return Err(Fault::damaged("Pre-release function format not supported."));
@@ -197,6 +217,7 @@ impl Loader<'_, '_> {
                 kind => {
                     self.key(source, kind, db, about, &mut loaded)?;
                     about = About::default();
+                    delay(self.config);
                 }
             }
         }
@@ -205,6 +226,18 @@ impl Loader<'_, '_> {
         }
         loaded.end = source.offset();
         Ok(loaded)
+    }
+
+    /// Lets others in if it is time.
+    fn keep_pace(&mut self, offset: u64, reported: &mut u64) {
+        let Some(pace) = self.pace.as_ref().filter(|pace| offset - *reported >= pace.every_bytes) else {
+            return;
+        };
+        *reported = offset;
+        (pace.report)(offset);
+        if let Destination::Keyspace(all) = &mut self.destination {
+            all.pause();
+        }
     }
 
     fn database(&self, number: usize) -> Result<usize, Fault> {
@@ -347,6 +380,18 @@ impl Destination<'_, '_> {
             Destination::Apart(apart) => apart.table_mut(slot, db),
         }
     }
+}
+
+/// Makes loading slow, for tests (`key-load-delay`): so many microseconds for each key, or one for each so many keys if it is
+/// negative.
+pub fn delay(config: &Config) {
+    let delay_us = match config.integer(id::KEY_LOAD_DELAY) {
+        0 => return,
+        delay_us if delay_us > 0 => delay_us.unsigned_abs(),
+        rarely if fastrand::u64(..rarely.unsigned_abs()) == 0 => 1,
+        _ => return,
+    };
+    std::thread::sleep(std::time::Duration::from_micros(delay_us));
 }
 
 /// The value without the fields of a hash that have expired; `None` if that is all of it.

@@ -31,29 +31,44 @@ mod spelling;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 pub use error::{Fault, LoadError};
+pub use extent::{is_empty, module_name, skip_value};
 pub use file::DumpFile;
 pub use gathering::Gathering;
-pub use load::{Destination, Loaded, Loader, Opened, Position, TellDropped, load};
+pub use load::{Destination, Loaded, Loader, Opened, Pace, Position, TellDropped, delay, load};
 pub use save::{Contents, Head, Key, Style, save, write_database};
+pub use source::Source;
 pub use spelling::spell_out;
 
 /// Bytes of the magic and the version.
-const MAGIC_BYTES: usize = 9;
+pub const MAGIC_BYTES: usize = 9;
 
 /// Marks of records that are no keys.
-mod opcode {
+pub mod opcode {
+    /// A migration of slots that was under way.
     pub const SLOT_IMPORT: u8 = 243;
+    /// How many keys of a slot follow.
     pub const SLOT_INFO: u8 = 244;
+    /// A library of functions.
     pub const FUNCTION: u8 = 245;
+    /// The same, in the form of before there was a release.
     pub const FUNCTION_BEFORE_RELEASE: u8 = 246;
+    /// What a module has saved beside keys.
     pub const MODULE: u8 = 247;
+    /// How long the next key was not used.
     pub const IDLE: u8 = 248;
+    /// How often the next key was used.
     pub const FREQUENCY: u8 = 249;
+    /// A note about the file.
     pub const AUX: u8 = 250;
+    /// How many keys of a database follow.
     pub const DATABASE_SIZE: u8 = 251;
+    /// When the next key expires, ms.
     pub const EXPIRY_MS: u8 = 252;
+    /// When the next key expires, s.
     pub const EXPIRY_S: u8 = 253;
+    /// The database of the keys that follow.
     pub const DATABASE: u8 = 254;
+    /// The end.
     pub const END: u8 = 255;
 }
 

@@ -1,24 +1,33 @@
-//! From a dump to commands that make the same data: strings as SET, everything else as RESTORE.
+//! From a dump to commands that make the same data.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use weft_reactor::unix_ms;
+
 use super::error::Fault;
 use super::extent::skip_value;
 use super::source::Source;
 use super::{MAGIC_BYTES, opcode};
+use crate::config::{Config, id};
 use crate::journal::write_command;
-use crate::persist::payload::{self, VERSION};
+use crate::persist::payload;
+use crate::persist::spelled::write_key;
+use crate::persist::strings::Reader;
 
 /// Writes the data of a dump, which was written a moment ago, as commands into another file, and has it on the disk.
 ///
 /// # Errors
 /// When one of the files fails.
-pub fn spell_out(dump: &Path, target: &Path) -> io::Result<()> {
+pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
     let mut source = Source::new(File::open(dump)?, false);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);
-    spell(&mut source, &mut out).map_err(|error| match error {
+    if config.boolean(id::AOF_TIMESTAMP_ENABLED) {
+        let now_s = unix_ms() / 1000;
+        write!(out, "#TS:{now_s}\r\n")?;
+    }
+    spell(&mut source, &mut out, config).map_err(|error| match error {
         Failure::Read(fault) => io::Error::other(format!("{fault:?}")),
         Failure::Write(error) => error,
     })?;
@@ -42,7 +51,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write) -> Result<(), Failure> {
+fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write, config: &Config) -> Result<(), Failure> {
     source.take(MAGIC_BYTES)?;
     let mut command = Vec::new();
     let mut expire_at_ms = 0;
@@ -75,38 +84,14 @@ fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write) -> Result<(), Fa
                 let from = source.position();
                 skip_value(source, kind)?;
                 let name = source.text(name)?;
-                let body = from..source.position();
-                write_key(source, kind, &name, body, expire_at_ms, &mut command)?;
+                let body = source.part(from..source.position());
+                let Some(value) = payload::read(kind, &mut Reader::new(body), config) else {
+                    return Err(Fault::damaged(format!("a value of type {kind} was not written well")).into());
+                };
+                write_key(&name, &value, expire_at_ms, &mut command);
                 expire_at_ms = 0;
             }
         }
         out.write_all(&command)?;
     }
-}
-
-fn write_key<R: Read>(
-    source: &Source<R>,
-    kind: u8,
-    name: &[u8],
-    body: std::ops::Range<usize>,
-    expire_at_ms: i64,
-    command: &mut Vec<u8>,
-) -> Result<(), Fault> {
-    let at_ms = expire_at_ms.to_string();
-    if kind == payload::TYPE_STRING {
-        let value = source.text(body)?;
-        write_command([&b"SET"[..], name, &value].into_iter(), command);
-        if expire_at_ms > 0 {
-            write_command([&b"PEXPIREAT"[..], name, at_ms.as_bytes()].into_iter(), command);
-        }
-        return Ok(());
-    }
-    let mut value = vec![kind];
-    value.extend_from_slice(source.part(body));
-    payload::seal(&mut value, VERSION);
-    write_command(
-        [&b"RESTORE"[..], name, at_ms.as_bytes(), &value, b"ABSTTL"].into_iter(),
-        command,
-    );
-    Ok(())
 }

@@ -54,6 +54,7 @@ impl Place {
             now_ms: 1_000_000,
             replace,
             drops: None,
+            pace: None,
         })
     }
 

@@ -136,7 +136,10 @@ pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
     };
     lines.put("loading_start_time", started_s);
     lines.put("loading_total_bytes", total);
-    lines.put("loading_rdb_used_mem", 0);
+    lines.put(
+        "loading_rdb_used_mem",
+        loading.used_memory_bytes.load(Ordering::Relaxed),
+    );
     lines.put("loading_loaded_bytes", loaded);
     lines.put("loading_loaded_perc", format!("{percent:.2}"));
     lines.put("loading_eta_seconds", left_s);

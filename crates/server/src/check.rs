@@ -1,0 +1,81 @@
+//! The programs that check files: what this binary is when it is started as `valkey-check-rdb` or `valkey-check-aof`.
+//!
+//! They print the lines that Valkey's print, in the same order, and end with the same codes. Nothing of the server runs.
+
+mod append_only;
+mod dump;
+mod statistics;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::config::program_version;
+
+pub use append_only::check as check_append_only;
+
+/// The path and the options of a check of a dump.
+struct DumpOptions<'a> {
+    path: &'a Path,
+    format: Option<statistics::Format>,
+    output: Option<File>,
+}
+
+/// Runs the check of a dump; the arguments are those behind the program's name. The result is the exit code.
+pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
+    if let [only] = arguments
+        && (only == "-v" || only == "--version")
+    {
+        println!("valkey-check-rdb {}", program_version());
+        return 0;
+    }
+    let Some(options) = dump_options(arguments) else {
+        eprint!("Usage: {program} <rdb-file-name> [--format table|info|csv] [--stats] [--output <file>]");
+        return 1;
+    };
+    // What cannot be printed is lost, as with any program whose reader has gone away.
+    let _ = writeln!(io::stdout(), "[offset 0] Checking RDB file {}", options.path.display());
+    let sound = match options.output {
+        Some(file) => check_dump_file(options.path, options.format, &mut io::BufWriter::new(file)),
+        None => check_dump_file(options.path, options.format, &mut io::BufWriter::new(io::stdout())),
+    };
+    u8::from(!sound)
+}
+
+fn check_dump_file(path: &Path, format: Option<statistics::Format>, out: &mut dyn Write) -> bool {
+    let Ok(file) = File::open(path) else {
+        let _ = writeln!(out, "[offset 0] Check RDB returned error code 1 (0 means success)");
+        return false;
+    };
+    let mut check = dump::Check::new(file, format.is_some(), out);
+    let sound = check.run();
+    check.conclude(sound);
+    if let Some(format) = format {
+        check.statistics().print(format, out);
+    }
+    let _ = out.flush();
+    sound
+}
+
+fn dump_options(arguments: &[OsString]) -> Option<DumpOptions<'_>> {
+    let (path, rest) = arguments.split_first()?;
+    let mut options = DumpOptions {
+        path: Path::new(path),
+        format: None,
+        output: None,
+    };
+    let (mut wanted, mut format) = (false, statistics::Format::Table);
+    let mut rest = rest.iter();
+    while let Some(option) = rest.next() {
+        match option.to_str()? {
+            "--stats" => wanted = true,
+            "--format" => format = statistics::Format::named(rest.next()?.to_str()?)?,
+            // Where it cannot be made, the standard output takes what would go there.
+            "--output" => options.output = File::create(rest.next()?).ok(),
+            _ => return None,
+        }
+    }
+    options.format = wanted.then_some(format);
+    Some(options)
+}

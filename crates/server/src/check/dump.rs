@@ -1,0 +1,378 @@
+//! Walks through a dump and decodes everything in it, without keeping any of it.
+
+use std::io::{Read, Write};
+
+use weft_reactor::unix_ms;
+
+use super::statistics::{Found, Statistics};
+use crate::config::Config;
+use crate::persist::payload::{self, FOREIGN_VERSIONS, VERSION};
+use crate::persist::rdb::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
+use crate::persist::strings::Reader;
+
+/// The first version with a checksum.
+const FIRST_CHECKED_VERSION: u32 = 5;
+/// The last type that every version of others knows.
+const LAST_SHARED_TYPE: u8 = 21;
+/// The mark of a number in what a module has saved.
+const MODULE_NUMBER: usize = 2;
+/// The type of a module's value.
+const TYPE_MODULE: u8 = 7;
+
+/// The names of types, by number.
+const TYPES: [&str; 23] = [
+    "string",
+    "list-linked",
+    "set-hashtable",
+    "zset-v1",
+    "hash-hashtable",
+    "zset-v2",
+    "module-pre-release",
+    "module-value",
+    "",
+    "hash-zipmap",
+    "list-ziplist",
+    "set-intset",
+    "zset-ziplist",
+    "hash-ziplist",
+    "quicklist",
+    "stream",
+    "hash-listpack",
+    "zset-listpack",
+    "quicklist-v2",
+    "stream-v2",
+    "set-listpack",
+    "stream-v3",
+    "hash-volatile-items",
+];
+
+/// What is wrong, for the line about it.
+struct Wrong(String);
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Wrong(match fault {
+            Fault::Damaged(what) => format!("Internal error in RDB reading -> {what}"),
+            _ => "Unexpected EOF reading RDB file".to_owned(),
+        })
+    }
+}
+
+fn wrong<T>(what: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong(what.into()))
+}
+
+/// A check under way.
+pub struct Check<'o, R> {
+    source: Source<R>,
+    out: &'o mut dyn Write,
+    /// What is being read, for the report of a fault.
+    doing: &'static str,
+    key: Option<Vec<u8>>,
+    kind: Option<u8>,
+    version: u32,
+    config: Config,
+    keys: u64,
+    expires: u64,
+    expired: u64,
+    functions: u64,
+    scripts: u64,
+    statistics: Option<Statistics>,
+}
+
+impl<'o, R: Read> Check<'o, R> {
+    /// A check of a file; `counts` has statistics made.
+    pub fn new(input: R, counts: bool, out: &'o mut dyn Write) -> Self {
+        Check {
+            source: Source::new(input, true),
+            out,
+            doing: "start",
+            key: None,
+            kind: None,
+            version: 0,
+            config: Config::defaults(),
+            keys: 0,
+            expires: 0,
+            expired: 0,
+            functions: 0,
+            scripts: 0,
+            statistics: counts.then(Statistics::default),
+        }
+    }
+
+    /// Reads everything and prints what it finds; whether the dump is sound.
+    pub fn run(&mut self) -> bool {
+        match self.read() {
+            Ok(()) => true,
+            Err(Wrong(what)) => {
+                self.report(&what);
+                false
+            }
+        }
+    }
+
+    /// What was counted.
+    pub fn statistics(&mut self) -> Statistics {
+        self.statistics.take().unwrap_or_default()
+    }
+
+    /// Bytes that were read.
+    pub fn offset(&self) -> u64 {
+        self.source.offset()
+    }
+
+    /// Prints the result.
+    pub fn conclude(&mut self, sound: bool) {
+        let code = u8::from(!sound);
+        self.info(&format!("Check RDB returned error code {code} (0 means success)"));
+        if sound {
+            self.info("\\o/ RDB looks OK! \\o/");
+            self.figures();
+        }
+    }
+
+    // What cannot be printed is lost, as with any program whose reader has gone away.
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{text}");
+    }
+
+    fn info(&mut self, text: &str) {
+        let offset = self.source.offset();
+        self.line(&format!("[offset {offset}] {text}"));
+    }
+
+    fn report(&mut self, what: &str) {
+        self.line("--- RDB ERROR DETECTED ---");
+        self.info(what);
+        self.line(&format!("[additional info] While doing: {}", self.doing));
+        if let Some(key) = &self.key {
+            let key = String::from_utf8_lossy(key).into_owned();
+            self.line(&format!("[additional info] Reading key '{key}'"));
+        }
+        if let Some(kind) = self.kind {
+            let name = TYPES.get(usize::from(kind)).copied().unwrap_or("unknown");
+            self.line(&format!("[additional info] Reading type {kind} ({name})"));
+        }
+        self.figures();
+    }
+
+    fn figures(&mut self) {
+        let (keys, expires, expired, functions) = (self.keys, self.expires, self.expired, self.functions);
+        self.line(&format!("[info] {keys} keys read"));
+        self.line(&format!("[info] {expires} expires"));
+        self.line(&format!("[info] {expired} already expired"));
+        self.line(&format!("[info] {functions} functions"));
+        if self.scripts > 0 {
+            self.line(&format!("[info] {} lua scripts read", self.scripts));
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Wrong> {
+        self.read_version()?;
+        let now_ms = unix_ms() as i64;
+        let (mut db, mut expire_at_ms) = (0, None);
+        loop {
+            self.source.begin_record();
+            self.doing = "read-type";
+            match self.source.byte()? {
+                opcode::EXPIRY_S => {
+                    self.doing = "read-expire";
+                    let seconds = i32::from_le_bytes(self.source.array()?);
+                    expire_at_ms = Some(i64::from(seconds) * 1000);
+                }
+                opcode::EXPIRY_MS => {
+                    self.doing = "read-expire";
+                    expire_at_ms = Some(i64::from_le_bytes(self.source.array()?));
+                }
+                opcode::FREQUENCY => drop(self.source.byte()?),
+                opcode::IDLE => drop(self.source.length()?),
+                opcode::END => break,
+                opcode::DATABASE => {
+                    self.doing = "read-len";
+                    db = self.source.length()?;
+                    self.info(&format!("Selecting DB ID {db}"));
+                }
+                opcode::DATABASE_SIZE => self.skip_lengths("read-len", 2)?,
+                opcode::SLOT_INFO => self.skip_lengths("read-len", 3)?,
+                opcode::SLOT_IMPORT => self.skip_slot_import()?,
+                opcode::AUX => self.read_note()?,
+                opcode::MODULE => self.read_module_note()?,
+                opcode::FUNCTION_BEFORE_RELEASE => {
+                    let version = self.version;
+                    return wrong(format!("Pre-release function format not supported {version}"));
+                }
+                opcode::FUNCTION => {
+                    self.doing = "read-functions";
+                    self.source.string()?;
+                    self.functions += 1;
+                }
+                kind => {
+                    self.read_key(kind, db, expire_at_ms.take(), now_ms)?;
+                }
+            }
+        }
+        self.check_sum()
+    }
+
+    fn skip_lengths(&mut self, doing: &'static str, count: usize) -> Result<(), Wrong> {
+        self.doing = doing;
+        for _ in 0..count {
+            self.source.length()?;
+        }
+        Ok(())
+    }
+
+    /// A job's name, its ranges of slots.
+    fn skip_slot_import(&mut self) -> Result<(), Wrong> {
+        const NAME_BYTES: usize = 40;
+        if self.source.string()?.len() != NAME_BYTES {
+            return wrong("Invalid slot import job name length in RDB");
+        }
+        let ranges = self.source.length()?;
+        for _ in 0..ranges {
+            self.skip_lengths("read-type", 2)?;
+        }
+        Ok(())
+    }
+
+    fn read_version(&mut self) -> Result<(), Wrong> {
+        let magic: [u8; MAGIC_BYTES] = self.source.array()?;
+        let (digits, shared) = match &magic {
+            [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
+            [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (&digits[..], false),
+            _ => return wrong("Wrong signature trying to load DB from file"),
+        };
+        let digits = digits.iter().take_while(|digit| digit.is_ascii_digit());
+        self.version = digits.fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+        let version = self.version;
+        let last_foreign = u32::from(*FOREIGN_VERSIONS.end());
+        if version == 0 || shared != (version <= last_foreign) {
+            return wrong(format!("Can't handle RDB format version {version}"));
+        }
+        if version > u32::from(VERSION) {
+            self.info(&format!("Future RDB version {version} detected"));
+        } else if self.is_foreign() {
+            self.info(&format!("Foreign RDB version {version} detected"));
+        }
+        Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        let range = u32::from(*FOREIGN_VERSIONS.start())..=u32::from(*FOREIGN_VERSIONS.end());
+        range.contains(&self.version)
+    }
+
+    fn read_note(&mut self) -> Result<(), Wrong> {
+        self.doing = "read-aux";
+        let (name, text) = (self.source.string()?, self.source.string()?);
+        self.scripts += u64::from(name.eq_ignore_ascii_case(b"lua"));
+        let (name, text) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&text));
+        self.info(&format!("AUX FIELD {name} = '{text}'"));
+        Ok(())
+    }
+
+    fn read_module_note(&mut self) -> Result<(), Wrong> {
+        self.doing = "read-module-aux";
+        let module = self.source.length()?;
+        let mark = self.source.length()?;
+        self.source.length()?;
+        if mark != MODULE_NUMBER {
+            return wrong("bad when_opcode");
+        }
+        let name = module_name(module as u64);
+        self.info(&format!("MODULE AUX for: {name}"));
+        self.skip_module_data()
+    }
+
+    /// Passes by what a module has saved: marks, each with what it stands for, up to a zero.
+    fn skip_module_data(&mut self) -> Result<(), Wrong> {
+        loop {
+            match self.source.length()? {
+                0 => return Ok(()),
+                1 | MODULE_NUMBER => drop(self.source.length()?),
+                3 => drop(self.source.take(4)?),
+                4 => drop(self.source.take(8)?),
+                5 => {
+                    self.source.skip_string()?;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read_key(&mut self, kind: u8, db: usize, expire_at_ms: Option<i64>, now_ms: i64) -> Result<(), Wrong> {
+        self.check_type(kind)?;
+        self.kind = Some(kind);
+        self.doing = "read-key";
+        let name = self.source.string()?;
+        let name_bytes = name.len();
+        self.key = Some(name);
+        self.keys += 1;
+        self.doing = "read-object-value";
+        let expired = expire_at_ms.is_some_and(|at_ms| at_ms < now_ms);
+        let found = |content| Found {
+            db,
+            name_bytes,
+            content,
+            expires: expire_at_ms.is_some(),
+            expired,
+        };
+        if kind == TYPE_MODULE {
+            self.source.length()?;
+            self.skip_module_data()?;
+            if let Some(statistics) = &mut self.statistics {
+                statistics.add(&found(None));
+            }
+        } else {
+            let from = self.source.position();
+            skip_value(&mut self.source, kind)?;
+            let body = self.source.part(from..self.source.position());
+            match payload::read(kind, &mut Reader::new(body), &self.config) {
+                Some(value) => {
+                    if let Some(statistics) = &mut self.statistics {
+                        statistics.add(&found(Some(value.content())));
+                    }
+                }
+                None if is_empty(kind, body) => return Err(Fault::Short.into()),
+                None => return Err(Fault::damaged(format!("{} integrity check failed.", type_name(kind))).into()),
+            }
+        }
+        self.expired += u64::from(expired);
+        self.expires += u64::from(expire_at_ms.is_some());
+        (self.key, self.kind) = (None, None);
+        Ok(())
+    }
+
+    fn check_type(&self, kind: u8) -> Result<(), Wrong> {
+        let version = self.version;
+        let known = usize::from(kind) < TYPES.len() && kind != 8;
+        match () {
+            () if self.is_foreign() && kind > LAST_SHARED_TYPE => wrong(format!(
+                "Unknown object type {kind} in RDB file with foreign version {version}"
+            )),
+            () if known => Ok(()),
+            () if version > u32::from(VERSION) => wrong(format!(
+                "Unknown object type {kind} in RDB file with future version {version}"
+            )),
+            () => wrong(format!("Invalid object type: {kind}")),
+        }
+    }
+
+    fn check_sum(&mut self) -> Result<(), Wrong> {
+        if self.version < FIRST_CHECKED_VERSION {
+            return Ok(());
+        }
+        self.doing = "check-sum";
+        let expected = self.source.checksum();
+        match u64::from_le_bytes(self.source.array()?) {
+            0 => self.info("RDB file was saved with checksum disabled: no check performed."),
+            found if found == expected => self.info("Checksum OK"),
+            _ => return wrong("RDB CRC error"),
+        }
+        Ok(())
+    }
+}
+
+fn type_name(kind: u8) -> &'static str {
+    TYPES.get(usize::from(kind)).copied().unwrap_or("unknown")
+}

@@ -1,0 +1,246 @@
+//! How many keys of which type a dump has, and how large they are.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use weft_resp::number::format_f64_shortest;
+use weft_values::list::Direction;
+use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
+use weft_values::stream::StreamId;
+
+use crate::persist::payload::Content;
+
+const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
+
+/// How the figures are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Columns.
+    Table,
+    /// A line for each figure.
+    Info,
+    /// Lines with commas.
+    Csv,
+}
+
+impl Format {
+    /// The format of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "table" => Some(Format::Table),
+            "info" => Some(Format::Info),
+            "csv" => Some(Format::Csv),
+            _ => None,
+        }
+    }
+}
+
+/// A key that was found.
+pub struct Found<'v> {
+    /// Its database.
+    pub db: usize,
+    /// The length of its name.
+    pub name_bytes: usize,
+    /// What it holds; `None` for a module's value.
+    pub content: Option<Content<'v>>,
+    /// Whether it expires.
+    pub expires: bool,
+    /// Whether its time was up.
+    pub expired: bool,
+}
+
+/// Numbers, and how often each of them came.
+#[derive(Default)]
+struct Histogram {
+    counts: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Histogram {
+    fn add(&mut self, number: u64) {
+        *self.counts.entry(number).or_default() += 1;
+        self.count += 1;
+    }
+
+    fn largest(&self) -> u64 {
+        self.counts.keys().next_back().copied().unwrap_or(0)
+    }
+
+    /// The number that so many per cent do not exceed.
+    fn percentile(&self, percent: f64) -> f64 {
+        let wanted = ((percent / 100.0 * self.count as f64 + 0.5) as u64).max(1);
+        let mut passed = 0;
+        for (number, count) in &self.counts {
+            passed += count;
+            if passed >= wanted {
+                return *number as f64;
+            }
+        }
+        0.0
+    }
+}
+
+/// The figures of one type in one database.
+#[derive(Default)]
+struct OfType {
+    keys: u64,
+    expires: u64,
+    expired: u64,
+    name_bytes: u64,
+    elements: u64,
+    bytes: u64,
+    numbers: Histogram,
+    sizes: Histogram,
+}
+
+impl OfType {
+    /// Counts an element of so many bytes; `parts` is how many it counts as.
+    fn element(&mut self, parts: u64, bytes: usize) {
+        self.elements += parts;
+        self.bytes += bytes as u64;
+        self.sizes.add(bytes as u64);
+    }
+
+    fn add(&mut self, found: &Found<'_>) {
+        self.keys += 1;
+        self.expires += u64::from(found.expires);
+        self.expired += u64::from(found.expired);
+        self.name_bytes += found.name_bytes as u64;
+        let before = self.elements;
+        if let Some(content) = &found.content {
+            self.add_elements(content);
+            self.numbers.add(self.elements - before);
+        }
+    }
+
+    fn add_elements(&mut self, content: &Content<'_>) {
+        match content {
+            Content::String(bytes) => self.element(1, bytes.len()),
+            Content::List(list) => list.visit(0, Direction::Forward, |element| {
+                self.element(1, length(element));
+                ControlFlow::Continue(())
+            }),
+            Content::Set(set) => set.iter().for_each(|member| self.element(1, length(member))),
+            Content::SortedSet(set) => {
+                let mut text = Vec::new();
+                for (member, score) in set.iter() {
+                    text.clear();
+                    format_f64_shortest(score, &mut text);
+                    // A member and its score count as two.
+                    self.element(2, length(member) + text.len());
+                }
+            }
+            Content::Hash(hash) => hash.for_each(0, |field| {
+                self.element(1, length(field.name) + length(field.value));
+            }),
+            Content::Stream(stream) => {
+                for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+                    let bytes = entry.pairs().map(|(name, value)| length(name) + length(value));
+                    self.element(1, bytes.sum());
+                }
+            }
+        }
+    }
+
+    fn average(&self, sum: u64, count: u64) -> f64 {
+        if count == 0 { 0.0 } else { sum as f64 / count as f64 }
+    }
+}
+
+fn length(element: Element<'_>) -> usize {
+    element.text(&mut [0; DECIMAL_MAX_BYTES]).len()
+}
+
+/// A figure of a type, as text.
+type Figure = fn(&OfType) -> String;
+
+/// What is printed of each type, in this order.
+const FIGURES: [(&str, Figure); 17] = [
+    ("keys.total", |of| of.keys.to_string()),
+    ("expire_keys.total", |of| of.expires.to_string()),
+    ("already_expired.total", |of| of.expired.to_string()),
+    ("keys.size", |of| of.name_bytes.to_string()),
+    ("keys.value_size", |of| of.bytes.to_string()),
+    ("elements.total", |of| of.elements.to_string()),
+    ("elements.size", |of| of.bytes.to_string()),
+    ("elements.num.max", |of| of.numbers.largest().to_string()),
+    ("elements.num.avg", |of| {
+        decimals(of.average(of.elements, of.numbers.count))
+    }),
+    ("elements.num.p99", |of| decimals(of.numbers.percentile(99.0))),
+    ("elements.num.p90", |of| decimals(of.numbers.percentile(90.0))),
+    ("elements.num.p50", |of| decimals(of.numbers.percentile(50.0))),
+    ("elements.size.max", |of| of.sizes.largest().to_string()),
+    ("elements.size.avg", |of| decimals(of.average(of.bytes, of.elements))),
+    ("elements.size.p99", |of| decimals(of.sizes.percentile(99.0))),
+    ("elements.size.p90", |of| decimals(of.sizes.percentile(90.0))),
+    ("elements.size.p50", |of| decimals(of.sizes.percentile(50.0))),
+];
+
+fn decimals(number: f64) -> String {
+    format!("{number:.2}")
+}
+
+/// The figures of a dump.
+#[derive(Default)]
+pub struct Statistics {
+    /// By database; those that the dump does not name have none.
+    databases: BTreeMap<usize, [OfType; 7]>,
+}
+
+impl Statistics {
+    /// Counts a key.
+    pub fn add(&mut self, found: &Found<'_>) {
+        let place = match &found.content {
+            Some(Content::String(_)) => 0,
+            Some(Content::List(_)) => 1,
+            Some(Content::Set(_)) => 2,
+            Some(Content::SortedSet(_)) => 3,
+            Some(Content::Hash(_)) => 4,
+            None => 5,
+            Some(Content::Stream(_)) => 6,
+        };
+        self.databases.entry(found.db).or_default()[place].add(found);
+    }
+
+    /// Prints all figures of every database up to the last that has keys.
+    pub fn print(&self, format: Format, out: &mut dyn Write) {
+        let nothing: [OfType; 7] = Default::default();
+        let last = self.databases.keys().next_back().copied().unwrap_or(0);
+        for db in 0..=last {
+            let types = self.databases.get(&db).unwrap_or(&nothing);
+            // What cannot be printed is lost, as with any program whose reader has gone away.
+            let _ = print_database(db, types, format, out);
+        }
+    }
+}
+
+fn print_database(db: usize, types: &[OfType; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+    if format != Format::Info {
+        print_row(db, "type.name", &TYPES.map(str::to_owned), format, out)?;
+    }
+    for (name, figure) in FIGURES {
+        let figures = types.each_ref().map(figure);
+        if format != Format::Info {
+            print_row(db, name, &figures, format, out)?;
+            continue;
+        }
+        for (kind, figure) in TYPES.iter().zip(figures) {
+            writeln!(out, "[info] db.{db}.type.{kind}.{name}:{figure}")?;
+        }
+    }
+    Ok(())
+}
+
+fn print_row(db: usize, name: &str, row: &[String; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+    let name = format!("db.{db}.{name}");
+    if format == Format::Csv {
+        return writeln!(out, "{name},{}", row.join(","));
+    }
+    write!(out, "{name:<30}")?;
+    for figure in row {
+        write!(out, "\t{figure:<5}")?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,326 @@
+//! INFO's sections about what the server does: persistence, statistics, CPU time, commands, errors, latencies.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weft_reactor::unix_ms;
+
+use crate::commands::registry;
+use crate::observe::metrics::{Counter, Maximum};
+use crate::observe::process;
+use crate::observe::rates::Rate;
+use crate::persist::aof::Phase;
+use crate::persist::running::Purpose;
+use crate::pubsub::Space;
+use crate::repl::Standing;
+use crate::state::Server;
+
+use super::{Lines, replication};
+
+pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
+    let dumps = &server.dumps;
+    let standing = server.repl.standing();
+    let aside = standing.has(Standing::LOADING_ASIDE);
+    let loads = standing.has(Standing::LOADING) || dumps.loading.load(Ordering::Relaxed);
+    lines.put("loading", u8::from(loads));
+    lines.put("async_loading", u8::from(aside));
+    // What Valkey copies when something changes is what a snapshot keeps.
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    lines.put("current_cow_peak", kept_bytes);
+    lines.put("current_cow_size", kept_bytes);
+    lines.put("current_cow_size_age", 0);
+    let running = &server.snapshot;
+    let keys_done = running.keys_done.load(Ordering::Relaxed);
+    let keys_total = running.keys_total.load(Ordering::Relaxed);
+    let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
+    lines.put("current_fork_perc", format!("{percent:.2}"));
+    lines.put("current_save_keys_processed", keys_done);
+    lines.put("current_save_keys_total", keys_total);
+    let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
+    lines.put("rdb_changes_since_last_save", changes);
+    let dumping = matches!(running.purpose(), Some(Purpose::Dump | Purpose::Replicas));
+    lines.put("rdb_bgsave_in_progress", u8::from(dumping));
+    lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
+    let failed = dumps.last_failed.load(Ordering::Relaxed);
+    lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
+    lines.put("rdb_last_bgsave_time_sec", dumps.last_took_s.load(Ordering::Relaxed));
+    let since_s = running.since_s(Purpose::Dump).or(running.since_s(Purpose::Replicas));
+    let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
+    lines.put("rdb_current_bgsave_time_sec", current_s);
+    lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
+    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
+    let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
+    lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
+    lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
+    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_last_rewrite_time_sec",
+        aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
+    );
+    let rewriting_s = match number(&aof.rewriting_since_s) {
+        0 => -1,
+        since_s => (unix_ms() / 1000) as i64 - since_s as i64,
+    };
+    lines.put("aof_current_rewrite_time_sec", rewriting_s);
+    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.put("aof_rewrites", number(&aof.rewrites));
+    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.put("aof_last_write_status", word(&aof.fails));
+    lines.zeroes(&[
+        "aof_last_cow_size",
+        "module_fork_in_progress",
+        "module_fork_last_cow_size",
+        "slot_migration_fork_in_progress",
+    ]);
+    if loads {
+        replication::loading_lines(server, lines);
+    }
+    if aof.phase() == Phase::Off {
+        return;
+    }
+    lines.put("aof_current_size", number(&aof.current_bytes));
+    lines.put("aof_base_size", number(&aof.base_bytes));
+    lines.put("aof_pending_rewrite", 0);
+    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    // The log thread waits for the disk, and nobody for the log thread.
+    lines.put("aof_delayed_fsync", 0);
+}
+
+pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
+    traffic_lines(server, lines);
+    key_lines(server, lines);
+    lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
+    lines.put("pubsub_patterns", server.pubsub.patterns());
+    lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
+    // Nothing forks; what a fork is to clients is the moment of a snapshot.
+    lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
+    lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
+    lines.put("migrate_cached_sockets", crate::commands::migrate::kept());
+    lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
+    lines.zeroes(&[
+        "active_defrag_hits",
+        "active_defrag_misses",
+        "active_defrag_key_hits",
+        "active_defrag_key_misses",
+        "total_active_defrag_time",
+        "current_active_defrag_time",
+    ]);
+    lines.put("tracking_total_keys", server.tracking.keys());
+    lines.put("tracking_total_items", server.tracking.items());
+    lines.put("tracking_total_prefixes", server.tracking.prefixes());
+    let unexpected = &server.repl.unexpected_errors;
+    lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
+    loop_lines(server, lines);
+    let denied = |counter| server.metrics.sum(counter);
+    lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
+    lines.put("acl_access_denied_cmd", denied(Counter::DeniedCommand));
+    lines.put("acl_access_denied_key", denied(Counter::DeniedKey));
+    lines.put("acl_access_denied_channel", denied(Counter::DeniedChannel));
+    lines.zeroes(&["acl_access_denied_tls_cert"]);
+    lines.put("acl_access_denied_db", denied(Counter::DeniedDatabase));
+}
+
+fn traffic_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    let rates = &server.observed.rates;
+    let kilobytes = |rate| format!("{:.2}", rates.per_second(rate) / 1024.0);
+    lines.put("total_connections_received", metrics.sum(Counter::ConnectionsReceived));
+    lines.put("total_commands_processed", metrics.commands_processed());
+    lines.put(
+        "instantaneous_ops_per_sec",
+        rates.per_second(Rate::Commands).round() as u64,
+    );
+    lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
+    lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
+    lines.put(
+        "total_net_repl_input_bytes",
+        server.repl.input_bytes.load(Ordering::Relaxed),
+    );
+    lines.put(
+        "total_net_repl_output_bytes",
+        server.repl.replicas.output_bytes.load(Ordering::Relaxed),
+    );
+    lines.zeroes(&[
+        "total_net_cluster_slot_import_bytes",
+        "total_net_cluster_slot_export_bytes",
+    ]);
+    lines.put("instantaneous_input_kbps", kilobytes(Rate::Input));
+    lines.put("instantaneous_output_kbps", kilobytes(Rate::Output));
+    lines.put("instantaneous_input_repl_kbps", "0.00");
+    lines.put("instantaneous_output_repl_kbps", "0.00");
+    lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
+    let replicas = &server.repl.replicas;
+    lines.put("sync_full", replicas.full.load(Ordering::Relaxed));
+    lines.put("sync_partial_ok", replicas.partial.load(Ordering::Relaxed));
+    lines.put("sync_partial_err", replicas.partial_refused.load(Ordering::Relaxed));
+}
+
+fn key_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    lines.put("expired_keys", metrics.sum(Counter::ExpiredKeys));
+    lines.put("expired_fields", metrics.sum(Counter::ExpiredFields));
+    // Due keys are found by an index, so none is missed and no share of stale ones is estimated.
+    lines.put("expired_stale_perc", "0.00");
+    lines.put("expired_keys_with_volatile_items_stale_perc", "0.00");
+    lines.put("expired_time_cap_reached_count", 0);
+    lines.put(
+        "expire_cycle_cpu_milliseconds",
+        metrics.sum(Counter::ExpiryNs) / 1_000_000,
+    );
+    lines.put("evicted_keys", metrics.sum(Counter::EvictedKeys));
+    lines.put("evicted_clients", metrics.sum(Counter::EvictedClients));
+    lines.put("evicted_scripts", server.scripts.cache.evicted());
+    let (total_us, current_us) = server.memory.exceeded_us();
+    lines.put("total_eviction_exceeded_time", total_us / 1000);
+    lines.put("current_eviction_exceeded_time", current_us / 1000);
+    lines.put("keyspace_hits", metrics.sum(Counter::KeyspaceHits));
+    lines.put("keyspace_misses", metrics.sum(Counter::KeyspaceMisses));
+}
+
+fn loop_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    let rates = &server.observed.rates;
+    let (reads, writes) = (metrics.sum(Counter::Reads), metrics.sum(Counter::Writes));
+    lines.put("total_error_replies", metrics.sum(Counter::ErrorReplies));
+    lines.put("dump_payload_sanitizations", 0);
+    lines.put("total_reads_processed", reads);
+    lines.put("total_writes_processed", writes);
+    // Every worker is an I/O thread, and there is no other.
+    lines.put("io_threaded_reads_processed", reads);
+    lines.put("io_threaded_writes_processed", writes);
+    lines.zeroes(&[
+        "io_threaded_freed_objects",
+        "io_threaded_accept_processed",
+        "io_threaded_poll_processed",
+    ]);
+    lines.put(
+        "io_threaded_total_prefetch_batches",
+        metrics.sum(Counter::PrefetchBatches),
+    );
+    lines.put(
+        "io_threaded_total_prefetch_entries",
+        metrics.sum(Counter::PrefetchEntries),
+    );
+    lines.put(
+        "client_query_buffer_limit_disconnections",
+        metrics.sum(Counter::QueryBufferDisconnections),
+    );
+    lines.put(
+        "client_output_buffer_limit_disconnections",
+        metrics.sum(Counter::OutputBufferDisconnections),
+    );
+    lines.zeroes(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    lines.put("eventloop_cycles", metrics.sum(Counter::Batches));
+    lines.put("eventloop_duration_sum", metrics.sum(Counter::BusyNs) / 1000);
+    lines.put("eventloop_duration_cmd_sum", metrics.command_nanoseconds() / 1000);
+    let batches = rates.per_second(Rate::Batches);
+    let busy_us = rates.per_second(Rate::BusyNs) / 1000.0;
+    lines.put("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
+    let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
+    lines.put("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
+}
+
+pub(super) fn cpu_lines(server: &Server, lines: &mut Lines) {
+    let mut put = |name: &str, seconds: f64| lines.put(name, format!("{seconds:.6}"));
+    let all = process::cpu();
+    let children = process::cpu_of_children();
+    let main = process::cpu_of_main_thread().unwrap_or_default();
+    put("used_cpu_sys", all.system_s);
+    put("used_cpu_user", all.user_s);
+    put("used_cpu_sys_children", children.system_s);
+    put("used_cpu_user_children", children.user_s);
+    put("used_cpu_sys_main_thread", main.system_s);
+    put("used_cpu_user_main_thread", main.user_s);
+    // What the main thread does in Valkey, the workers do here.
+    let busy_s = server.metrics.sum(Counter::BusyNs) as f64 / 1e9;
+    put("used_active_time_main_thread", busy_s);
+}
+
+pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
+    for command in registry().commands() {
+        let figures = server.metrics.command(command.id as usize);
+        if figures.calls + figures.rejected + figures.failed == 0 {
+            continue;
+        }
+        let us = figures.nanoseconds / 1000;
+        let us_per_call = match figures.calls {
+            0 => 0.0,
+            calls => us as f64 / calls as f64,
+        };
+        lines.put(
+            &format!("cmdstat_{}", command.full_name),
+            format_args!(
+                "calls={},usec={us},usec_per_call={us_per_call:.2},rejected_calls={},failed_calls={}",
+                figures.calls, figures.rejected, figures.failed
+            ),
+        );
+    }
+}
+
+pub(super) fn error_lines(server: &Server, lines: &mut Lines) {
+    for (code, count) in server.errors.all() {
+        let name = format!("errorstat_{}", String::from_utf8_lossy(&code));
+        lines.put(&name, format_args!("count={count}"));
+    }
+}
+
+pub(super) fn latency_lines(server: &Server, lines: &mut Lines) {
+    let percentiles = server.config.percentiles();
+    for command in registry().commands() {
+        let Some(histogram) = server.metrics.histogram(command.id as usize) else {
+            continue;
+        };
+        let values: Vec<String> = percentiles
+            .iter()
+            .map(|percentile| {
+                let us = histogram.percentile_ns(*percentile) as f64 / 1000.0;
+                format!("p{percentile}={us:.3}")
+            })
+            .collect();
+        lines.put(
+            &format!("latency_percentiles_usec_{}", command.full_name),
+            values.join(","),
+        );
+    }
+}
+
+pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    lines.put("weft_workers", server.workers.len());
+    lines.put("weft_workers_active", server.active_workers.load(Ordering::Relaxed));
+    lines.put("weft_tunings", server.tunings.load(Ordering::Relaxed));
+    lines.put("weft_batches", metrics.sum(Counter::Batches));
+    lines.put("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
+    lines.put("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
+    lines.put("weft_deferrals", metrics.sum(Counter::Deferrals));
+    lines.put("weft_exclusive_commands", metrics.sum(Counter::Exclusives));
+    lines.put("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
+    for (index, worker) in server.workers.iter().enumerate() {
+        // Workers joined the keyspace first, so a worker's row is its index.
+        lines.put(
+            &format!("weft_worker{index}"),
+            format_args!(
+                "connections={},requests={},busy_ms={}",
+                worker.connections.load(Ordering::Relaxed),
+                worker.executed.load(Ordering::Relaxed),
+                metrics.of_thread(index, Counter::BusyNs) / 1_000_000
+            ),
+        );
+    }
+}
+
+pub(super) fn debug_lines(server: &Server, lines: &mut Lines) {
+    let metrics = &server.metrics;
+    // No worker writes an append-only file.
+    lines.put("eventloop_duration_aof_sum", 0);
+    lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
+    lines.put("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);
+    lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Maximum::FullestBatch));
+    // Whoever reads a request executes it: none waits for another thread.
+    lines.zeroes(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
+}

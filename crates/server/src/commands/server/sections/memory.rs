@@ -1,0 +1,175 @@
+//! INFO's section about memory, and the figures that MEMORY STATS shows as well.
+
+use std::sync::atomic::Ordering;
+
+use crate::config::id;
+use crate::observe::{memory, process};
+use crate::script::Kind;
+use crate::state::Server;
+
+use super::{ClientFigures, Lines, human};
+
+/// Figures of the memory section that MEMORY STATS and DOCTOR use as well.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryFigures {
+    /// The allocator's own figures.
+    pub allocator: memory::Figures,
+    /// Resident set of the process, bytes.
+    pub resident_bytes: u64,
+    /// Most bytes that were ever in use.
+    pub peak_bytes: u64,
+    /// Bytes in use when the server was ready.
+    pub startup_bytes: u64,
+    /// What is no data: startup, connections, buckets of tables.
+    pub overhead_bytes: u64,
+    /// The rest.
+    pub dataset_bytes: u64,
+    /// Keys in all databases.
+    pub keys: u64,
+    /// Cached scripts, bytes.
+    pub script_bytes: u64,
+    /// Libraries of functions, bytes.
+    pub library_bytes: u64,
+    /// The backlog up to its size, and what replicas still need beyond that, bytes.
+    pub backlog_bytes: (u64, u64),
+    /// What the append-only file has not been given yet, bytes.
+    pub aof_bytes: u64,
+    /// What does not count for eviction, bytes.
+    pub uncounted_bytes: u64,
+}
+
+/// A bucket of a table, bytes, and how many entries it has on average.
+const BUCKET: (u64, u64) = (64, 6);
+
+impl MemoryFigures {
+    /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
+    pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
+        let held = server.repl.replicas.backlog_bytes();
+        let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
+        let backlog_bytes = (held.min(size), held.saturating_sub(size));
+        let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
+        let counts = &server.keyspace.counts;
+        let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let startup_bytes = server.observed.startup_memory.load(Ordering::Relaxed);
+        let script_bytes = server.scripts.cache.bytes();
+        let library_bytes = server.scripts.libraries.bytes();
+        let overhead_bytes =
+            startup_bytes + client_bytes + held + aof_bytes + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
+        MemoryFigures {
+            allocator,
+            resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
+            peak_bytes: server.memory.note_peak(allocator.used),
+            startup_bytes,
+            overhead_bytes,
+            dataset_bytes: allocator.used.saturating_sub(overhead_bytes),
+            keys,
+            script_bytes,
+            library_bytes,
+            backlog_bytes,
+            aof_bytes,
+            uncounted_bytes: server.uncounted_memory(),
+        }
+    }
+
+    /// The dataset's share of what was allocated since the start, per cent.
+    pub fn dataset_percentage(&self) -> f64 {
+        let grown = self.allocator.used.saturating_sub(self.startup_bytes);
+        ratio(self.dataset_bytes, grown) * 100.0
+    }
+
+    /// Memory in use as a share of the peak, per cent.
+    pub fn peak_percentage(&self) -> f64 {
+        ratio(self.allocator.used, self.peak_bytes) * 100.0
+    }
+}
+
+/// One number divided by another; 1 when there is nothing to divide by.
+pub fn ratio(number: u64, by: u64) -> f64 {
+    if by == 0 { 1.0 } else { number as f64 / by as f64 }
+}
+
+pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
+    let figures = MemoryFigures::of(server, clients.allocator, clients.memory_bytes);
+    let allocator = figures.allocator;
+    let resident = figures.resident_bytes;
+    let difference = |one: u64, other: u64| one as i64 - other as i64;
+    lines.put_size("used_memory", allocator.used);
+    lines.put_size("used_memory_rss", resident);
+    lines.put_size("used_memory_peak", figures.peak_bytes);
+    lines.put("used_memory_peak_perc", format!("{:.2}%", figures.peak_percentage()));
+    lines.put("used_memory_overhead", figures.overhead_bytes);
+    lines.put("used_memory_startup", figures.startup_bytes);
+    lines.put("used_memory_dataset", figures.dataset_bytes);
+    lines.put(
+        "used_memory_dataset_perc",
+        format!("{:.2}%", figures.dataset_percentage()),
+    );
+    lines.put("allocator_allocated", allocator.allocated);
+    lines.put("allocator_active", allocator.active);
+    lines.put("allocator_resident", allocator.resident);
+    lines.put("allocator_muzzy", 0);
+    lines.put_size("total_system_memory", process::machine_bytes().unwrap_or(0));
+    script_memory_lines(server, lines);
+    lines.put_size("maxmemory", server.config.unsigned(id::MAXMEMORY));
+    lines.put("maxmemory_policy", server.config.choice(id::MAXMEMORY_POLICY));
+    let pair = |lines: &mut Lines, name: &str, number: u64, by: u64| {
+        lines.put(&format!("{name}_ratio"), format!("{:.2}", ratio(number, by)));
+        lines.put(&format!("{name}_bytes"), difference(number, by));
+    };
+    pair(lines, "allocator_frag", allocator.active, allocator.allocated);
+    pair(lines, "allocator_rss", allocator.resident, allocator.active);
+    pair(lines, "rss_overhead", resident, allocator.resident);
+    pair(lines, "mem_fragmentation", resident, allocator.used);
+    let (backlog, beyond) = figures.backlog_bytes;
+    lines.put("mem_not_counted_for_evict", figures.uncounted_bytes);
+    lines.put("mem_replication_backlog", backlog);
+    lines.put("mem_total_replication_buffers", backlog + beyond);
+    lines.put("mem_replicas_repl_buffer", 0);
+    lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
+    lines.put("mem_clients_normal", clients.memory_bytes);
+    lines.zeroes(&[
+        "mem_cluster_links",
+        "mem_cluster_slot_import",
+        "mem_cluster_slot_export",
+    ]);
+    lines.put("mem_aof_buffer", figures.aof_bytes);
+    lines.put("mem_allocator", "jemalloc");
+    lines.put("mem_overhead_db_hashtable_rehashing", 0);
+    lines.put("active_defrag_running", 0);
+    lines.put("lazyfree_pending_objects", server.lazyfree.pending());
+    lines.put("lazyfreed_objects", server.lazyfree.freed());
+}
+
+fn script_memory_lines(server: &Server, lines: &mut Lines) {
+    let scripts = &server.scripts;
+    let eval_bytes = scripts.interpreter_bytes(Kind::Eval);
+    let function_bytes = scripts.interpreter_bytes(Kind::Function);
+    let libraries = scripts.libraries.current();
+    lines.put("used_memory_lua", eval_bytes);
+    lines.put("used_memory_vm_eval", eval_bytes);
+    lines.put("used_memory_lua_human", human(eval_bytes));
+    lines.put("used_memory_scripts_eval", scripts.cache.bytes());
+    lines.put("number_of_cached_scripts", scripts.cache.len());
+    lines.put("number_of_functions", libraries.function_count());
+    lines.put("number_of_libraries", libraries.libraries().len());
+    lines.put("used_memory_vm_functions", function_bytes);
+    lines.put_size("used_memory_vm_total", eval_bytes + function_bytes);
+    lines.put("used_memory_functions", scripts.libraries.bytes());
+    lines.put_size("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
+}
+
+/// Valkey's engine for scripts is a module, and shows as one.
+pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[],using=[],\
+                             options=[handle-repl-async-load|handle-atomic-slot-migration]";
+
+pub(super) fn engine_lines(server: &Server, lines: &mut Lines) {
+    let scripts = &server.scripts;
+    let bytes = scripts.interpreter_bytes(Kind::Eval) + scripts.interpreter_bytes(Kind::Function);
+    lines.put("engines_count", 1);
+    lines.put("engines_total_used_memory", bytes);
+    lines.put("engines_total_memory_overhead", 0);
+    lines.put(
+        "engine_0",
+        format!("name=LUA,module=lua,abi_version=4,used_memory={bytes},memory_overhead=0"),
+    );
+}

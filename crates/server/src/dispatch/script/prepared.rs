@@ -1,0 +1,191 @@
+//! What a command that runs a script asks for: found or compiled, with what its flags allow.
+
+use weft_resp::Args;
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::Binding;
+use crate::commands::error::CommandError;
+use crate::commands::registry::Command;
+use crate::commands::script::NO_SCRIPT;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::config::id;
+use crate::dispatch::execute::Thread;
+use crate::keyspace::hash::cluster_slot;
+use crate::repl::Standing;
+use crate::script::{self, Flags, Program, Scripts};
+use crate::state::Server;
+
+/// A script that can run, and what was asked of it.
+pub(super) struct Prepared {
+    pub(super) program: Program,
+    /// How many of its arguments are keys.
+    pub(super) keys: usize,
+    pub(super) read_only: bool,
+    pub(super) allow_oom: bool,
+    /// Whether, in a cluster, its keys must be of one slot.
+    pub(super) one_slot: bool,
+}
+
+/// The slot of a script's declared keys.
+pub(super) fn first_slot(prepared: &Prepared, args: Args<'_>) -> Option<u16> {
+    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
+}
+
+/// What a command that runs a script calls it by.
+enum Named<'a> {
+    Source(&'a [u8]),
+    Digest(&'a [u8]),
+    Function(&'a [u8]),
+}
+
+fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> Named<'a> {
+    match command.full_name {
+        "eval" | "eval_ro" => Named::Source(args.at(1)),
+        "evalsha" | "evalsha_ro" => Named::Digest(args.at(1)),
+        _ => Named::Function(args.at(1)),
+    }
+}
+
+/// The flags of the script that a command would run, if it has some.
+fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<Flags> {
+    match named(command, args) {
+        Named::Source(source) => script::flags_of_source(source),
+        Named::Digest(digest) => scripts.cache.find(digest)?.flags,
+        Named::Function(name) => {
+            let (library, index) = scripts.libraries.current().function(name)?;
+            Some(library.functions[index].flags)
+        }
+    }
+}
+
+/// Whether a script must not run because memory is short: its flags say that it may need some.
+#[cold]
+pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    let may_run = Flags::ALLOW_OOM;
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(may_run) && !flags.has(Flags::NO_WRITES))
+}
+
+/// Whether a script says what it does, and does not promise to write nothing.
+pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
+}
+
+/// Whether a script has promised to write nothing.
+#[cold]
+pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    flags_of(&server.scripts, command, args).is_some_and(|flags| flags.has(Flags::NO_WRITES))
+}
+
+fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
+    let count = parse_i64(args.at(2)).ok_or(not_a_number)?;
+    let arguments = args.len() as i64 - 3;
+    if count > arguments {
+        return Err(CommandError::constant(
+            "ERR Number of keys can't be greater than number of args",
+        ));
+    }
+    usize::try_from(count).map_err(|_| CommandError::constant("ERR Number of keys can't be negative"))
+}
+
+/// Finds or compiles what is to run.
+pub(super) fn prepare(
+    thread: &Thread,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    is_primary: bool,
+) -> Result<Prepared, CommandError> {
+    let scripts = &thread.server.scripts;
+    let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
+    let (program, keys) = match named(command, args) {
+        Named::Source(source) => {
+            let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
+            (
+                script::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?,
+                keys,
+            )
+        }
+        Named::Digest(digest) => {
+            if digest.len() != 40 {
+                return Err(NO_SCRIPT);
+            }
+            let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
+            let found = script::prepare_script(scripts, None, digest, false).map_err(|text| match text.is_empty() {
+                true => NO_SCRIPT,
+                false => not_compiled(text),
+            });
+            (found?, keys)
+        }
+        Named::Function(name) => {
+            let found = script::prepare_function(scripts, name).map_err(not_compiled)?;
+            let program = found.ok_or(CommandError::constant("ERR Function not found"))?;
+            let bad_count = CommandError::constant("ERR Bad number of keys provided");
+            (program, key_count(args, bad_count)?)
+        }
+    };
+    let must_read = command.spec.flags.contains(CommandFlags::READONLY);
+    let flags = program.flags();
+    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if thread.view.is_some() && promises(Flags::NO_CLUSTER) {
+        return Err(CommandError::constant(
+            "ERR Can not run script on cluster, 'no-cluster' flag is set.",
+        ));
+    }
+    if !thread.standing.is_plain() && !is_primary {
+        check_standing(thread, flags)?;
+    }
+    if flags.is_some() && must_read && !promises(Flags::NO_WRITES) {
+        return Err(CommandError::constant(
+            "ERR Can not execute a script with write flag using *_ro command.",
+        ));
+    }
+    if flags.is_some() && !promises(Flags::ALLOW_OOM) && !promises(Flags::NO_WRITES) && is_out_of_memory(thread) {
+        return Err(CommandError::constant(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+        ));
+    }
+    Ok(Prepared {
+        keys,
+        read_only: must_read || promises(Flags::NO_WRITES),
+        allow_oom: promises(Flags::ALLOW_OOM),
+        one_slot: thread.view.is_some() && flags.is_some() && !promises(Flags::ALLOW_CROSS_SLOT_KEYS),
+        program,
+    })
+}
+
+/// Whether this server's role in replication lets a script with these flags run; none are those of a script that
+/// declares nothing.
+#[cold]
+fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
+    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+    if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
+        return Err(CommandError::constant(
+            "READONLY You can't write against a read only replica.",
+        ));
+    }
+    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+        return Err(CommandError::constant(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ));
+    }
+    if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
+        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+    }
+    Ok(())
+}
+
+pub(super) fn is_stale(thread: &Thread) -> bool {
+    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+}
+
+pub(super) fn lacks_replicas(thread: &Thread) -> bool {
+    thread.standing.has(Standing::LACKS_REPLICAS) && !thread.standing.has(Standing::FOLLOWS)
+}
+
+pub(super) fn is_read_only(thread: &Thread) -> bool {
+    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
+}
+
+pub(super) fn is_out_of_memory(thread: &Thread) -> bool {
+    thread.room.is_full
+}

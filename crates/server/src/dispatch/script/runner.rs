@@ -1,0 +1,291 @@
+//! One run of a script: what it holds, what its commands have counted, and the host that its Lua code calls.
+
+mod calling;
+mod holding;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weft_reactor::Output;
+use weft_resp::{ArgRange, Args, Protocol, Reply};
+
+use crate::commands::context::Binding;
+use crate::commands::registry::{Command, Lookup};
+use crate::config::id;
+use crate::dispatch::announce::line_of_whole;
+use crate::dispatch::execute::Thread;
+use crate::dispatch::script::prepared::{Prepared, first_slot, is_out_of_memory};
+use crate::journal::Target;
+use crate::keyspace::access::{GrowingLeases, Held, PlannedKey};
+use crate::keyspace::effects::Hooks;
+use crate::keyspace::{Exclusive, Pass};
+use crate::messages::Post;
+use crate::net::client::{Client, Flags as ClientFlags};
+use crate::observe::metrics::Counter;
+use crate::script::{self, Answer, Beginning, Host, Outcome as Ended, Program, Run, Stop};
+
+/// When a script that runs on a worker is too long for it.
+const LEAVES_AFTER: Duration = Duration::from_micros(500);
+/// Figures that are kept back until a script has written.
+const TALLY_MAX: usize = 4096;
+
+/// What a script holds.
+pub enum Slots<'r, 'p> {
+    Leased(&'r mut GrowingLeases<'p>),
+    Everything(&'r mut Exclusive<'p>),
+}
+
+impl<'p> Slots<'_, 'p> {
+    pub fn as_held(&mut self) -> Held<'_, 'p> {
+        match self {
+            Slots::Leased(leases) => Held::Growing(leases),
+            Slots::Everything(all) => Held::Everything(all),
+        }
+    }
+
+    /// Ends the leases.
+    pub fn end(self) {
+        if let Slots::Leased(leases) = self {
+            *leases = GrowingLeases::default();
+        }
+    }
+}
+
+/// How a run ended, its errors counted.
+pub enum Finished {
+    Done { failed: bool },
+    Stopped(Stop),
+}
+
+/// How a command of a script ended.
+enum CallEnd {
+    Done(u64),
+    Failed(u64, Vec<u8>),
+    Rejected(Vec<u8>),
+}
+
+/// What a run works with: the host of its script.
+pub struct Runner<'r, 'h, 'p> {
+    thread: &'r mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    pub(super) held: Slots<'h, 'p>,
+    /// The script's own client: SELECT does not reach the caller.
+    client: Client,
+    output: Output,
+    planned: Vec<PlannedKey>,
+    pub(super) run: Arc<Run>,
+    program: Program,
+    read_only: bool,
+    may_lack_memory: bool,
+    pub(super) has_token: bool,
+    /// Whether its keys must be of one slot of a cluster.
+    one_slot: bool,
+    /// That slot, once it is known.
+    slot: Cell<Option<u16>>,
+    /// For whom its commands are logged.
+    logged_for: Target,
+    /// When it began, since the epoch: for it, time stands still.
+    began: Duration,
+    /// The line that monitors are shown before those of the script's commands.
+    line: Option<Vec<u8>>,
+    /// Commands that it has run.
+    pub(super) commands: u64,
+    /// Figures of commands, until it is certain that they count.
+    tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
+}
+
+impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
+    pub fn new(
+        thread: &'r mut Thread,
+        pass: Option<&'p Pass<'p>>,
+        held: Slots<'h, 'p>,
+        caller: &Client,
+        prepared: &Prepared,
+        (may_leave, args): (bool, Args<'_>),
+    ) -> Self {
+        let mut client = caller.view();
+        client.protocol = Protocol::Resp2;
+        client.flags.put(ClientFlags::MULTI, false);
+        client.flags.put(ClientFlags::SCRIPT, true);
+        let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
+        let command = match thread.for_script {
+            true => args.iter().map(<[u8]>::to_vec).collect(),
+            false => Vec::new(),
+        };
+        let program = prepared.program.clone();
+        let run = Run::new(Beginning {
+            name: program.name().to_vec(),
+            is_function: program.kind == script::Kind::Function,
+            command,
+            leaves_after: may_leave.then_some(LEAVES_AFTER),
+            overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
+        });
+        Runner {
+            pass,
+            held,
+            client,
+            output: Output::new(),
+            planned: Vec::new(),
+            run: Arc::new(run),
+            program,
+            read_only: prepared.read_only,
+            may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
+            has_token: false,
+            one_slot: prepared.one_slot,
+            slot: Cell::new(first_slot(prepared, args)),
+            logged_for: Target::ALL,
+            began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            line: None,
+            commands: 0,
+            tally: Vec::new(),
+            thread,
+        }
+    }
+
+    /// Lets others know of a run on a thread of its own.
+    pub fn list(&mut self) -> bool {
+        match &self.held {
+            Slots::Leased(leases) => self.run.holds(leases.slots()),
+            Slots::Everything(_) => self.run.holds_everything(),
+        }
+        if self.thread.for_script {
+            self.thread.server.scripts.running.list(&self.run);
+        }
+        self.thread.for_script
+    }
+
+    pub fn run(&mut self, prepared: &Prepared, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> Finished {
+        if self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+            self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
+        }
+        let words: Vec<&[u8]> = args.iter().skip(3).collect();
+        let (keys, arguments) = words.split_at(prepared.keys);
+        let server = self.thread.server.clone();
+        let run = self.run.clone();
+        let ended = script::run(
+            &server.scripts,
+            &prepared.program,
+            (&run, listed),
+            (keys, arguments),
+            self,
+            reply,
+        );
+        if let Some(script) = prepared.program.script() {
+            server.scripts.cache.touch(script);
+        }
+        if !matches!(ended, Ok(Ended::Stopped(_))) {
+            self.show_line();
+        }
+        match ended {
+            Ok(Ended::Stopped(stop)) if stop != Stop::Shutdown => {
+                debug_assert!(!run.wrote(), "a script that has written does not begin anew");
+                self.tally.clear();
+                Finished::Stopped(stop)
+            }
+            Ok(Ended::Stopped(stop)) => Finished::Stopped(stop),
+            Ok(Ended::Done {
+                errors,
+                invented,
+                failed,
+            }) => {
+                self.settle_tally();
+                for code in errors {
+                    self.count_error(&code, invented);
+                }
+                Finished::Done { failed }
+            }
+            Err(text) => {
+                self.settle_tally();
+                reply.error_bytes(&text);
+                self.count_error(b"ERR", false);
+                Finished::Done { failed: true }
+            }
+        }
+    }
+
+    /// Shows monitors the script before its first command, or at its end.
+    fn show_line(&mut self) {
+        if let Some(line) = self.line.take() {
+            let thread = &mut *self.thread;
+            Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        }
+    }
+
+    fn count_error(&self, code: &[u8], invented: bool) {
+        let server = &self.thread.server;
+        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        match invented {
+            true => server.errors.count_invented(code),
+            false => server.errors.count(code),
+        }
+    }
+
+    /// Books what was kept back.
+    fn settle_tally(&mut self) {
+        for (command, end) in std::mem::take(&mut self.tally) {
+            let Thread {
+                server, seat, tunables, ..
+            } = &*self.thread;
+            let metrics = &server.metrics;
+            match (command, &end) {
+                (Some(command), CallEnd::Done(nanoseconds) | CallEnd::Failed(nanoseconds, _)) => {
+                    let failed = matches!(end, CallEnd::Failed(..));
+                    metrics.executed(*seat, command.id as usize, *nanoseconds, failed);
+                    if tunables.latency_tracking {
+                        metrics.latency(*seat, command.id as usize, *nanoseconds);
+                    }
+                }
+                (Some(command), CallEnd::Rejected(_)) => metrics.rejected(*seat, command.id as usize),
+                (None, _) => {}
+            }
+            if let CallEnd::Failed(_, code) | CallEnd::Rejected(code) = end {
+                self.count_error(&code, false);
+            }
+        }
+    }
+
+    fn tally(&mut self, command: Option<&'static Command<Binding>>, end: CallEnd) {
+        self.tally.push((command, end));
+        if self.run.wrote() || self.tally.len() >= TALLY_MAX {
+            self.settle_tally();
+        }
+    }
+}
+
+impl Host for Runner<'_, '_, '_> {
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
+        if self.run.stopped().is_some() {
+            return Answer::Stop;
+        }
+        let args = Args::new(request, ranges);
+        let (command, binding) = match self.admit(args) {
+            Ok(found) => found,
+            Err(text) => return Answer::Refused(text),
+        };
+        let done = match self.hold(command, binding, args) {
+            Some(()) => self.execute(command, binding, args),
+            None => None,
+        };
+        match done {
+            Some(()) => Answer::Reply(&self.output.bytes),
+            None => Answer::Stop,
+        }
+    }
+
+    fn set_protocol(&mut self, protocol: Protocol) {
+        self.client.protocol = protocol;
+    }
+
+    fn set_replication(&mut self, parts: u8) {
+        self.logged_for = Target::of_bits(parts);
+    }
+
+    fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
+        let args = Args::new(request, ranges);
+        match crate::commands::registry().lookup(&args) {
+            Lookup::Found(command) => Some(self.permits(command, args).is_ok()),
+            Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
+        }
+    }
+}

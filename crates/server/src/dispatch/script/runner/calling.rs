@@ -1,0 +1,271 @@
+//! Commands of scripts: whether one may run, its handler, and what is booked of it.
+
+use std::borrow::Cow;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use weft_resp::{Args, Reply};
+
+use crate::acl::{Denial, Scene};
+use crate::commands::context::{After, Binding, Mode};
+use crate::commands::error::{CommandError, shown_name};
+use crate::commands::permission::{self, Wish};
+use crate::commands::registry::{Command, Lookup};
+use crate::commands::server::time;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::dispatch::admit::{CHANGES, NOT_SAVED};
+use crate::dispatch::announce::{Caller, announce};
+use crate::dispatch::effects::release;
+use crate::dispatch::execute::Call;
+use crate::dispatch::record::{self, Ending, Thresholds};
+use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
+use crate::dispatch::{cluster, logging};
+use crate::keyspace::effects::Hooks;
+use crate::net::client::{Buffers, Flags as ClientFlags};
+use crate::state::Question;
+
+use super::{CallEnd, Runner};
+
+/// How often a script that waits for workers looks whether it has been told to stop.
+const ASKING: Duration = Duration::from_millis(5);
+/// Memory that a script's commands leave is freed when there are so many pieces.
+const GARBAGE_MAX: usize = 1024;
+/// Expired keys that a script's commands found are remembered up to this number; they are found again.
+const EXPIRED_MAX: usize = 1024;
+
+impl Runner<'_, '_, '_> {
+    /// Every refusal, in order.
+    pub(super) fn admit(&mut self, args: Args<'_>) -> Result<(&'static Command<Binding>, Binding), Vec<u8>> {
+        let commands = crate::commands::registry();
+        let refuse = |text: &'static str| text.as_bytes().to_vec();
+        let (command, text) = match commands.lookup(&args) {
+            Lookup::UnknownCommand => (None, refuse("ERR Unknown command called from script")),
+            Lookup::UnknownSubcommand { parent } => {
+                let name = parent.full_name.to_uppercase();
+                let text = [
+                    b"ERR unknown subcommand '",
+                    shown_name(args.at(1)),
+                    b"'. Try ",
+                    name.as_bytes(),
+                    b" HELP.",
+                ]
+                .concat();
+                (Some(parent), text)
+            }
+            Lookup::Found(command) => match self.refusal(command, args) {
+                Some(text) => (Some(command), text.into_owned()),
+                None => match command.handler {
+                    Some(binding) => return Ok((command, binding)),
+                    None => (
+                        Some(command),
+                        refuse("ERR Wrong number of args calling command from script"),
+                    ),
+                },
+            },
+        };
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
+        self.tally(command, CallEnd::Rejected(code));
+        Err(text)
+    }
+
+    fn refusal(&self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
+        let refuse = |text: &'static str| Some(Cow::Borrowed(text.as_bytes()));
+        let flags = command.spec.flags;
+        if !command.spec.accepts_arg_count(args.len()) {
+            return refuse("ERR Wrong number of args calling command from script");
+        }
+        let runs_script = command.handler.is_some_and(|binding| binding.mode == Mode::Script);
+        let permitted = self.thread.server.scripts.permits_all() && !runs_script;
+        if flags.contains(CommandFlags::NOSCRIPT) && !permitted {
+            return refuse("ERR This Valkey command is not allowed from script");
+        }
+        if let Err(denial) = self.permits(command, args) {
+            let (thread, client) = (&*self.thread, &self.client);
+            let refusal = permission::refusal(client, Scene::Script, (command, &args), denial);
+            let line = client.describe(thread.now_ms, Buffers::default());
+            permission::note((&thread.server, thread.seat, thread.now_ms), refusal, line);
+            let text = permission::refused_in_script(denial.reason, client.login.name(), command);
+            return Some(Cow::Owned(text));
+        }
+        if let Some(view) = &self.thread.view {
+            let mut slot = self.slot.get();
+            let bound = self.one_slot.then_some(&mut slot);
+            let (server, client) = (&self.thread.server, &self.client);
+            let refusal = cluster::refusal_in_script(view, server, client, command, args, bound);
+            self.slot.set(slot);
+            if let Some(refusal) = refusal {
+                return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
+            }
+        }
+        if self.read_only && flags.intersects(CHANGES) {
+            return refuse("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if !self.thread.standing.is_plain() && !self.client.flags.has(ClientFlags::PRIMARY) {
+            if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
+                return refuse("READONLY You can't write against a read only replica.");
+            }
+            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.wrote() {
+                return refuse("NOREPLICAS Not enough good replicas to write.");
+            }
+            if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
+                return refuse("ERR Can not execute the command on a stale replica");
+            }
+        }
+        if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
+            return refuse(NOT_SAVED);
+        }
+        if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
+            return refuse("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        None
+    }
+
+    /// Whether the caller may run a command.
+    pub(super) fn permits(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
+        let (server, login) = (&self.thread.server, &self.client.login);
+        if login.is_free(server.acl.version()) {
+            return Ok(());
+        }
+        let wish = Wish {
+            command,
+            args: &args,
+            db: self.client.db,
+            databases: permission::databases(server),
+        };
+        permission::check(login.user(), &wish)
+    }
+
+    // ---- execution -------------------------------------------------------------------------------------------------
+
+    pub(super) fn execute(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+        args: Args<'_>,
+    ) -> Option<()> {
+        self.thread.ticks = self.thread.timer.raw();
+        self.show_line();
+        self.commands += 1;
+        let (error, after) = self.handle(command, binding, args);
+        if matches!(after, After::Defer) {
+            // What it looks at on the way is held by somebody else: with everything it does not look in vain.
+            self.hold_everything()?;
+            let (error, after) = self.handle(command, binding, args);
+            self.end_call(command, args, error, after);
+        } else {
+            self.end_call(command, args, error, after);
+        }
+        Some(())
+    }
+
+    fn handle(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+        args: Args<'_>,
+    ) -> (Option<CommandError>, After) {
+        self.output.clear();
+        if command.full_name == "time" {
+            time::write(
+                &mut Reply::new(&mut self.output.bytes, self.client.protocol),
+                self.began,
+            );
+            return (None, After::Nothing);
+        }
+        self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
+        let dirty = self.thread.effects.dirty;
+        let call = Call {
+            command,
+            args,
+            planned: &self.planned,
+            held: self.held.as_held(),
+            pass: self.pass,
+        };
+        let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
+        let result = (binding.run)(&mut context);
+        let after = std::mem::take(&mut context.after);
+        if context.keys.effects.logs() {
+            logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
+        }
+        if context.keys.effects.hooks.has(Hooks::TELLS) {
+            announce(&mut context, &after, Caller::Script);
+        }
+        (result.err(), after)
+    }
+
+    /// Books a command, and completes its reply.
+    fn end_call(
+        &mut self,
+        command: &'static Command<Binding>,
+        args: Args<'_>,
+        error: Option<CommandError>,
+        after: After,
+    ) {
+        let error = error.or_else(|| self.complete(after));
+        let now = self.thread.timer.raw();
+        let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
+        self.thread.ticks = now;
+        self.output.flatten();
+        let end = match &error {
+            None => CallEnd::Done(nanoseconds),
+            Some(error) => CallEnd::Failed(nanoseconds, error.code().to_vec()),
+        };
+        if let Some(error) = &error {
+            self.output.clear();
+            error.write(&mut self.output.bytes);
+        }
+        let ending = Ending {
+            nanoseconds,
+            request_bytes: args.request_len(),
+            reply_bytes: self.output.len(),
+        };
+        let thresholds = Thresholds::of(&self.thread.tunables);
+        record::remember(&self.thread.server, command, thresholds, &ending, || {
+            record::subject_of(command, args, &self.client)
+        });
+        self.tally(Some(command), end);
+        let effects = &mut self.thread.effects;
+        if effects.garbage.len() + effects.removed.len() > GARBAGE_MAX {
+            release(effects, &self.thread.server);
+        }
+        self.thread.effects.expired.truncate(EXPIRED_MAX);
+    }
+
+    /// Completes a reply that others were to give, as far as that can be done here.
+    fn complete(&mut self, after: After) -> Option<CommandError> {
+        match after {
+            After::Nothing => None,
+            After::Ask(make) => {
+                let question = make((0, self.client.id, 0));
+                self.output.clear();
+                self.output.bytes = match self.thread.for_script {
+                    true => self.ask(question),
+                    // A worker cannot wait for itself: nothing is known of clients.
+                    false => (question.combine)(Vec::new()),
+                };
+                None
+            }
+            After::ReplyAt(reply) => {
+                self.output.clear();
+                self.output.bytes = reply.1;
+                None
+            }
+            _ => Some(CommandError::constant("ERR This command cannot be run by a script")),
+        }
+    }
+
+    /// Asks all workers and waits: nobody waits at the gate for a script on a thread of its own, so they answer.
+    fn ask(&mut self, mut question: Question) -> Vec<u8> {
+        let server = self.thread.server.clone();
+        let (sender, answer) = sync_channel(1);
+        question.waits = Some(sender);
+        server.ask_all(question);
+        loop {
+            match answer.recv_timeout(ASKING) {
+                Ok(reply) => return reply,
+                Err(RecvTimeoutError::Timeout) if !server.scripts.running.look_at(&self.run, true, || None) => {}
+                Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
+            }
+        }
+    }
+}

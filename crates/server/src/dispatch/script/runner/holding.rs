@@ -1,0 +1,126 @@
+//! Which slots a script holds, and how it gets more of them (rules 1 to 5 of [`super::super`]).
+
+use std::time::Duration;
+
+use weft_resp::Args;
+
+use crate::commands::context::{Binding, Mode};
+use crate::commands::registry::Command;
+use crate::dispatch::admit::CHANGES;
+use crate::dispatch::script::plan_keys;
+use crate::keyspace::SLOTS;
+use crate::keyspace::access::Lease;
+use crate::script::Stop;
+
+use super::{Runner, Slots};
+
+/// Pause between two tries for a slot.
+const WAIT: Duration = Duration::from_micros(20);
+
+impl<'p> Runner<'_, '_, 'p> {
+    // ---- leases ----------------------------------------------------------------------------------------------------
+
+    /// Makes sure that everything a command needs is held; `None` if the script has to stop.
+    pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
+        self.planned.clear();
+        plan_keys(&self.thread.server, command, args, &mut self.planned);
+        if command.spec.flags.intersects(CHANGES) && !self.run.wrote() {
+            self.take_token()?;
+            if !self.run.try_note_write() {
+                return None;
+            }
+            self.program.habits().note_write();
+            self.settle_tally();
+        }
+        if needs_everything(command, binding, args) {
+            self.hold_everything()?;
+        }
+        let mut planned = std::mem::take(&mut self.planned);
+        let held = planned.iter_mut().try_for_each(|key| {
+            key.lease = self.hold_slot(key.slot)?;
+            Some(())
+        });
+        self.planned = planned;
+        held
+    }
+
+    fn take_token(&mut self) -> Option<()> {
+        if !self.has_token && !matches!(self.held, Slots::Everything(_)) {
+            self.has_token = self.thread.server.scripts.try_take_token();
+            if !self.has_token {
+                self.run.stop(Stop::Contended);
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The index of a slot's lease, which is taken if it is not held yet.
+    fn hold_slot(&mut self, slot: u16) -> Option<u32> {
+        let Slots::Leased(leases) = &mut self.held else {
+            return Some(0);
+        };
+        if let Some(index) = leases.index_of(slot) {
+            return Some(index);
+        }
+        let taken = self.wait_for(slot)?;
+        let Slots::Leased(leases) = &mut self.held else {
+            return None;
+        };
+        self.run.holds_also(slot);
+        Some(leases.add(taken))
+    }
+
+    /// Leases one slot more. Only with the token it waits.
+    fn wait_for(&mut self, slot: u16) -> Option<Lease<'p>> {
+        let pass = self.pass?;
+        loop {
+            let number = usize::from(slot);
+            let taken = match self.read_only {
+                true => pass.read_spinning(number).map(Lease::Read),
+                false => pass.write_spinning(number).map(Lease::Write),
+            };
+            if taken.is_some() {
+                return taken;
+            }
+            if !self.has_token {
+                self.run.stop(Stop::Contended);
+            } else if self.thread.server.scripts.running.is_ending() {
+                self.run.stop(Stop::Shutdown);
+            }
+            if self.run.stopped().is_some() {
+                return None;
+            }
+            if !self.read_only {
+                pass.announce_writer(number);
+            }
+            std::thread::sleep(WAIT);
+        }
+    }
+
+    pub(super) fn hold_everything(&mut self) -> Option<()> {
+        if let Slots::Leased(leases) = &self.held
+            && leases.is_everything()
+        {
+            return Some(());
+        }
+        self.take_token()?;
+        for slot in 0..SLOTS as u16 {
+            self.hold_slot(slot)?;
+        }
+        Some(())
+    }
+}
+
+/// Whether a command reaches keys that nobody can name beforehand, or counts them.
+fn needs_everything(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
+    match command.full_name {
+        // Its patterns name further keys.
+        "sort" | "sort_ro" => args
+            .iter()
+            .skip(2)
+            .any(|word| word.eq_ignore_ascii_case(b"by") || word.eq_ignore_ascii_case(b"get")),
+        "dbsize" => true,
+        _ => binding.mode == Mode::Exclusive || binding.reaches_further,
+    }
+}

@@ -1,0 +1,320 @@
+//! Chooses keys that are to make room, and deletes them.
+//!
+//! As Valkey does it: a few keys are looked at, the best candidates of this look and of earlier ones are kept in a pool, and
+//! the best of these goes. Each thread has a pool of its own, so threads that evict at the same time meet only where they
+//! happen to want the same slot, and then take another key.
+//!
+//! ```text
+//!   a random slot on ─▶ reader's lease, a few keys ─▶ pool (16, best last) ─▶ writer's lease of the best one's slot ─▶ gone
+//!                          by try: busy slots are passed by                      by try, too
+//! ```
+//!
+//! Nothing here waits, and nothing looks at more than the headers of all slots. What is chosen may have been used, changed or
+//! deleted since it was looked at; a key that is gone is passed by.
+//!
+//! A slot that a snapshot has not saved yet is passed by as long as others have keys: the old state of what is deleted there
+//! would have to be kept, which gives no memory back. Keys that MIGRATE is moving stay.
+
+use weft_table::EntryRef;
+use weft_values::Value;
+
+use super::access::{NamedKey, value_due_ms};
+use super::clock::AccessClock;
+use super::effects::{Cause, Effects, Hooks};
+use super::event::Event;
+use super::expiry::{Tell, note_waited};
+use super::{Keyspace, Pass, SLOTS, SlotTable, publish};
+
+/// Candidates that a thread remembers.
+const POOL: usize = 16;
+/// Slots that were busy, one after the other, before a look ends without a key.
+const BUSY_SLOTS: usize = 64;
+
+/// By what a key is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By chance.
+    #[default]
+    Random,
+    /// What was not used for the longest time.
+    Lru,
+    /// What is used least often.
+    Lfu,
+    /// What expires first.
+    Ttl,
+}
+
+/// `maxmemory-policy`, without `noeviction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// By what keys are chosen.
+    pub order: Order,
+    /// Only keys that have an expiry.
+    pub volatile: bool,
+}
+
+impl Policy {
+    /// The policy of that name; `None` for `noeviction`.
+    pub fn named(name: &str) -> Option<Policy> {
+        let (keys, order) = name.split_once('-')?;
+        let order = match order {
+            "lru" => Order::Lru,
+            "lfu" => Order::Lfu,
+            "ttl" => Order::Ttl,
+            _ => Order::Random,
+        };
+        Some(Policy {
+            order,
+            volatile: keys == "volatile",
+        })
+    }
+
+    /// How well a key serves: the highest goes first.
+    fn score(self, entry: EntryRef<'_, Value>, clock: &AccessClock) -> u64 {
+        match self.order {
+            Order::Random => 0,
+            Order::Lru => clock.idle_s(entry.clock()),
+            Order::Lfu => 255 - u64::from(clock.frequency(entry.clock())),
+            Order::Ttl => u64::MAX - entry.expire_at_ms().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// A key that may go.
+#[derive(Debug)]
+struct Candidate {
+    score: u64,
+    db: usize,
+    slot: u16,
+    hash: u64,
+    name: Box<[u8]>,
+}
+
+/// One thread's choice of keys.
+#[derive(Debug, Default)]
+pub struct Chooser {
+    policy: Policy,
+    /// The best is the last.
+    pool: Vec<Candidate>,
+    next_db: usize,
+}
+
+/// How an attempt to delete a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// A key is gone.
+    Evicted,
+    /// There may be keys, but their slots are in use.
+    Busy,
+    /// There is no key that may go.
+    Nothing,
+}
+
+/// What an eviction works with.
+pub struct Surroundings<'a, 'p> {
+    /// The keys.
+    pub keyspace: &'a Keyspace,
+    /// The passage of the gate; the thread holds no lease.
+    pub pass: &'a Pass<'p>,
+    /// The thread's row of counters.
+    pub row: usize,
+    /// How long or often keys were used.
+    pub clock: AccessClock,
+    /// How many keys are compared.
+    pub samples: usize,
+    /// Whether values are freed in the background, which the log says.
+    pub lazy: bool,
+}
+
+impl Chooser {
+    /// Deletes the key that serves best among a few. The memory is among the effects.
+    pub fn evict(
+        &mut self,
+        policy: Policy,
+        around: &Surroundings<'_, '_>,
+        effects: &mut Effects,
+        tell: Tell<'_>,
+    ) -> Attempt {
+        if self.policy != policy {
+            self.pool.clear();
+            self.policy = policy;
+        }
+        if !may_find(policy, around.keyspace) {
+            self.pool.clear();
+            return Attempt::Nothing;
+        }
+        if policy.order == Order::Random {
+            self.pool.clear();
+        }
+        for only_saved in [true, false] {
+            self.look(around, only_saved);
+            while let Some(candidate) = self.pool.pop() {
+                if delete(&candidate, policy, around, effects, tell) {
+                    return Attempt::Evicted;
+                }
+            }
+        }
+        Attempt::Busy
+    }
+
+    /// Looks at a few keys, from a random slot on.
+    fn look(&mut self, around: &Surroundings<'_, '_>, only_saved: bool) {
+        let slots = around.pass.domain();
+        let start = fastrand::usize(..SLOTS);
+        let wanted = match self.policy.order {
+            Order::Random => 1,
+            _ => around.samples,
+        };
+        let (mut found, mut busy) = (0, 0);
+        for slot in (start..SLOTS).chain(0..start) {
+            let header = slots.header(slot);
+            let may_serve = match self.policy.volatile {
+                true => header.hint.due_ms().is_some(),
+                false => header.may_hold_any(),
+            };
+            if !may_serve || (only_saved && header.is_unsaved()) {
+                continue;
+            }
+            let Some(lease) = around.pass.try_read(slot) else {
+                busy += 1;
+                if busy == BUSY_SLOTS {
+                    return;
+                }
+                continue;
+            };
+            let databases = lease.databases();
+            self.next_db = (self.next_db + 1) % databases;
+            for turn in 0..databases {
+                let db = (self.next_db + turn) % databases;
+                if let Some(table) = lease.table(db) {
+                    found += self.look_at(table, (db, slot), wanted, around);
+                }
+                if found >= wanted && self.policy.order == Order::Random {
+                    return;
+                }
+            }
+            if found >= wanted {
+                return;
+            }
+        }
+    }
+
+    /// Looks at a few keys of one table; returns at how many.
+    fn look_at(
+        &mut self,
+        table: &SlotTable,
+        (db, slot): (usize, usize),
+        wanted: usize,
+        around: &Surroundings<'_, '_>,
+    ) -> usize {
+        let policy = self.policy;
+        table.sample(fastrand::u64(..), wanted, policy.volatile, &mut |entry| {
+            let score = policy.score(entry, &around.clock);
+            self.offer(score, || Candidate {
+                score,
+                db,
+                slot: slot as u16,
+                hash: around.keyspace.hasher.hash(entry.key()),
+                name: entry.key().into(),
+            });
+        })
+    }
+
+    /// Puts a key into the pool if it is better than the worst there, or there is room.
+    fn offer(&mut self, score: u64, candidate: impl FnOnce() -> Candidate) {
+        let place = self.pool.partition_point(|other| other.score < score);
+        if self.pool.len() < POOL {
+            self.pool.insert(place, candidate());
+        } else if place > 0 {
+            self.pool.remove(0);
+            self.pool.insert(place - 1, candidate());
+        }
+    }
+}
+
+/// Whether any key may go.
+fn may_find(policy: Policy, keyspace: &Keyspace) -> bool {
+    let counts = &keyspace.counts;
+    (0..counts.databases()).any(|db| match policy.volatile {
+        true => counts.with_expiry(db) > 0,
+        false => counts.keys(db) > 0,
+    })
+}
+
+/// Deletes a key, with all that this means for others; whether it was there and could be deleted.
+fn delete(
+    candidate: &Candidate,
+    policy: Policy,
+    around: &Surroundings<'_, '_>,
+    effects: &mut Effects,
+    tell: Tell<'_>,
+) -> bool {
+    let Candidate {
+        db, slot, hash, name, ..
+    } = candidate;
+    let (db, slot, hash) = (*db, *slot, *hash);
+    let keyspace = around.keyspace;
+    let Some(mut lease) = around.pass.try_write(slot.into()) else {
+        return false;
+    };
+    effects.hooks = keyspace.hooks.now();
+    let (header, data) = lease.parts_mut();
+    if header.is_lent() && keyspace.lent.is_frozen(slot, db, name) {
+        return false;
+    }
+    if db >= data.databases() {
+        return false;
+    }
+    let table = data.table_mut(db);
+    let before = (table.len(), table.with_expiry());
+    let serves = |entry: EntryRef<'_, Value>| !policy.volatile || entry.expire_at_ms().is_some();
+    if !table.find(hash, name).is_some_and(serves) {
+        return false;
+    }
+    if header.is_unsaved() {
+        keyspace.preimages.keep(db, NamedKey { name, hash, slot }, table);
+    }
+    let Some(removed) = table.remove(hash, name) else {
+        return false;
+    };
+    let after = (table.len(), table.with_expiry());
+    let counts = &keyspace.counts;
+    counts.add_volatile(around.row, db, -i64::from(value_due_ms(removed.value()).is_some()));
+    let (keys, expiring) = (after.0 as i64 - before.0 as i64, after.1 as i64 - before.1 as i64);
+    counts.add(around.row, db, keys, expiring);
+    if effects.hooks.any() {
+        record(effects, db, name, around.lazy);
+    }
+    tell(effects);
+    publish(header, data);
+    if let Some(watching) = data.watching() {
+        watching.touch(db, name, false);
+    }
+    note_waited(keyspace, data, slot, effects);
+    if db > 0 && after.0 == 0 {
+        // With few keys a slot, this is more than the key itself.
+        data.trim();
+    }
+    drop(lease);
+    effects.discard_removed(removed, Cause::Eviction);
+    true
+}
+
+/// Records the deletion for those who listen.
+#[cold]
+fn record(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
+    if effects.logs() {
+        let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
+        effects.log_also(db, &[word, name]);
+        effects.scribe.commit();
+    }
+    if effects.hooks.has(Hooks::EVENTS) {
+        effects.note(db, name, Event::EVICTED);
+    }
+    if effects.hooks.has(Hooks::TRACKING) {
+        effects.note_value(db, name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Which keys go, and what their deletion leaves.
+
+use std::collections::BTreeSet;
+
+use weft_table::NewValue;
+
+use super::*;
+use crate::keyspace::Seat;
+use crate::keyspace::hash::KeyHasher;
+
+/// A keyspace, and the time at which its keys are looked at.
+struct Scene {
+    keyspace: Keyspace,
+    seat: Seat,
+    clock: AccessClock,
+    effects: Effects,
+}
+
+const NOW_S: u64 = 1_800_000_000;
+
+impl Scene {
+    fn new() -> Self {
+        let keyspace = Keyspace::new(4, 2);
+        let seat = keyspace.slots.join().expect("a seat is free");
+        let effects = Effects::of(&keyspace);
+        let clock = AccessClock {
+            now_s: NOW_S,
+            lfu: false,
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
+        };
+        Scene {
+            keyspace,
+            seat,
+            clock,
+            effects,
+        }
+    }
+
+    fn put(&mut self, db: usize, name: &str, expire_at_ms: Option<u64>, clock: u32) {
+        let hash = self.keyspace.hasher.hash(name.as_bytes());
+        let pass = self.seat.enter();
+        let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
+        let (header, slot) = lease.parts_mut();
+        let table = slot.table_mut(db);
+        drop(table.insert(hash, name.as_bytes(), NewValue::Int(1), expire_at_ms, clock));
+        if let Some(at_ms) = expire_at_ms {
+            header.hint.lower_due(at_ms);
+        }
+        publish(header, slot);
+        let expiring = i64::from(expire_at_ms.is_some());
+        self.keyspace.counts.add(ROW, db, 1, expiring);
+    }
+
+    fn evict(&mut self, chooser: &mut Chooser, policy: Policy) -> (Attempt, Vec<String>) {
+        let pass = self.seat.enter();
+        let around = Surroundings {
+            keyspace: &self.keyspace,
+            pass: &pass,
+            row: ROW,
+            clock: self.clock,
+            samples: 5,
+            lazy: true,
+        };
+        let attempt = chooser.evict(policy, &around, &mut self.effects, &mut |_| {});
+        let gone = std::mem::take(&mut self.effects.removed);
+        let name = |(removed, cause): (weft_table::Removed<Value>, Cause)| {
+            assert_eq!(cause, Cause::Eviction);
+            String::from_utf8_lossy(removed.key()).into_owned()
+        };
+        (attempt, gone.into_iter().map(name).collect())
+    }
+
+    /// Evicts until nothing is left, and tells the order.
+    fn evict_all(&mut self, policy: Policy) -> Vec<String> {
+        let (mut chooser, mut order) = (Chooser::default(), Vec::new());
+        loop {
+            match self.evict(&mut chooser, policy) {
+                (Attempt::Evicted, names) => order.extend(names),
+                (Attempt::Busy, _) => panic!("nobody else is here"),
+                (Attempt::Nothing, _) => return order,
+            }
+        }
+    }
+}
+
+const ROW: usize = 0;
+
+fn policy(name: &str) -> Policy {
+    Policy::named(name).expect("a policy that evicts")
+}
+
+#[test]
+fn names_of_policies() {
+    assert_eq!(Policy::named("noeviction"), None);
+    let ttl = policy("volatile-ttl");
+    assert_eq!((ttl.order, ttl.volatile), (Order::Ttl, true));
+    let lfu = policy("allkeys-lfu");
+    assert_eq!((lfu.order, lfu.volatile), (Order::Lfu, false));
+    assert_eq!(policy("volatile-random").order, Order::Random);
+}
+
+#[test]
+fn every_key_goes_in_the_end_and_is_counted_off() {
+    for name in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
+        let mut scene = Scene::new();
+        for number in 0..300 {
+            scene.put(number % 3, &format!("key:{number}"), None, 0);
+        }
+        let gone: BTreeSet<String> = scene.evict_all(policy(name)).into_iter().collect();
+        assert_eq!(gone.len(), 300, "{name}");
+        assert!((0..4).all(|db| scene.keyspace.counts.keys(db) == 0));
+        assert!((0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).may_hold_any()));
+    }
+}
+
+#[test]
+fn volatile_policies_leave_keys_without_an_expiry_alone() {
+    for name in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
+        let mut scene = Scene::new();
+        for number in 0..200u64 {
+            let expires = number.is_multiple_of(10).then_some(NOW_S * 1000 + number);
+            scene.put(0, &format!("key:{number}"), expires, 0);
+        }
+        let gone = scene.evict_all(policy(name));
+        assert_eq!(gone.len(), 20, "{name}");
+        assert!(gone.iter().all(|key| key.ends_with('0')), "{name}: {gone:?}");
+        assert_eq!(scene.keyspace.counts.keys(0), 180);
+    }
+}
+
+/// Expiry and clock of the key with a number.
+type Of = fn(u64) -> (Option<u64>, u32);
+
+#[test]
+fn what_serves_best_goes_early() {
+    let cases: [(&str, Of); 3] = [
+        // The higher the number, the longer ago it was used.
+        ("allkeys-lru", |number| {
+            (None, (NOW_S - 10 * number) as u32 & ((1 << 24) - 1))
+        }),
+        ("allkeys-lfu", |number| {
+            (None, ((NOW_S / 60) as u32 & 0xffff) << 8 | (255 - number as u32 / 4))
+        }),
+        ("volatile-ttl", |number| (Some((NOW_S + 10_000 - number) * 1000), 0)),
+    ];
+    for (name, of) in cases {
+        let mut scene = Scene::new();
+        scene.clock.lfu = name == "allkeys-lfu";
+        for number in 0..1000 {
+            let (expires, clock) = of(number);
+            scene.put(0, &format!("{number}"), expires, clock);
+        }
+        let (mut chooser, mut sum) = (Chooser::default(), 0u64);
+        for _ in 0..100 {
+            let (attempt, names) = scene.evict(&mut chooser, policy(name));
+            assert_eq!((attempt, names.len()), (Attempt::Evicted, 1));
+            sum += names[0].parse::<u64>().expect("a number");
+        }
+        // By chance the mean would be 500.
+        assert!(sum / 100 > 800, "{name}: {}", sum / 100);
+    }
+}
+
+#[test]
+fn slots_in_use_are_passed_by() {
+    let mut scene = Scene::new();
+    scene.put(0, "only", None, 0);
+    let slot = KeyHasher::slot(scene.keyspace.hasher.hash(b"only"));
+    let mut other = scene.keyspace.slots.join().expect("a seat is free");
+    let pass = other.enter();
+    let lease = pass.try_write(slot).expect("nobody has it");
+    let mut chooser = Chooser::default();
+    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Busy);
+    drop(lease);
+    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Evicted);
+    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Nothing);
+}

@@ -1,0 +1,63 @@
+use super::*;
+
+#[test]
+fn a_thread_sees_its_own_allocations_at_once() {
+    let used = UsedMemory::new(2);
+    let mut cell = used.cell(1).expect("a worker");
+    assert!(used.cell(2).is_none(), "only workers have cells");
+    let before = used.now() as i64;
+    let bytes = vec![1u8; 1 << 20];
+    used.put(&mut cell);
+    let grown = used.now() as i64 - before;
+    assert!((1 << 20..(1 << 20) + 4096).contains(&grown), "{grown}");
+    drop(bytes);
+    used.put(&mut cell);
+    let left = used.now() as i64 - before;
+    assert!(left.abs() < 4096, "{left}");
+}
+
+#[test]
+fn what_is_about_to_be_freed_is_free_and_is_not_counted_twice() {
+    let used = UsedMemory::new(1);
+    used.base.store(10 << 20, Ordering::Relaxed);
+    let mut worker = used.cell(0).expect("a worker");
+    let bytes = vec![1u8; 1 << 20];
+    used.put(&mut worker);
+    let before = used.now();
+    used.leave(bytes.len());
+    assert_eq!(used.now(), before - (1 << 20));
+    let mut cell = used.freeing_cell();
+    drop(bytes);
+    used.left(1 << 20, &mut cell);
+    let off = used.now() as i64 - (before as i64 - (1 << 20));
+    assert!(off.abs() < 4096, "{off}");
+}
+
+#[test]
+fn calibration_finds_what_threads_without_a_cell_did() {
+    let used = UsedMemory::new(1);
+    let first = used.calibrate().expect("there are figures");
+    let bytes = std::thread::spawn(|| vec![1u8; 64 << 20]).join().expect("it allocates");
+    let second = used.calibrate().expect("there are figures");
+    // Other tests run beside this one.
+    assert!(second.abs_diff(first) > 40 << 20, "{first} {second}");
+    assert_eq!(used.now(), second);
+    drop(bytes);
+}
+
+#[test]
+fn the_time_above_the_limit_adds_up() {
+    let used = UsedMemory::new(1);
+    used.note_limit(true);
+    assert_eq!(used.exceeded_us(), (0, 0));
+    used.note_limit(false);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    used.note_limit(false);
+    let (total_us, current_us) = used.exceeded_us();
+    assert!(total_us >= 2000 && current_us >= 2000, "{total_us} {current_us}");
+    used.note_limit(true);
+    let (total_us, current_us) = used.exceeded_us();
+    assert!(total_us >= 2000 && current_us == 0);
+    used.reset_statistics();
+    assert_eq!(used.exceeded_us(), (0, 0));
+}

@@ -1,0 +1,105 @@
+//! What a worker does when its clients take too much memory together (`maxmemory-clients`): the largest ones have to go.
+//!
+//! Clients are counted after each receive, before what came in runs, and after each write. Who finds the sum above the limit
+//! evicts clients of its own from the bucket of the largest; if other workers have those, it is their turn.
+
+use super::Worker;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Flags;
+use crate::net::usage::Usage;
+use crate::observe::metrics::Counter;
+use crate::state::Message;
+
+/// Clients that are never evicted.
+const STAY: Flags = Flags::NO_EVICT.with(Flags::PRIMARY).with(Flags::REPLICA);
+
+impl Worker {
+    /// Counts what a client takes now, while there is a limit.
+    #[inline]
+    pub(super) fn count_client(&mut self, token: usize) {
+        if self.thread.tunables.client_memory != 0 {
+            self.count_client_anew(token);
+        }
+    }
+
+    #[inline(never)]
+    fn count_client_anew(&mut self, token: usize) {
+        let in_flight = self.reactor.in_flight(token);
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let flags = connection.client.flags;
+        let usage = match flags.has(Flags::CLOSE_ASAP) {
+            true => Usage::default(),
+            false => Usage::of(connection.buffers(in_flight).total, !flags.has_any(STAY)),
+        };
+        let before = std::mem::replace(&mut connection.usage, usage);
+        if usage != before {
+            self.thread.server.client_memory.change(self.id, before, usage);
+        }
+    }
+
+    /// A client is not this worker's any more.
+    pub(super) fn uncount_client(&mut self, before: Usage) {
+        if before != Usage::default() {
+            let memory = &self.thread.server.client_memory;
+            memory.change(self.id, before, Usage::default());
+        }
+    }
+
+    /// Counts all clients, and evicts some if they take too much.
+    pub(super) fn recount_clients(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            self.count_client(token);
+        }
+        self.evict_clients();
+    }
+
+    /// Evicts clients for as long as all take too much, the largest first.
+    #[inline]
+    pub(super) fn evict_clients(&mut self) {
+        let limit = self.thread.tunables.client_memory;
+        if limit != 0 && self.thread.server.client_memory.bytes() >= limit {
+            self.evict_largest(limit);
+        }
+    }
+
+    #[cold]
+    fn evict_largest(&mut self, limit: u64) {
+        let server = self.thread.server.clone();
+        while server.client_memory.bytes() >= limit {
+            let Some(bucket) = server.client_memory.fullest() else {
+                return;
+            };
+            let is_in = |worker: &mut Worker, token| {
+                let connection = worker.clients.connection(token);
+                connection.is_some_and(|connection| connection.usage.is_in(bucket))
+            };
+            match (0..self.clients.slots.len()).find(|token| is_in(self, *token)) {
+                Some(token) => self.evict_client(token),
+                None => {
+                    for owner in server.client_memory.owners(bucket).filter(|owner| *owner != self.id) {
+                        server.workers[owner].send(Message::CountClients);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn evict_client(&mut self, token: usize) {
+        let in_flight = self.reactor.in_flight(token);
+        let now_ms = self.thread.now_ms;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let line = connection.client.describe(now_ms, connection.buffers(in_flight));
+        crate::observe::log::notice!("Evicting client: {}", String::from_utf8_lossy(&line));
+        // One that is in a batch is closed at its end.
+        let before = std::mem::take(&mut connection.usage);
+        self.uncount_client(before);
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::EvictedClients, 1);
+        self.close(token);
+    }
+}

@@ -1,0 +1,41 @@
+//! Keys that were evicted do not come back with the file.
+
+use super::server::{Place, Server, weft};
+
+#[test]
+fn what_is_loaded_again_is_what_was_left() {
+    let place = Place::new();
+    let server = Server::start(&weft(), &place, &["--io-threads", "4", "--appendfsync", "everysec"]);
+    let mut client = server.client();
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let limit = client.info("used_memory").parse::<u64>().expect("a number") + (3 << 20);
+    client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+    let value = "v".repeat(1000);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (server, value) = (&server, &value);
+            scope.spawn(move || {
+                let mut client = server.client();
+                for number in 0..2000 {
+                    let key = format!("key:{writer}:{number}");
+                    assert_eq!(client.call(&["SET", &key, value]), "OK");
+                    client.call(&["RPUSH", &format!("list:{writer}:{}", number % 50), &key]);
+                }
+            });
+        }
+    });
+    let evicted: u64 = client.info("evicted_keys").parse().expect("a number");
+    assert!(evicted > 1000, "{evicted}");
+    // Nothing goes any more, nor while the file is loaded.
+    client.call(&["CONFIG", "SET", "maxmemory", "0"]);
+    let (size, digest) = (client.call(&["DBSIZE"]), client.call(&["DEBUG", "DIGEST"]));
+    assert_eq!(client.call(&["SET", "last", "one"]), "OK");
+    assert_eq!(client.call(&["WAITAOF", "1", "0", "0"]), "(1 0)");
+    assert_eq!(client.call(&["DEL", "last"]), "1");
+    assert_eq!(client.call(&["WAITAOF", "1", "0", "0"]), "(1 0)");
+    server.kill();
+    let server = Server::start(&weft(), &place, &[]);
+    let mut client = server.client();
+    assert_eq!(client.call(&["DBSIZE"]), size);
+    assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
+}
