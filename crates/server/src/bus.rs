@@ -16,18 +16,19 @@
 mod links;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Reactor, unix_ms};
 
-use crate::cluster::Cluster;
 use crate::cluster::state::Action;
+use crate::cluster::{Cluster, Locked};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{SLOTS, Seat, slot_drop};
 use crate::messages::{Post, wake};
 use crate::observe::log;
 use crate::pubsub::Space;
-use crate::state::{Message, Server, Unserved};
+use crate::state::{Message, PauseReason, Server, Unserved};
 use crate::topology;
 use links::Links;
 
@@ -35,6 +36,8 @@ use links::Links;
 const ROUND: Duration = Duration::from_millis(100);
 /// Events of one turn.
 const EVENTS_A_TURN: usize = 128;
+/// Between two looks while something is about to happen.
+const PRESSED: Duration = Duration::from_millis(2);
 /// Between two attempts to lease a slot.
 const RETRY: Duration = Duration::from_micros(50);
 
@@ -47,6 +50,19 @@ pub struct Bus {
     next_round: Instant,
     /// Slots whose keys are to be deleted: they have another owner.
     dropping: Vec<u16>,
+    /// Whether there is something to be looked at very soon.
+    pressed: bool,
+    /// Writes are held back for a replica that takes over; how far that is.
+    stop: Option<Stop>,
+}
+
+/// How far this node is on its way to a standstill.
+#[derive(Default)]
+struct Stop {
+    /// The ticket of the last write, once nobody can take another one.
+    last_ticket: Option<u64>,
+    /// Set by the log thread when it adds nothing any more.
+    settled: Arc<AtomicBool>,
 }
 
 impl Bus {
@@ -71,6 +87,8 @@ impl Bus {
             links,
             next_round: Instant::now(),
             dropping: Vec::new(),
+            pressed: false,
+            stop: None,
         };
         bus.agree_with_data(cluster);
         Ok(Some(bus))
@@ -95,6 +113,7 @@ impl Bus {
         let mut events = Vec::new();
         loop {
             let timeout = self.next_round.saturating_duration_since(Instant::now());
+            let timeout = if self.pressed { timeout.min(PRESSED) } else { timeout };
             events.clear();
             if let Err(error) = self.reactor.wait(Some(timeout), &mut events, EVENTS_A_TURN) {
                 log::warning!("The cluster bus cannot wait for events: {error}");
@@ -104,6 +123,9 @@ impl Bus {
                 self.handle(cluster, event);
             }
             self.propagate(cluster);
+            if self.pressed {
+                self.press_on(cluster);
+            }
             if Instant::now() >= self.next_round {
                 self.next_round = Instant::now() + ROUND;
                 self.round(cluster);
@@ -112,18 +134,22 @@ impl Bus {
         }
     }
 
+    fn lock<'c>(&self, cluster: &'c Cluster) -> Locked<'c> {
+        topology::lock(&self.server, cluster)
+    }
+
     fn handle(&mut self, cluster: &Cluster, event: Event) {
         let now_ms = unix_ms();
         match event {
             Event::Accepted(_, socket) => {
                 if let Some(link) = self.links.add(&mut self.reactor, socket) {
-                    cluster.lock(&self.server.config).link_made(link, None, now_ms);
+                    self.lock(cluster).link_made(link, None, now_ms);
                 }
             }
             Event::AcceptFailed(_, error) => log::warning!("Error accepting cluster node: {error}"),
             Event::Readable(link) => {
                 let taken = self.links.receive(&mut self.reactor, link);
-                let mut state = cluster.lock(&self.server.config);
+                let mut state = self.lock(cluster);
                 state.statistics.bytes_received += taken.bytes;
                 for message in taken.messages {
                     if let Some(kind) = message.kind {
@@ -146,7 +172,7 @@ impl Bus {
                 }
             }
             Event::SendFailed(link) | Event::Closed(link) => {
-                cluster.lock(&self.server.config).link_lost(link);
+                self.lock(cluster).link_lost(link);
                 self.links.remove(&mut self.reactor, link);
             }
             Event::Writable(_) => {}
@@ -154,7 +180,7 @@ impl Bus {
     }
 
     fn round(&mut self, cluster: &Cluster) {
-        let mut state = cluster.lock(&self.server.config);
+        let mut state = self.lock(cluster);
         for (link, figures) in &mut state.links {
             figures.queued_bytes = self.reactor.in_flight(*link);
             figures.blocked = figures.queued_bytes > 0;
@@ -169,7 +195,7 @@ impl Bus {
         if published.is_empty() {
             return;
         }
-        let mut state = cluster.lock(&self.server.config);
+        let mut state = self.lock(cluster);
         for (sharded, channel, payload) in published {
             state.propagate(sharded, &channel, &payload);
         }
@@ -177,17 +203,21 @@ impl Bus {
 
     /// Does what changes of the state ask for.
     fn conclude(&mut self, cluster: &Cluster) {
-        let (publish, actions) = {
-            let mut state = cluster.lock(&self.server.config);
+        let (publish, mut actions) = {
+            let mut state = self.lock(cluster);
             if std::mem::take(&mut state.look) {
                 state.update_health(unix_ms());
             }
+            self.pressed = state.is_pressed();
             (state.todo.publish, std::mem::take(&mut state.actions))
         };
-        topology::save(&self.server, cluster);
+        if !topology::save(&self.server, cluster) {
+            // What could be forgotten, a vote above all, must not be said.
+            actions.retain(|action| !matches!(action, Action::Send(..)));
+        }
         if publish {
             // If a script keeps it from happening, the next turn tries again.
-            topology::publish(&self.server, cluster, &mut self.seat);
+            self.pressed |= !topology::publish(&self.server, cluster, &mut self.seat);
         }
         for action in actions {
             self.act(cluster, action);
@@ -199,14 +229,14 @@ impl Bus {
         match action {
             Action::Send(link, bytes) => {
                 if !self.links.send(&mut self.reactor, link, bytes) {
-                    cluster.lock(&self.server.config).link_lost(link);
+                    self.lock(cluster).link_lost(link);
                     self.links.remove(&mut self.reactor, link);
                 }
             }
             Action::Close(link) => self.links.remove(&mut self.reactor, link),
             Action::Connect { node, ip, port } => {
                 let link = self.links.connect(&mut self.reactor, &ip, port);
-                let mut state = cluster.lock(&self.server.config);
+                let mut state = self.lock(cluster);
                 match link {
                     Some(link) => state.link_made(link, Some(node), unix_ms()),
                     None => {
@@ -217,6 +247,8 @@ impl Bus {
                     }
                 }
             }
+            Action::HoldWrites(until_ms) => self.hold_writes(until_ms),
+            Action::LetWrites => self.let_writes(),
             Action::DropKeys(slots) => self.dropping.extend(slots),
             Action::Publish {
                 sharded,
@@ -234,6 +266,60 @@ impl Bus {
         wake(&self.server, &mut effects);
     }
 
+    // ---- manual failover -----------------------------------------------------------------------------------
+
+    /// A replica is about to take over: from now on nothing is admitted that writes.
+    fn hold_writes(&mut self, until_ms: u64) {
+        self.server.repl.holds_still.store(true, Ordering::SeqCst);
+        self.server
+            .pause_clients(PauseReason::Failover, unix_ms(), until_ms, false);
+        self.stop = Some(Stop::default());
+        self.pressed = true;
+    }
+
+    fn let_writes(&mut self) {
+        self.stop = None;
+        self.server.repl.holds_still.store(false, Ordering::SeqCst);
+        self.server.unpause_clients(PauseReason::Failover);
+    }
+
+    /// Looks at what is about to happen.
+    fn press_on(&mut self, cluster: &Cluster) {
+        let is_still = self.lock(cluster).is_stopping() && self.stands_still();
+        let mut state = self.lock(cluster);
+        match is_still {
+            true => state.stand_still(unix_ms()),
+            false => state.look_at_offset(unix_ms()),
+        }
+    }
+
+    /// Whether all that was admitted before the pause is in the backlog, and nothing comes behind it.
+    fn stands_still(&mut self) -> bool {
+        let server = self.server.clone();
+        let Some(stop) = &mut self.stop else {
+            return false;
+        };
+        let Some(last_ticket) = stop.last_ticket else {
+            let running = &server.scripts.running;
+            if running.try_keep_out() {
+                // Who has the keyspace to itself knows that nobody writes.
+                let all = self.seat.exclusive();
+                stop.last_ticket = Some(server.journal.last_ticket());
+                let settled = stop.settled.clone();
+                match server.repl.feeds.load(Ordering::SeqCst) {
+                    true => server.journal.mark(move |_| settled.store(true, Ordering::SeqCst)),
+                    false => settled.store(true, Ordering::SeqCst),
+                }
+                drop(all);
+                running.let_in();
+            }
+            return false;
+        };
+        let feeds = server.repl.feeds.load(Ordering::SeqCst);
+        let is_in = || server.repl.replicas.shelf().offset_of(last_ticket).is_some();
+        stop.settled.load(Ordering::SeqCst) && (!feeds || is_in())
+    }
+
     // ---- keys ----------------------------------------------------------------------------------------------
 
     /// Deletes keys of slots that have another owner, once commands go by that.
@@ -242,11 +328,16 @@ impl Bus {
             return;
         }
         let view = cluster.view();
+        if view.is_replica {
+            // Its primary decides what there is.
+            self.dropping.clear();
+            return;
+        }
         let mut waiting = Vec::new();
         for slot in std::mem::take(&mut self.dropping) {
             if view.is_mine(slot) {
                 // The view that says otherwise is not in place yet, or the slot has come back.
-                let state = cluster.lock(&self.server.config);
+                let state = self.lock(cluster);
                 if state.owner(slot) != Some(state.myself) {
                     waiting.push(slot);
                 }
@@ -297,7 +388,7 @@ impl Bus {
         let occupied: Vec<u16> = (0..SLOTS as u16)
             .filter(|slot| self.server.keyspace.slots.header(usize::from(*slot)).may_hold_any())
             .collect();
-        let mut state = cluster.lock(&self.server.config);
+        let mut state = self.lock(cluster);
         if state.me().is_replica() {
             return;
         }

@@ -84,7 +84,7 @@ impl Coordinator {
                 self.signals.set_shutting_down(true);
                 return Ok((how, self.listeners));
             }
-            if let Some(end_ms) = self.server.pause.end_ms() {
+            if let Some(end_ms) = self.server.pause.next_end_ms() {
                 let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
                 wake_at = wake_at.min(Instant::now() + left);
             }

@@ -52,8 +52,9 @@ impl Feeder {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
         // Who is to take over must have everything: nothing is added then, nor behind the last dump of a server that ends.
-        let is_last = server.repl.is_handing_over() || server.repl.ends.load(Ordering::SeqCst);
-        if !replicas.has_readers.load(Ordering::Relaxed) || is_last {
+        let ends = server.repl.ends.load(Ordering::SeqCst);
+        let stops = ends || server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
+        if stops || !replicas.has_readers.load(Ordering::Relaxed) {
             return;
         }
         let period = Duration::from_secs(server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));

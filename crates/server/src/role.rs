@@ -19,17 +19,18 @@ use crate::config::Primary;
 use crate::feed;
 use crate::observe::log;
 use crate::repl::{Endpoint, Handover, HandoverState, Progress};
-use crate::state::{Message, Server, SupplyOrder};
+use crate::state::{Message, PauseReason, Server, SupplyOrder};
 
 /// Follows a primary from now on: clients that wait for something are not served any more.
-pub fn follow(server: &Arc<Server>, primary: Endpoint) {
+/// `anew` if the primary cannot know the history of the data that is here.
+pub fn follow(server: &Arc<Server>, primary: Endpoint, anew: bool) {
     let was_primary = !server.repl.follows();
     server.config.follow(Some(Primary {
         host: primary.host.clone(),
         port: primary.port,
     }));
     log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-    server.repl.follow(primary);
+    server.repl.follow(primary, anew);
     feed::on_follow(server);
     role_changed(server);
     if was_primary {
@@ -67,7 +68,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
     }
     *server.repl.handover() = wanted;
     server.repl.hands_over.store(true, Ordering::Release);
-    server.hold_writes();
+    server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
     server.order_supply(SupplyOrder::Look);
 }
 
@@ -75,7 +76,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
 pub fn end_handover(server: &Server) {
     *server.repl.handover() = Handover::default();
     server.repl.hands_over.store(false, Ordering::Release);
-    server.release_writes();
+    server.unpause_clients(PauseReason::Failover);
 }
 
 /// Gives a handover up: this server stays the primary, or is it again. Whether there was one.
@@ -160,5 +161,5 @@ pub fn hand_over(server: &Arc<Server>, to: Endpoint) {
         handover.state = HandoverState::InProgress;
         handover.target = Some(to.clone());
     }
-    follow(server, to);
+    follow(server, to, false);
 }

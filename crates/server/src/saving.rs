@@ -105,7 +105,8 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
     if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
         begin_progress(server, metadata.len());
     }
-    let is_primary = server.config.primary().is_none();
+    let is_replica_of_cluster = server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
+    let is_primary = server.config.primary().is_none() && !is_replica_of_cluster;
     let mut deletions = Deletions::default();
     let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
     let how = match is_primary {

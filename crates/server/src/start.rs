@@ -224,19 +224,25 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
 }
 
 /// Follows the primary that the configuration names.
-fn follow_configured(server: &Server) {
+fn follow_configured(server: &Arc<Server>) {
+    if let Some(cluster) = &server.cluster {
+        return crate::topology::begin(server, cluster);
+    }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-        server.repl.follow(Endpoint {
-            host: primary.host,
-            port: primary.port,
-        });
+        server.repl.follow(
+            Endpoint {
+                host: primary.host,
+                port: primary.port,
+            },
+            false,
+        );
         crate::apply::refresh_local_expiry(server);
     }
 }
 
 /// Everything is loaded: clients are served, and a primary is followed.
-fn open_doors(server: &Server, kinds: (bool, bool), supervisor: &Supervisor) {
+fn open_doors(server: &Arc<Server>, kinds: (bool, bool), supervisor: &Supervisor) {
     follow_configured(server);
     announce(server, kinds, supervisor);
 }
@@ -475,6 +481,11 @@ fn announce(server: &Server, (tcp, unix): (bool, bool), supervisor: &Supervisor)
 /// Ends the work: nobody is served any more.
 fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
+    if how.failover {
+        let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
+        let patience = if how.now { 0 } else { patience };
+        crate::topology::hand_over_at_end(server, Duration::from_secs(patience));
+    }
     crate::saving::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;

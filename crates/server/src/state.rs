@@ -205,20 +205,30 @@ pub trait ClientVisitor {
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
     until_ms: AtomicU64,
-    /// Whether reads wait too.
-    all: AtomicBool,
-    /// Why.
-    reasons: Mutex<PauseReasons>,
+    /// Until when reads wait too.
+    all_until_ms: AtomicU64,
+    /// Who wants what, of which the above is the sum. Held while that changes.
+    wanted: Mutex<[Option<Hold>; PAUSE_REASONS]>,
 }
 
-#[derive(Default)]
-struct PauseReasons {
-    /// Until when clients want it, ms since the epoch; 0 when they do not.
+/// Why commands are held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseReason {
+    /// CLIENT PAUSE.
+    Client,
+    /// The server is about to end.
+    Shutdown,
+    /// A replica is about to take over.
+    Failover,
+}
+
+const PAUSE_REASONS: usize = 3;
+
+/// What is held back.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
     until_ms: u64,
-    /// Whether they want reads to wait too.
     all: bool,
-    /// How many affairs of this server hold writes back: a shutdown, a handover.
-    affairs: u32,
 }
 
 impl Pause {
@@ -231,57 +241,56 @@ impl Pause {
         }
     }
 
-    fn publish(&self, reasons: &PauseReasons) {
-        let all = reasons.all && reasons.until_ms != 0;
-        let until_ms = if reasons.affairs > 0 {
-            u64::MAX
-        } else {
-            reasons.until_ms
-        };
-        self.all.store(all, Ordering::Relaxed);
-        self.until_ms.store(until_ms, Ordering::Release);
+    /// Begins a pause. One under way for the same reason is neither shortened nor made to hold back less.
+    pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
+        let mut wanted = lock(&self.wanted);
+        let hold = &mut wanted[reason as usize];
+        let current = hold.filter(|hold| now_ms < hold.until_ms);
+        *hold = Some(Hold {
+            until_ms: current.map_or(until_ms, |hold| hold.until_ms.max(until_ms)),
+            all: all || current.is_some_and(|hold| hold.all),
+        });
+        self.sum_up(&wanted);
     }
 
-    /// Begins a pause that a client wants. One under way is neither shortened nor made to hold back less.
-    pub fn begin(&self, now_ms: u64, until_ms: u64, all: bool) {
-        let mut reasons = lock(&self.reasons);
-        let keeps_all = now_ms < reasons.until_ms && reasons.all;
-        reasons.all = all || keeps_all;
-        reasons.until_ms = until_ms.max(reasons.until_ms);
-        self.publish(&reasons);
-    }
-
-    /// Ends the pause that clients want if its time has come; whether it has.
+    /// Ends what is due; whether that lets anybody go on.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
-        let mut reasons = lock(&self.reasons);
-        let due = reasons.until_ms != 0 && now_ms >= reasons.until_ms;
-        if due {
-            reasons.until_ms = 0;
-            self.publish(&reasons);
+        let mut wanted = lock(&self.wanted);
+        let before = self.now();
+        for hold in wanted.iter_mut() {
+            *hold = hold.filter(|hold| now_ms < hold.until_ms);
         }
-        due
+        self.sum_up(&wanted);
+        self.now() != before
     }
 
-    /// Ends the pause that clients want; whether there was one.
-    pub fn end(&self) -> bool {
-        let mut reasons = lock(&self.reasons);
-        let was = std::mem::take(&mut reasons.until_ms) != 0;
-        self.publish(&reasons);
-        was
+    /// Ends the pause for a reason; whether that lets anybody go on.
+    pub fn end(&self, reason: PauseReason) -> bool {
+        let mut wanted = lock(&self.wanted);
+        let before = self.now();
+        wanted[reason as usize] = None;
+        self.sum_up(&wanted);
+        self.now() != before
     }
 
-    /// Holds writes back for an affair of this server.
-    pub fn hold(&self) {
-        let mut reasons = lock(&self.reasons);
-        reasons.affairs += 1;
-        self.publish(&reasons);
+    /// When somebody may go on next, ms since the epoch.
+    pub fn next_end_ms(&self) -> Option<u64> {
+        self.end_ms()?;
+        lock(&self.wanted).iter().flatten().map(|hold| hold.until_ms).min()
     }
 
-    /// That affair is over.
-    pub fn release(&self) {
-        let mut reasons = lock(&self.reasons);
-        reasons.affairs = reasons.affairs.saturating_sub(1);
-        self.publish(&reasons);
+    fn now(&self) -> (u64, u64) {
+        let load = |end: &AtomicU64| end.load(Ordering::Relaxed);
+        (load(&self.until_ms), load(&self.all_until_ms))
+    }
+
+    fn sum_up(&self, wanted: &[Option<Hold>; PAUSE_REASONS]) {
+        let last = |all: bool| {
+            let holds = wanted.iter().flatten().filter(|hold| hold.all || !all);
+            holds.map(|hold| hold.until_ms).max().unwrap_or(0)
+        };
+        self.all_until_ms.store(last(true), Ordering::Relaxed);
+        self.until_ms.store(last(false), Ordering::Release);
     }
 
     /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
@@ -294,7 +303,7 @@ impl Pause {
     #[inline]
     pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
-        until_ms != 0 && now_ms < until_ms && (writes || self.all.load(Ordering::Relaxed))
+        until_ms != 0 && now_ms < until_ms && (writes || now_ms < self.all_until_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -608,8 +617,8 @@ impl Server {
     }
 
     /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
-    pub fn pause_clients(&self, now_ms: u64, until_ms: u64, all: bool) {
-        self.pause.begin(now_ms, until_ms, all);
+    pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
+        self.pause.begin(reason, now_ms, until_ms, all);
         // It sleeps until its next duty, which may now come sooner.
         if let Some(waker) = self.coordinator.get() {
             waker.wake();
@@ -659,23 +668,11 @@ impl Server {
         }
     }
 
-    /// Lets paused clients go on.
-    pub fn unpause_clients(&self) {
-        if self.pause.end() {
+    /// Lets clients go on that were paused for this reason, unless there is another one.
+    pub fn unpause_clients(&self, reason: PauseReason) {
+        if self.pause.end(reason) {
             self.resume_clients();
         }
-    }
-
-    /// Holds writes back for an affair of this server: nothing changes until it is over.
-    pub fn hold_writes(&self) {
-        self.pause.hold();
-        self.wake_coordinator();
-    }
-
-    /// That affair is over.
-    pub fn release_writes(&self) {
-        self.pause.release();
-        self.resume_clients();
     }
 
     /// Lets paused clients go on if the time of the pause has come.

@@ -1,29 +1,73 @@
-//! Changes of who has which slot: from the cluster's state to the view that commands go by, and to the file.
+//! Changes of what the cluster is: from the cluster's state to the view that commands go by, to this server's role in
+//! replication, and to the file.
+//!
+//! Whom this node follows stands in the state. When a view is put into place, in exclusive mode, the server's role is made
+//! to agree with it; so there is no moment at which commands are run by the one and data is written by the other.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use crate::cluster::Cluster;
-use crate::cluster::state::State;
+use weft_reactor::unix_ms;
+
+use crate::cluster::state::{Data, State};
 use crate::cluster::view::View;
+use crate::cluster::{Cluster, Locked};
 use crate::config::id;
+use crate::journal::Target;
+use crate::keyspace::access::Whole;
+use crate::keyspace::effects::{Effects, Hooks};
+use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
+use crate::messages::{Post, wake};
 use crate::observe::log;
+use crate::repl::{Endpoint, Standing};
+use crate::role;
 use crate::shutdown::Shutdown;
-use crate::state::{Message, Server};
+use crate::state::{Message, PauseReason, Server};
 
 /// Between two looks whether a script still runs on a thread of its own.
 const RETRY: Duration = Duration::from_millis(1);
+/// How long replicas may take to hear that one of them is to take over.
+const FAREWELL: Duration = Duration::from_millis(1000);
 
 /// Keys that slots have here, for who has closed the gate.
-pub struct Keys<'a, 'p>(&'a Exclusive<'p>);
+pub struct Keys<'a, 'p> {
+    all: &'a Exclusive<'p>,
+    emptied: Cell<bool>,
+}
 
 impl Keys<'_, '_> {
     /// Keys of a slot, in all databases.
     pub fn of_slot(&self, slot: u16) -> usize {
-        slot_drop::count(self.0.cell(usize::from(slot)))
+        slot_drop::count(self.all.cell(usize::from(slot)))
     }
+
+    /// Has all keys deleted, once the change is in place.
+    pub fn empty(&self) {
+        self.emptied.set(true);
+    }
+}
+
+/// The state, told what this node's data is.
+pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
+    let repl = &server.repl;
+    let hollow = repl.hollow.load(Ordering::Acquire);
+    let data = Data {
+        age_ms: if repl.follows() { repl.silence_ms(unix_ms()) } else { 0 },
+        hollow,
+    };
+    let offset = if hollow {
+        0
+    } else {
+        u64::try_from(repl.offset()).unwrap_or(0)
+    };
+    let mut state = cluster.lock(&server.config);
+    state.data = data;
+    state.me_mut().offset = offset;
+    state
 }
 
 /// Changes the state while no command runs, puts the new view into place and writes the file. The reply may be sent
@@ -38,44 +82,195 @@ pub fn change<R>(
     while !running.try_keep_out() {
         std::thread::sleep(RETRY);
     }
-    let all = seat.exclusive();
-    let result = {
-        let mut state = cluster.lock(&server.config);
-        let result = change(&mut state, &Keys(&all));
-        state.update_health(weft_reactor::unix_ms());
-        result
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    let (result, emptied) = {
+        let keys = Keys {
+            all: &all,
+            emptied: Cell::new(false),
+        };
+        let mut state = lock(server, cluster);
+        let result = change(&mut state, &keys);
+        state.update_health(unix_ms());
+        (result, keys.emptied.get())
     };
-    let before = put_in_place(cluster);
+    let before = put_in_place(server, cluster);
+    let taken = emptied.then(|| empty(server, &mut all, row));
     drop(all);
     running.let_in();
     save(server, cluster);
     tell(server, cluster, before);
     cluster.wake_bus();
+    if let Some(Taken { tables, keys }) = taken {
+        server.lazyfree.free(keys, 0, Box::new(tables));
+    }
     result
+}
+
+/// Has the replicas repeat a command, if there are any, and waits until they have it, or that long; whether they do. So a
+/// replica that takes over knows what this node is about to do. On a background thread.
+pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
+    let replicas = &server.repl.replicas;
+    let wanted = replicas.online();
+    if wanted == 0 {
+        return true;
+    }
+    server.scripts.running.keep_out();
+    let ticket = {
+        let _all = seat.exclusive();
+        let mut scribe = server.journal.scribe();
+        if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
+            scribe.also(Target::REPLICAS, 0, words);
+            scribe.commit();
+        }
+        scribe.last_ticket()
+    };
+    server.scripts.running.let_in();
+    server.journal.wake();
+    let start = Instant::now();
+    replicas.ask();
+    loop {
+        let offset = replicas.shelf().offset_of(ticket);
+        if offset.is_some_and(|offset| replicas.having(offset) >= wanted) {
+            return true;
+        }
+        if start.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(RETRY);
+        server.journal.wake();
+    }
+}
+
+/// Has the replica that is furthest on take over, as this server is about to end. Whoever waits for that waits no longer
+/// than `patience`.
+pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
+    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.follows()) else {
+        return;
+    };
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        return;
+    };
+    let replicas = &server.repl.replicas;
+    if !cluster.lock(&server.config).me().votes() || replicas.online() == 0 {
+        return;
+    }
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
+    // Whoever writes at this moment is done when the gate could be closed.
+    server.scripts.running.keep_out();
+    let last_ticket = {
+        let _all = seat.exclusive();
+        server.journal.last_ticket()
+    };
+    server.scripts.running.let_in();
+    let start = Instant::now();
+    replicas.ask();
+    let target = loop {
+        let offset = replicas.shelf().offset_of(last_ticket);
+        let furthest = replicas.furthest_node();
+        match furthest {
+            None => break None,
+            Some((node, acknowledged)) => {
+                let has_all = offset.is_some_and(|offset| acknowledged >= offset);
+                if has_all || start.elapsed() >= patience {
+                    break Some(node);
+                }
+            }
+        }
+        server.journal.wake();
+        std::thread::sleep(RETRY);
+    };
+    let Some(node) = target else {
+        log::warning!("Unable to find a replica to perform the auto failover on shutdown.");
+        return;
+    };
+    log::notice!("Perform auto failover to replica {node} on shutdown.");
+    let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
+    if !repeat_first(server, &mut seat, &words, FAREWELL) {
+        log::warning!("Not all replicas have confirmed that they know of the failover.");
+    }
 }
 
 /// Puts into place what has changed without a command; whether it was possible: not while a script runs on a thread of
 /// its own.
-pub fn publish(server: &Server, cluster: &Cluster, seat: &mut Seat) -> bool {
+pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripts.running;
     if !running.try_keep_out() {
+        if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
+            // Whatever is written from now on would be lost.
+            server.repl.put(Standing::YIELDS, true);
+        }
         return false;
     }
     let all = seat.exclusive();
-    let before = put_in_place(cluster);
+    let before = put_in_place(server, cluster);
     drop(all);
     running.let_in();
     tell(server, cluster, before);
     true
 }
 
-fn put_in_place(cluster: &Cluster) -> Option<Arc<View>> {
-    cluster.next_view().map(|view| cluster.put_in_place(view))
+/// Makes the server's role agree with the file that was read. Before there are any clients.
+pub fn begin(server: &Arc<Server>, cluster: &Cluster) {
+    take_role(server, &cluster.view(), false);
 }
 
-/// Writes the file if it is not up to date. A node that cannot keep what it knows must not go on as if it did.
-pub fn save(server: &Server, cluster: &Cluster) {
-    if cluster.save(false).is_err() && server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) == "sync" {
+/// In exclusive mode.
+fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
+    let (view, resync) = cluster.next_view();
+    let before = view.map(|view| cluster.put_in_place(view));
+    take_role(server, &cluster.view(), resync);
+    server.repl.put(Standing::YIELDS, false);
+    before
+}
+
+/// In exclusive mode: this server follows whom the view says.
+fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
+    let followed = server.repl.state().primary.clone();
+    match &view.followed {
+        Some((host, port)) => {
+            let wanted = Endpoint {
+                host: host.as_str().into(),
+                port: *port,
+            };
+            if resync || followed.as_ref() != Some(&wanted) {
+                role::follow(server, wanted, resync);
+            }
+        }
+        // The primary's address is not known at the moment.
+        None if view.is_replica => {}
+        None => {
+            if role::unfollow(server) {
+                log::notice!("This node is a primary now");
+            }
+        }
+    }
+}
+
+/// Deletes all keys, and has the log say so.
+fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Taken {
+    let keyspace = &server.keyspace;
+    let mut effects = Effects {
+        scribe: server.journal.scribe(),
+        ..Effects::of(keyspace)
+    };
+    effects.hooks = keyspace.hooks.now();
+    let databases = 0..keyspace.counts.databases();
+    let taken = take(&mut Whole::Alone(all), databases, keyspace, row);
+    if effects.logs() {
+        effects.log_also(0, &[b"FLUSHALL"]);
+        effects.scribe.commit();
+    }
+    Post::new(server, &mut effects, row).invalidate_everything();
+    wake(server, &mut effects);
+    taken
+}
+
+/// Writes the file if it is not up to date; whether others may be told. A node that cannot keep what it knows must not go
+/// on as if it did.
+pub fn save(server: &Server, cluster: &Cluster) -> bool {
+    let kept = cluster.save(false).is_ok() || server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync";
+    if !kept {
         log::warning!("Fatal: can't update cluster config file.");
         server.request_shutdown(Shutdown {
             save: crate::shutdown::Save::Never,
@@ -84,6 +279,7 @@ pub fn save(server: &Server, cluster: &Cluster) {
             ..Shutdown::default()
         });
     }
+    kept
 }
 
 /// Has clients told that wait for keys, or listen to channels, of slots that have left.

@@ -18,7 +18,7 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 /// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
 /// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
 /// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
-/// - `topology` puts what the cluster has become into place: view, file, clients that have to be told.
+/// - `topology` puts what the cluster has become into place: view, role in replication, file, clients that have to be told.
 /// - `bus` talks to the other nodes of the cluster, on a thread of its own.
 /// - `aof` opens, loads and rewrites the append-only file.
 /// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
@@ -56,9 +56,9 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("saving",      &["config", "observe", "shutdown", "journal", "keyspace", "script", "persist", "repl", "state", "feed",
                       "snapshot"]),
     ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
-    ("topology",    &["config", "observe", "shutdown", "cluster", "keyspace", "state"]),
     ("apply",       &["config", "observe", "process", "keyspace", "repl", "state", "messages", "aof"]),
     ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
+    ("topology",    &["config", "observe", "shutdown", "journal", "cluster", "keyspace", "repl", "state", "messages", "role"]),
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
@@ -73,14 +73,14 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "feed", "role"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
-    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "state", "messages", "topology"]),
+    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "repl", "state", "messages", "topology"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
                       "aof", "tuning"]),
     ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
                       "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
                       "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
-                      "worker", "bus", "check", "coordinator"]),
+                      "worker", "topology", "bus", "check", "coordinator"]),
     ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
 ];
 

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_reactor::{Listener, Output, Reactor, Received, Socket};
 
+use crate::cluster::links::Ends;
 use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
 use crate::cluster::node::LinkId;
-use crate::cluster::process::Ends;
 use crate::cluster::settings::Settings;
 use crate::config::{Config, id};
 use crate::observe::log;

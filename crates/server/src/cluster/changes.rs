@@ -66,6 +66,18 @@ impl State {
     /// When the node or the slot is not fit for that.
     pub fn set_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         self.check_slot_change(slot, change, keys)?;
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    /// SETSLOT as this replica's primary says it: the primary has checked it.
+    ///
+    /// # Errors
+    /// When a node is unknown here.
+    pub fn follow_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         match change {
             SlotChange::Stable => {
                 log::notice!("Marking slot {slot} stable");
@@ -146,13 +158,59 @@ impl State {
                 self.nodes[&node].shard
             );
         }
-        if node == self.myself && self.importing.contains_key(&slot) {
-            self.set_importing(slot, None);
+        if node != self.my_primary() || !self.importing.contains_key(&slot) {
+            return;
+        }
+        self.set_importing(slot, None);
+        if node == self.myself {
             if self.bump_epoch() {
                 log::notice!("ConfigEpoch updated after importing slot {slot}");
             }
             self.broadcast_pong(unix_ms());
         }
+    }
+
+    /// REPLICATE. `has_keys` tells whether this node has any.
+    ///
+    /// # Errors
+    /// When the node cannot be followed, or this one has something to lose.
+    pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), Refusal> {
+        let Some(node) = self.named(word) else {
+            return Err(format!("Unknown node {}", shown(word)));
+        };
+        let id = node.id;
+        if id == self.myself {
+            return Err("Can't replicate myself".into());
+        }
+        if node.is_replica() {
+            return Err("I can only replicate a master, not a replica.".into());
+        }
+        if self.me().is_primary() && (!self.me().slots.is_empty() || has_keys) {
+            return Err("To set a master the node must be empty and without assigned slots.".into());
+        }
+        if self.me().primary != Some(id) {
+            self.set_primary(id, true, true);
+            self.announce_change(now_ms);
+        }
+        Ok(())
+    }
+
+    /// REPLICATE NO ONE: an empty primary from now on, in a shard of its own. Whether it was a replica, whose data is to go.
+    pub fn replicate_no_one(&mut self, now_ms: u64) -> bool {
+        if self.me().is_primary() {
+            return false;
+        }
+        log::notice!("Stop replication and turning myself into empty primary.");
+        let myself = self.myself;
+        self.make_primary(myself);
+        self.close_slots();
+        self.reset_manual();
+        self.election = Default::default();
+        self.resync = false;
+        self.me_mut().shard = NodeId::random();
+        (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
+        self.broadcast_pong(now_ms);
+        true
     }
 
     /// SET-CONFIG-EPOCH.

@@ -197,6 +197,9 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
             return Err(corrupted());
         }
         node.config_epoch = 0;
+        if let Some(node) = state.nodes.get_mut(&primary) {
+            node.flags.put(NodeFlags::MIGRATE_TO, true);
+        }
     }
     state.current_epoch = state.newest_epoch();
     state.describe_myself();

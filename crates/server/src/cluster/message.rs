@@ -76,6 +76,8 @@ impl Kind {
 
 /// Switches of a message.
 pub mod switch {
+    /// The sender, a primary, writes nothing: its offset stays what it is.
+    pub const PAUSED: u8 = 1;
     /// A vote is asked for although the primary is up.
     pub const FORCED: u8 = 1 << 1;
     /// The sender understands extensions.

@@ -22,10 +22,17 @@
 
 pub mod changes;
 pub mod describe;
+mod election;
 pub mod file;
+mod greeting;
+mod hearsay;
+pub mod links;
+pub mod manual;
 pub mod message;
 pub mod node;
-pub mod process;
+mod ownership;
+mod process;
+mod replicas;
 pub mod round;
 pub mod settings;
 pub mod slot_set;
@@ -130,15 +137,16 @@ impl Cluster {
         lock(&self.view).clone()
     }
 
-    /// The view that should be in place, if that is another one.
-    pub fn next_view(&self) -> Option<View> {
+    /// The view that should be in place, if that is another one; and whether the data of the primary that it names must be
+    /// taken over as a whole.
+    pub fn next_view(&self) -> (Option<View>, bool) {
         let mut state = lock(&self.state);
         if !std::mem::take(&mut state.todo.publish) {
-            return None;
+            return (None, false);
         }
-        let view = View::of(&state);
+        let (view, resync) = (View::of(&state), std::mem::take(&mut state.resync));
         drop(state);
-        (view != *self.view()).then_some(view)
+        ((view != *self.view()).then_some(view), resync)
     }
 
     /// Puts a view into place; returns the one before. For who has closed the gate.

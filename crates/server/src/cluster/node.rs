@@ -83,6 +83,8 @@ impl NodeFlags {
     pub const EXTENSIONS: NodeFlags = NodeFlags(1 << 10);
     /// It understands short headers.
     pub const LIGHT_HEADERS: NodeFlags = NodeFlags(1 << 11);
+    /// A replica that holds its primary for dead.
+    pub const PRIMARY_FAILED: NodeFlags = NodeFlags(1 << 13);
 
     /// Flags with the words that describe them, in the order of printing.
     pub const NAMED: [(NodeFlags, &'static str); 8] = [
@@ -195,8 +197,8 @@ pub struct Node {
     pub data_received_ms: u64,
     /// When it was marked as failing, ms.
     pub failed_ms: u64,
-    /// When this node voted for a replica of it, ms.
-    pub voted_ms: u64,
+    /// Since when it has had no replica that works, ms; 0 if it has one, or is not to have any.
+    pub orphaned_ms: u64,
     /// Its replication offset.
     pub offset: u64,
     /// When that was heard, ms.
@@ -226,7 +228,7 @@ impl Node {
             pong_received_ms: 0,
             data_received_ms: 0,
             failed_ms: 0,
-            voted_ms: 0,
+            orphaned_ms: 0,
             offset: 0,
             offset_ms: 0,
             reports: Vec::new(),

@@ -27,6 +27,10 @@ impl State {
         for id in others {
             self.watch(id, now_ms);
         }
+        self.advance_manual(now_ms);
+        self.advance_failover(now_ms);
+        self.consider_migration(now_ms);
+        self.announce_change(now_ms);
         if self.look || !self.up {
             self.look = false;
             self.update_health(now_ms);
@@ -142,20 +146,26 @@ impl State {
     pub fn header(&self) -> Header {
         let me = self.me();
         let speaks_for = self.nodes.get(&self.my_primary()).unwrap_or(me);
+        let mut flags = me.flags;
+        flags.put(NodeFlags::PRIMARY_FAILED, me.is_replica() && speaks_for.has_failed());
+        let paused = match me.is_primary() && self.manual.still {
+            true => switch::PAUSED,
+            false => 0,
+        };
         Header {
             sender: self.myself,
             current_epoch: self.current_epoch,
             config_epoch: speaks_for.config_epoch,
-            offset: me.offset,
+            offset: self.told_offset(me),
             slots: speaks_for.slots.clone(),
             primary: me.primary,
             ip: self.settings.announced_ip.clone().unwrap_or_default(),
             port: me.address.tcp_port,
             tls_port: me.address.tls_port,
             bus_port: me.address.bus_port,
-            flags: me.flags,
+            flags,
             down: !self.up,
-            switches: switch::EXTENSIONS,
+            switches: switch::EXTENSIONS | paused,
         }
     }
 
@@ -195,6 +205,13 @@ impl State {
     pub fn broadcast_pong(&mut self, now_ms: u64) {
         for (_, link) in self.links_to_others() {
             self.greet(link, Kind::Pong, now_ms);
+        }
+    }
+
+    /// Greets everybody if this node has become something else.
+    pub fn announce_change(&mut self, now_ms: u64) {
+        if std::mem::take(&mut self.announce) {
+            self.broadcast_pong(now_ms);
         }
     }
 

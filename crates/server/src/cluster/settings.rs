@@ -21,6 +21,14 @@ pub struct Settings {
     pub replica_migration: bool,
     /// Whether this node as a replica stays one.
     pub replica_no_failover: bool,
+    /// Node timeouts that a replica may have been cut off and still be promoted; 0 for no limit.
+    pub validity_factor: u64,
+    /// Replicas that a primary keeps before one may move to another primary.
+    pub migration_barrier: u64,
+    /// How long a manual failover may take, ms.
+    pub manual_failover_ms: u64,
+    /// How often a primary gives its replicas a sign of life, ms.
+    pub sign_of_life_ms: u64,
     /// How long a forgotten node stays away, seconds.
     pub forget_s: u64,
     /// Bytes queued to one node after which the link is ended; 0 for no limit.
@@ -80,6 +88,10 @@ impl Settings {
             full_coverage: config.boolean(id::CLUSTER_REQUIRE_FULL_COVERAGE),
             replica_migration: config.boolean(id::CLUSTER_ALLOW_REPLICA_MIGRATION),
             replica_no_failover: config.boolean(id::CLUSTER_REPLICA_NO_FAILOVER),
+            validity_factor: config.unsigned(id::CLUSTER_REPLICA_VALIDITY_FACTOR),
+            migration_barrier: config.unsigned(id::CLUSTER_MIGRATION_BARRIER),
+            manual_failover_ms: config.unsigned(id::CLUSTER_MANUAL_FAILOVER_TIMEOUT),
+            sign_of_life_ms: config.unsigned(id::REPL_PING_REPLICA_PERIOD).saturating_mul(1000),
             forget_s: config.unsigned(id::CLUSTER_BLACKLIST_TTL),
             link_limit: config.unsigned(id::CLUSTER_LINK_SENDBUF_LIMIT),
             endpoint: Endpoint::of(config),

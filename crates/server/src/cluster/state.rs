@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use super::election::Election;
+use super::manual::Manual;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::settings::Settings;
 use crate::keyspace::SLOTS;
@@ -42,6 +44,10 @@ pub enum Action {
         /// Its port for nodes.
         port: u16,
     },
+    /// Nothing is to be written before this time, ms: a replica is about to take over.
+    HoldWrites(u64),
+    /// Writes may go on.
+    LetWrites,
     /// This node has lost these slots to somebody else: keys in them are to be deleted.
     DropKeys(Vec<u16>),
     /// Hand a message on to subscribers here.
@@ -105,6 +111,15 @@ pub struct Faults {
     pub no_reconnection: bool,
 }
 
+/// What this node's data is: whoever has both the lock and the data tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// How long ago the primary was heard, ms.
+    pub age_ms: u64,
+    /// Whether the data is none that the primary ever had: it is to come, or is on its way.
+    pub hollow: bool,
+}
+
 /// What this node knows.
 pub struct State {
     /// This node's name.
@@ -127,6 +142,16 @@ pub struct State {
     pub up: bool,
     /// Primaries with slots.
     pub size: usize,
+    /// What this node's data is.
+    pub data: Data,
+    /// The replica's part in an election.
+    pub election: Election,
+    /// The manual failover under way.
+    pub manual: Manual,
+    /// Whether the data of the primary must be taken over as a whole: what is here has another history.
+    pub resync: bool,
+    /// Whether all nodes are to be told at once what this one has become.
+    pub announce: bool,
     /// Nodes that are not to be taken in again, and until when, ms.
     pub forgotten: BTreeMap<NodeId, u64>,
     /// Parameters.
@@ -178,6 +203,11 @@ impl State {
             last_vote_epoch: 0,
             up: false,
             size: 0,
+            data: Data::default(),
+            election: Election::default(),
+            manual: Manual::default(),
+            resync: false,
+            announce: false,
             forgotten: BTreeMap::new(),
             settings,
             todo: Todo::default(),
@@ -230,6 +260,20 @@ impl State {
             .filter(move |node| node.is_replica() && node.primary == Some(of))
     }
 
+    /// The offset of a node as others are told: 0 stands for data that is still to come.
+    pub fn told_offset(&self, node: &Node) -> u64 {
+        let has_data = node.id == self.myself && node.is_replica() && !self.data.hollow;
+        node.offset.max(u64::from(has_data))
+    }
+
+    /// Where the primary is that this node follows, if that is known.
+    pub fn followed(&self) -> Option<(String, u16)> {
+        let me = self.me();
+        let primary = me.primary.filter(|_| me.is_replica())?;
+        let address = &self.nodes.get(&primary)?.address;
+        (!address.ip.is_empty() && address.tcp_port != 0).then(|| (address.ip.clone(), address.tcp_port))
+    }
+
     /// The version of a node's slots: a replica's is that of its primary.
     pub fn epoch_of(&self, node: &Node) -> u64 {
         match node.primary.and_then(|primary| self.nodes.get(&primary)) {
@@ -277,11 +321,10 @@ impl State {
         };
         if node.slots.is_empty() && node.slots.put(slot, true) {
             // A primary that never had slots may be given replicas of others, once others have some.
-            let others_have = |id: &NodeId| *id != to;
             let any_replicas = self
                 .nodes
                 .values()
-                .any(|other| other.is_replica() && other.primary.as_ref().is_some_and(others_have));
+                .any(|other| other.is_replica() && other.primary.is_some());
             if any_replicas && let Some(node) = self.nodes.get_mut(&to) {
                 node.flags.put(NodeFlags::MIGRATE_TO, true);
             }
@@ -352,6 +395,7 @@ impl State {
         self.delete_slots_of(id);
         self.migrating.retain(|_, to| *to != id);
         self.importing.retain(|_, from| *from != id);
+        self.let_go(id);
         for node in self.nodes.values_mut() {
             node.reports.retain(|(reporter, _)| *reporter != id);
             if node.primary == Some(id) {
@@ -393,20 +437,18 @@ impl State {
 
     /// Turns a node into a primary.
     pub fn make_primary(&mut self, id: NodeId) {
-        let has_replicas = self.replicas(id).next().is_some();
+        if self.nodes.get(&id).is_none_or(Node::is_primary) {
+            return;
+        }
+        let had_primary = self.let_go(id);
         let is_me = id == self.myself;
-        if let Some(node) = self.nodes.get_mut(&id)
-            && !node.is_primary()
-        {
-            if node.primary.is_some() && !is_me {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            if had_primary && !is_me {
                 node.flags.put(NodeFlags::MIGRATE_TO, true);
             }
-            let _ = has_replicas;
-            node.primary = None;
             node.flags.put(NodeFlags::REPLICA, false);
             node.flags.put(NodeFlags::PRIMARY, true);
-            self.todo.save = true;
-            self.todo.publish = true;
+            (self.todo.save, self.todo.publish, self.look) = (true, true, true);
         }
     }
 
@@ -446,6 +488,9 @@ impl State {
         let me = self.myself;
         self.make_primary(me);
         self.close_slots();
+        self.reset_manual();
+        self.election = Election::default();
+        self.resync = false;
         for slot in 0..SLOTS as u16 {
             self.delete_slot(slot);
         }

@@ -112,6 +112,8 @@ pub struct View {
     pub is_replica: bool,
     /// The primary of this node's shard.
     pub my_primary: NodeId,
+    /// Where that is, if this node is a replica and knows it.
+    pub followed: Option<(String, u16)>,
     /// For each slot 0, 1, or what makes an index of `places` when 2 is taken off.
     owners: Box<[u16]>,
     places: Vec<Place>,
@@ -154,6 +156,7 @@ impl View {
             up: state.up,
             is_replica: state.me().is_replica(),
             my_primary: state.my_primary(),
+            followed: state.followed(),
             owners,
             places,
             migrating: state

@@ -8,7 +8,7 @@ use weft_resp::number::parse_i64;
 use super::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::CommandError;
 use crate::net::client::{Buffers, Client, Flags};
-use crate::state::{ClientVisitor, Part, Question};
+use crate::state::{ClientVisitor, Part, PauseReason, Question};
 use filter::{Filter, Scene};
 
 pub mod attributes;
@@ -74,7 +74,7 @@ fn pause(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => true,
     };
     let until_ms = pause_end_ms(ctx.arg(2), ctx.now_ms)?;
-    ctx.server.pause_clients(ctx.now_ms, until_ms, all);
+    ctx.server.pause_clients(PauseReason::Client, ctx.now_ms, until_ms, all);
     ctx.reply.ok();
     Ok(())
 }
@@ -92,7 +92,7 @@ fn pause_end_ms(timeout: &[u8], now_ms: u64) -> Result<u64, CommandError> {
 }
 
 fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.server.unpause_clients();
+    ctx.server.unpause_clients(PauseReason::Client);
     ctx.reply.ok();
     Ok(())
 }

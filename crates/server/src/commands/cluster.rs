@@ -75,7 +75,7 @@ fn cluster_of<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
 /// Looks at the state.
 fn look<R>(ctx: &Context<'_, '_>, at: impl FnOnce(&State) -> R) -> Result<R, CommandError> {
     let cluster = cluster_of(ctx)?;
-    Ok(at(&cluster.lock(&ctx.server.config)))
+    Ok(at(&crate::topology::lock(ctx.server, cluster)))
 }
 
 /// A slot's number.

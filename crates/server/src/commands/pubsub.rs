@@ -132,10 +132,11 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.access.seat;
     let receivers = Post::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
-    if let Some(cluster) = &ctx.server.cluster {
-        cluster.publish(space == Space::ShardChannels, channel, payload);
+    match &ctx.server.cluster {
+        // Replicas hear it as all nodes do.
+        Some(cluster) => cluster.publish(space == Space::ShardChannels, channel, payload),
+        None => ctx.keys.effects.log_for(Target::REPLICAS),
     }
-    ctx.keys.effects.log_for(Target::REPLICAS);
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::net::client::{Flags, Introduction};
 use crate::observe::log;
 use crate::repl::{Endpoint, Handover, HandoverState, Known, Phase, Progress};
 use crate::role;
-use crate::state::SyncRequest;
+use crate::state::{Server, SyncRequest};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -146,7 +146,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
     let (host, port) = (primary.host.clone(), primary.port);
-    role::follow(ctx.server, primary);
+    role::follow(ctx.server, primary, false);
     log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
 }
 
@@ -190,7 +190,12 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
                 }
                 return Ok(());
             }
-            option => note(ctx.client.introduction.get_or_insert_default(), option, value)?,
+            option => note(
+                ctx.server,
+                ctx.client.introduction.get_or_insert_default(),
+                option,
+                value,
+            )?,
         }
     }
     ctx.reply.ok();
@@ -198,7 +203,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Notes what a replica says about itself.
-fn note(introduction: &mut Introduction, option: &[u8], value: &[u8]) -> CommandResult {
+fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: &[u8]) -> CommandResult {
     let is_on = || match parse_i64(value) {
         Some(number @ (0 | 1)) => Ok(number == 1),
         Some(_) => Err(CommandError::constant(
@@ -237,12 +242,24 @@ fn note(introduction: &mut Introduction, option: &[u8], value: &[u8]) -> Command
                 introduction.without_functions = false;
             }
         }
+        b"set-cluster-node-id" => return note_node(server, introduction, value),
         b"version" => {
             introduction.version = version_number(value)
                 .ok_or_else(|| CommandError::about("ERR Unrecognized version format: ", value, ""))?;
         }
         _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
     }
+    Ok(())
+}
+
+/// Notes which node of the cluster a replica is.
+fn note_node(server: &Server, introduction: &mut Introduction, name: &[u8]) -> CommandResult {
+    let Some(cluster) = &server.cluster else {
+        return Err(CommandError::constant("ERR This instance has cluster support disabled"));
+    };
+    let node = cluster.lock(&server.config).named(name).map(|node| node.id);
+    let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
+    introduction.node = node.as_str().to_owned();
     Ok(())
 }
 
@@ -268,7 +285,9 @@ fn version_number(text: &[u8]) -> Option<u32> {
 fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     let refused = CommandError::constant;
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
-        return Err(refused("ERR FAILOVER not allowed in cluster mode."));
+        return Err(refused(
+            "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.",
+        ));
     }
     let server = ctx.server;
     if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {

@@ -186,13 +186,20 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let (standing, config) = (thread.standing, &thread.server.config);
     let writes = || writes(client, command);
     let refused = CommandError::constant;
-    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT) && standing.has(Standing::FOLLOWS);
+    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT)
+        && standing.has(Standing::FOLLOWS)
+        && thread.server.cluster.is_none();
     if redirects && (has(client, command, Flags::READONLY) || writes()) {
         let state = thread.server.repl.state();
         return state
             .primary
             .as_ref()
             .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
+    }
+    if standing.has(Standing::YIELDS) && writes() {
+        return Some(refused(
+            "CLUSTERDOWN The cluster is down and only accepts read commands",
+        ));
     }
     if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));

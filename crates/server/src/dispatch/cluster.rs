@@ -158,11 +158,15 @@ pub fn route(
         Some(transaction) => add_transaction(&mut collector, view, transaction),
         None => collector.add_command(view, command, args, planned),
     }
-    let writes = command.spec.flags.contains(CommandFlags::WRITE) || transaction.is_some_and(|queued| queued.writes);
+    let writes = command.spec.flags.contains(CommandFlags::WRITE) || transaction.is_some_and(queues_writes);
     let Some(wanted) = settled(&collector)? else {
         return Ok(());
     };
     let server = &thread.server;
+    // On a replica a script counts as a write unless it promises to write nothing, or says nothing at all.
+    let reads_here = view.is_replica && client.flags.has(Flags::READONLY);
+    let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
+    let writes = writes || (runs_script && super::script::may_write(server, command, args));
     if !view.up {
         down(server, wanted, writes)?;
     }
@@ -190,6 +194,18 @@ fn add_transaction<'a>(collector: &mut Collector<'a>, view: &View, transaction: 
             collector.add_command(view, command, transaction.args(queued), transaction.keys_of(queued));
         }
     }
+}
+
+/// Whether a command of a transaction writes keys: what is published does not count.
+fn queues_writes(transaction: &Transaction) -> bool {
+    let commands = crate::commands::registry().commands();
+    let queued = || {
+        transaction
+            .commands
+            .iter()
+            .filter_map(|queued| commands.get(queued.command))
+    };
+    transaction.writes && queued().any(|command| command.spec.flags.contains(CommandFlags::WRITE))
 }
 
 /// What is refused while the cluster is down.

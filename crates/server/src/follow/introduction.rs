@@ -62,7 +62,19 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
         tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
     }
     tell(link, &[b"capa", b"eof", b"capa", b"psync2"], "REPLCONF capa")?;
-    tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")
+    tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
+    match &server.cluster {
+        // A primary that ends may want this very node to take over.
+        Some(cluster) => {
+            let node = cluster.lock(config).myself;
+            tell(
+                link,
+                &[b"set-cluster-node-id", node.as_bytes()],
+                "REPLCONF set-cluster-node-id",
+            )
+        }
+        None => Ok(()),
+    }
 }
 
 fn log_in(link: &mut Link) -> Result<(), Failure> {

@@ -181,6 +181,7 @@ impl Follower {
                         Some(())
                     })
                     .ok_or(Failure::TermOver)?;
+                repl.hollow.store(false, Ordering::Release);
                 if repl.replicas.shelf().extent().is_none() {
                     repl.replicas.shelf().open(offset);
                 }

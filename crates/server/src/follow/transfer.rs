@@ -500,6 +500,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
         repl.put(standing, true);
         repl.state().resumable = false;
         (!plan.swaps).then(|| {
+            repl.hollow.store(true, Ordering::Release);
             server.scripts.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
             take(&mut Whole::Alone(all), databases, &server.keyspace, row)
@@ -580,6 +581,7 @@ fn put_into_place(
             second_offset: -1,
         };
         state.resumable = true;
+        repl.hollow.store(false, Ordering::Release);
         end_loading(server);
         (taken, restored)
     });

@@ -139,6 +139,8 @@ pub struct Introduction {
     pub knows_marks: bool,
     /// It understands that a history gets another name.
     pub knows_renaming: bool,
+    /// Which node of the cluster it is; empty if it has not said.
+    pub node: String,
     /// It wants the dump and no stream.
     pub dump_only: bool,
     /// It wants no keys in the dump.

@@ -48,6 +48,9 @@ impl Standing {
     /// A script runs for too long (`busy-reply-threshold`).
     pub const BUSY: Standing = Standing(1 << 5);
 
+    /// It is about to follow another server, as a node of a cluster, and only waits for a script to end.
+    pub const YIELDS: Standing = Standing(1 << 5);
+
     /// Both.
     pub const fn with(self, other: Standing) -> Standing {
         Standing(self.0 | other.0)
@@ -245,6 +248,10 @@ pub struct Replication {
     pub heard_s: AtomicU64,
     /// Set by the primary's question how far this server is.
     pub asked: AtomicBool,
+    /// Whether the data is none that the primary ever had: it is to come, or is on its way.
+    pub hollow: AtomicBool,
+    /// Whether nothing is to be added to the stream but writes: somebody waits for it to end.
+    pub holds_still: AtomicBool,
     /// Bytes that came over the link.
     pub input_bytes: AtomicU64,
     /// Error replies to what the primary sent.
@@ -325,10 +332,24 @@ impl Replication {
         self.received.store(offset, Ordering::Relaxed);
     }
 
-    /// Follows a primary from now on. In exclusive mode, or before there are any clients.
-    pub fn follow(&self, primary: Endpoint) {
+    /// How long ago the primary was heard, ms; the longest time there is if it never was.
+    pub fn silence_ms(&self, now_ms: u64) -> u64 {
+        let state = self.state();
+        let heard_s = match state.phase {
+            Phase::Connected => Some(self.heard_s.load(Ordering::Relaxed)),
+            _ => state.down_since_s,
+        };
+        heard_s.map_or(u64::MAX, |heard_s| now_ms.saturating_sub(heard_s.saturating_mul(1000)))
+    }
+
+    /// Follows a primary from now on; `anew` if it cannot know the history of the data that is here. In exclusive mode, or
+    /// before there are any clients.
+    pub fn follow(&self, primary: Endpoint, anew: bool) {
         let mut state = self.state();
-        if state.primary.is_none() {
+        if anew {
+            state.resumable = false;
+            self.hollow.store(true, Ordering::Release);
+        } else if state.primary.is_none() {
             // What was written without a backlog is part of no history that a primary could know.
             state.resumable = self.replicas.shelf().extent().is_some();
             if state.resumable {
@@ -353,6 +374,7 @@ impl Replication {
         state.primary.take()?;
         state.phase = Phase::None;
         state.resumable = false;
+        self.hollow.store(false, Ordering::Release);
         state.down_since_s = None;
         let old_id = std::mem::replace(&mut state.history.id, new_id());
         state.history.second_id = old_id;

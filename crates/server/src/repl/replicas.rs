@@ -39,6 +39,8 @@ pub struct Known {
     pub host: String,
     /// The port that it listens on.
     pub port: i64,
+    /// Which node of the cluster it is; empty if it has not said.
+    pub node: String,
     /// How far it is.
     pub progress: Progress,
     /// The offset that it has said it has.
@@ -114,6 +116,21 @@ impl Replicas {
     /// The clients that wait.
     pub fn waits(&self) -> MutexGuard<'_, Vec<Wait>> {
         lock(&self.waits)
+    }
+
+    /// How many replicas get the stream.
+    pub fn online(&self) -> i64 {
+        self.count(|_| true)
+    }
+
+    /// The node that is furthest on of those that get the stream, and its offset.
+    pub fn furthest_node(&self) -> Option<(String, i64)> {
+        let known = self.known();
+        known
+            .iter()
+            .filter(|replica| replica.progress == Progress::Online && !replica.node.is_empty())
+            .max_by_key(|replica| replica.acknowledged)
+            .map(|replica| (replica.node.clone(), replica.acknowledged))
     }
 
     /// How many replicas have everything up to an offset.

@@ -18,7 +18,7 @@ fn who_stops_following_keeps_the_old_name_up_to_where_it_was() {
         None,
         "a primary has nobody to leave"
     );
-    replication.follow(endpoint(1));
+    replication.follow(endpoint(1), false);
     assert!(replication.standing().has(Standing::FOLLOWS) && replication.standing().has(Standing::CUT_OFF));
     replication.state().history.id = "a".repeat(40);
     replication.set_offset(100);
@@ -33,10 +33,10 @@ fn who_stops_following_keeps_the_old_name_up_to_where_it_was() {
 #[test]
 fn what_is_done_for_an_old_term_changes_nothing() {
     let replication = Replication::default();
-    replication.follow(endpoint(1));
+    replication.follow(endpoint(1), false);
     let (primary, term) = replication.wait_for_primary();
     assert_eq!(primary, endpoint(1));
-    replication.follow(endpoint(2));
+    replication.follow(endpoint(2), false);
     assert!(
         replication
             .in_term(term, |state| state.phase = Phase::Connected)
@@ -49,11 +49,11 @@ fn what_is_done_for_an_old_term_changes_nothing() {
 #[test]
 fn another_primary_may_know_the_history_of_a_replica_but_not_that_of_a_primary() {
     let replication = Replication::default();
-    replication.follow(endpoint(1));
+    replication.follow(endpoint(1), false);
     replication.state().resumable = true;
-    replication.follow(endpoint(2));
+    replication.follow(endpoint(2), false);
     assert!(replication.state().resumable);
     replication.unfollow();
-    replication.follow(endpoint(1));
+    replication.follow(endpoint(1), false);
     assert!(!replication.state().resumable);
 }

@@ -16,7 +16,7 @@ use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
 use crate::repl::{Known, Progress, Standing};
 use crate::shutdown::{Save, Shutdown};
-use crate::state::{Message, Server};
+use crate::state::{Message, PauseReason, Server};
 
 /// Between two looks at how far replicas are.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
@@ -56,13 +56,13 @@ pub fn call_off(server: &Server) -> bool {
 }
 
 fn run(server: &Arc<Server>, how: Shutdown) {
-    server.hold_writes();
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     let prepared = wait_for_replicas(server, &how).and_then(|()| write_last_dump(server, &how));
     if matches!(prepared, Err(Stop::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
     }
     if prepared.is_err() || !server.request_shutdown(how) {
-        server.release_writes();
+        server.unpause_clients(PauseReason::Shutdown);
         stay(server);
     }
 }

@@ -224,6 +224,7 @@ impl Supplier {
             id,
             host,
             port: introduction.port,
+            node: introduction.node.clone(),
             progress: Progress::WaitsForDump,
             acknowledged: 0,
             synced: -1,

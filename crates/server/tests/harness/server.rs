@@ -6,10 +6,12 @@ mod connection;
 mod port;
 
 pub use connection::open;
+#[allow(unused_imports, reason = "not every test has a cluster")]
+pub use port::free_port;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -22,6 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     child: Child,
     directory: PathBuf,
+    arguments: Vec<String>,
     /// Where it listens.
     pub port: u16,
     /// Where a node listens for other nodes.
@@ -60,6 +63,13 @@ impl Server {
         let _ = self.child.wait();
     }
 
+    /// Starts the process again, after it was killed, with the port and the directory that it had.
+    #[allow(dead_code, reason = "not every test starts one twice")]
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.arguments);
+        assert!(self.listens(), "the server does not listen");
+    }
+
     /// The same, with a configuration file.
     pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -69,10 +79,15 @@ impl Server {
         let start = Instant::now();
         loop {
             let port = port::free_port();
-            let child = spawn(port, &directory, file, arguments);
+            let all = file.into_iter().chain(["--bind", "127.0.0.1", "--port"]);
+            let mut all: Vec<String> = all.map(str::to_owned).collect();
+            all.extend([port.to_string(), "--save".into(), String::new(), "--dir".into()]);
+            all.push(directory.to_string_lossy().into_owned());
+            all.extend(arguments.iter().map(|word| (*word).to_owned()));
             let mut server = Server {
-                child,
+                child: spawn(&all),
                 directory: directory.clone(),
+                arguments: all,
                 port,
                 bus_port: String::new(),
             };
@@ -85,13 +100,15 @@ impl Server {
         }
     }
 
-    /// Starts it once more, at the same port and with the same directory, when it has ended.
-    #[allow(dead_code, reason = "not every test restarts one")]
-    pub fn start_again(&mut self, arguments: &[&str]) {
+    /// Starts the process again when it has ended, with other arguments behind those that name port and directory.
+    #[allow(dead_code, reason = "not every test starts one twice")]
+    pub fn start_again_with(&mut self, arguments: &[&str]) {
         let ended = self.child.wait();
         assert!(ended.is_ok(), "the server does not end");
-        self.child = spawn(self.port, &self.directory, None, arguments);
-        assert!(self.listens(), "somebody else got the port");
+        let directory = self.arguments.iter().position(|word| word == "--dir").expect("it has one");
+        self.arguments.truncate(directory + 2);
+        self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
+        self.start_again();
     }
 
     /// Waits until the server listens; false if somebody else got the port first.
@@ -110,23 +127,19 @@ impl Server {
     }
 }
 
+fn spawn(arguments: &[String]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_weft-server"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts")
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-fn spawn(port: u16, directory: &Path, file: Option<&str>, arguments: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_weft-server"))
-        .args(file)
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-        .arg("--dir")
-        .arg(directory)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("starts")
 }

@@ -63,7 +63,7 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     assert_eq!(replica.call(&["DBSIZE"]), "1");
     // Without it replicas could be asked how far they are, which makes the history longer.
     primary.send(&["SHUTDOWN", "SAVE", "NOW"]);
-    server.start_again(&AT_ONCE);
+    server.start_again_with(&AT_ONCE);
     let mut primary = Client::connect(server.port);
     assert_eq!(info(&mut primary, "master_replid2"), id);
     let second: i64 = info(&mut primary, "second_repl_offset").parse().expect("a number");
@@ -99,7 +99,7 @@ fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
     // Nothing in the stream says which database it is.
     primary.call(&["SET", "after", "1"]);
     let port = server.port.to_string();
-    follower.start_again(&[&AT_ONCE[..], &["--replicaof", "127.0.0.1", &port]].concat());
+    follower.start_again_with(&[&AT_ONCE[..], &["--replicaof", "127.0.0.1", &port]].concat());
     let mut replica = Client::connect(follower.port);
     await_info(&mut replica, UP);
     compare(&mut primary, &mut replica);
@@ -306,10 +306,10 @@ fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
             thread::sleep(Duration::from_millis(random.u64(1..300)));
             if round % 2 == 0 {
                 follower.kill();
-                follower.start_again(&following);
+                follower.start_again_with(&following);
             } else {
                 server.kill();
-                server.start_again(&durable);
+                server.start_again_with(&durable);
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -3,26 +3,39 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::cluster::file;
+use crate::cluster::message::Kind;
 use crate::cluster::message::{decode, encode};
 use crate::cluster::settings::Settings;
+use crate::keyspace::SLOTS;
 
 /// Nodes and the links between them: (node, link) at one end is (node, link) at the other.
-struct Net {
-    nodes: Vec<State>,
+pub(in crate::cluster) struct Net {
+    pub nodes: Vec<State>,
     wires: BTreeMap<(usize, LinkId), (usize, LinkId)>,
     next_link: LinkId,
-    now_ms: u64,
+    pub now_ms: u64,
     /// Nodes that say nothing and hear nothing.
-    silent: Vec<usize>,
+    pub silent: Vec<usize>,
+    /// What each node has on its disk: it is written before anything is said.
+    pub disks: Vec<String>,
+    /// Of a thousand messages so many are lost.
+    pub lost: u64,
+    /// Writes are held back.
+    pub held: Vec<bool>,
 }
 
 impl Net {
-    fn new(count: u16) -> Net {
+    pub fn new(count: u16) -> Net {
         let settings = |index: u16| Settings {
             node_timeout_ms: 1000,
             gossip_percent: 10,
             full_coverage: true,
             forget_s: 60,
+            replica_migration: true,
+            migration_barrier: 1,
+            validity_factor: 10,
+            manual_failover_ms: 5000,
             tcp_port: 7000 + index,
             bus_port: 17000 + index,
             ..Settings::default()
@@ -33,15 +46,38 @@ impl Net {
             next_link: 0,
             now_ms: 10_000,
             silent: Vec::new(),
+            disks: vec![String::new(); usize::from(count)],
+            lost: 0,
+            held: vec![false; usize::from(count)],
+        }
+    }
+
+    /// A node's process ends, and begins again with what is on its disk.
+    pub fn restart(&mut self, index: usize) {
+        let links: Vec<LinkId> = self.nodes[index].links.keys().copied().collect();
+        for link in links {
+            self.act(index, Action::Close(link));
+        }
+        let settings = self.nodes[index].settings.clone();
+        self.nodes[index] = file::parse(&self.disks[index], settings, self.now_ms).expect("it wrote that");
+    }
+
+    /// What the bus does before it says anything.
+    fn keep(&mut self, index: usize) {
+        let state = &mut self.nodes[index];
+        if std::mem::take(&mut state.todo.save) {
+            self.disks[index] = file::text(state);
         }
     }
 
     /// Does what the nodes want to be done, until they want nothing more.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..1000 {
             let mut quiet = true;
             for from in 0..self.nodes.len() {
-                for action in std::mem::take(&mut self.nodes[from].actions) {
+                let actions = std::mem::take(&mut self.nodes[from].actions);
+                self.keep(from);
+                for action in actions {
                     quiet = false;
                     self.act(from, action);
                 }
@@ -78,7 +114,8 @@ impl Net {
                 let Some((to, there)) = self.wires.get(&(from, link)).copied() else {
                     return;
                 };
-                if !self.silent.contains(&to) && !self.silent.contains(&from) {
+                let lost = fastrand::u64(..1000) < self.lost;
+                if !lost && !self.silent.contains(&to) && !self.silent.contains(&from) {
                     let message = decode(&bytes).expect("it was written by a node");
                     let ends = Ends {
                         peer: "127.0.0.1".into(),
@@ -93,11 +130,17 @@ impl Net {
                     self.nodes[to].link_lost(there);
                 }
             }
+            Action::HoldWrites(_) => {
+                self.held[from] = true;
+                let now_ms = self.now_ms;
+                self.nodes[from].stand_still(now_ms);
+            }
+            Action::LetWrites => self.held[from] = false,
             Action::DropKeys(_) | Action::Publish { .. } => {}
         }
     }
 
-    fn rounds(&mut self, count: usize) {
+    pub fn rounds(&mut self, count: usize) {
         for _ in 0..count {
             self.now_ms += 100;
             for index in 0..self.nodes.len() {
@@ -109,25 +152,50 @@ impl Net {
         }
     }
 
-    /// Every node knows every other, and slots are shared out evenly.
-    fn formed(count: u16) -> Net {
+    /// Primaries, and replicas of the ones with these numbers behind them.
+    pub fn with_replicas(primaries: u16, of: &[usize]) -> Net {
+        let count = primaries + of.len() as u16;
         let mut net = Net::new(count);
+        net.form(primaries, count);
+        for (number, primary) in of.iter().enumerate() {
+            let id = *net.nodes[*primary].myself.as_bytes();
+            let now_ms = net.now_ms;
+            net.nodes[usize::from(primaries) + number]
+                .replicate(&id, false, now_ms)
+                .expect("it is a primary");
+        }
+        net.rounds(30);
+        for state in &mut net.nodes {
+            // They have the data of their primaries now.
+            state.resync = false;
+        }
+        net
+    }
+
+    /// Every node knows every other, and slots are shared out evenly.
+    pub fn formed(count: u16) -> Net {
+        let mut net = Net::new(count);
+        net.form(count, count);
+        net
+    }
+
+    fn form(&mut self, primaries: u16, count: u16) {
         for index in 0..count {
             let (first, last) = (
-                u32::from(index) * 16384 / u32::from(count),
-                (u32::from(index) + 1) * 16384 / u32::from(count),
+                u32::from(index) * 16384 / u32::from(primaries),
+                (u32::from(index) + 1) * 16384 / u32::from(primaries),
             );
-            let state = &mut net.nodes[usize::from(index)];
-            state
-                .change_slots(&[(first as u16, last as u16 - 1)], false)
-                .expect("they are free");
+            if index < primaries {
+                self.nodes[usize::from(index)]
+                    .change_slots(&[(first as u16, last as u16 - 1)], false)
+                    .expect("they are free");
+            }
             if index > 0 {
-                let now_ms = net.now_ms;
-                assert!(net.nodes[0].meet("127.0.0.1", 7000 + index, 17000 + index, now_ms));
+                let now_ms = self.now_ms;
+                assert!(self.nodes[0].meet("127.0.0.1", 7000 + index, 17000 + index, now_ms));
             }
         }
-        net.rounds(100);
-        net
+        self.rounds(100);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of what workers' answers are put together to, and of the pause.
 
 use super::*;
-use crate::state::Pause;
+use crate::state::{Pause, PauseReason};
 
 #[test]
 fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
@@ -44,23 +44,23 @@ fn the_end_of_a_pause_is_a_time_that_exists() {
 fn a_second_pause_never_weakens_the_first() {
     let pause = Pause::default();
     assert!(!pause.holds(100, true));
-    pause.begin(100, 500, true);
-    pause.begin(100, 300, false);
+    pause.begin(PauseReason::Client, 100, 500, true);
+    pause.begin(PauseReason::Client, 100, 300, false);
     assert!(pause.holds(400, false), "the longer time and the stricter mode stay");
     assert!(!pause.end_if_due(499));
     assert!(pause.end_if_due(500));
     assert!(!pause.holds(400, true));
 
-    pause.begin(600, 700, false);
+    pause.begin(PauseReason::Client, 600, 700, false);
     assert!(
         pause.holds(650, true) && !pause.holds(650, false),
         "the first pause is forgotten"
     );
-    pause.begin(650, 660, true);
+    pause.begin(PauseReason::Client, 650, 660, true);
     assert!(
         pause.holds(690, false),
         "a stricter mode holds to the end of the longer pause"
     );
-    assert!(pause.end());
-    assert!(!pause.end());
+    assert!(pause.end(PauseReason::Client));
+    assert!(!pause.end(PauseReason::Client));
 }

@@ -1,13 +1,17 @@
 //! The subcommands of CLUSTER that change what this node knows: arguments here, rules in [`crate::cluster::changes`].
 
+use std::time::Duration;
+
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::changes::{Refusal, SlotChange};
+use crate::cluster::manual::Manner;
 use crate::cluster::state::State;
 use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
+use crate::net::client::Flags;
 use crate::observe::log;
 use crate::topology::{self, Keys};
 
@@ -118,20 +122,48 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(node) if is("node") => (SlotChange::Node(node), 5),
         _ => return Err(INVALID),
     };
-    let options = check_timeout(ctx, options);
-    change(ctx, move |state, keys| {
+    let timeout = timeout_of(ctx, options);
+    if ctx.client.flags.has(Flags::PRIMARY) {
+        return change(ctx, move |state, keys| {
+            state.follow_slot_change(slot, &slot_change, keys.of_slot(slot))
+        });
+    }
+    let words: Vec<Vec<u8>> = (0..ctx.argc()).map(|index| ctx.arg(index).to_vec()).collect();
+    ctx.in_background(move |server, seat| {
+        let Some(cluster) = &server.cluster else {
+            unreachable!("cluster mode does not end");
+        };
         // The words about the timeout are looked at last, when all else is right.
-        let mut trial = options;
-        if let Err(error) = &mut trial {
+        let checked = topology::change(server, cluster, seat, |state, keys| {
             state.check_slot_change(slot, &slot_change, keys.of_slot(slot))?;
-            return Err(std::mem::take(error));
-        }
-        state.set_slot(slot, &slot_change, keys.of_slot(slot))
-    })
+            timeout.clone()
+        });
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let result = match checked {
+            Err(refusal) => Err(format!("ERR {refusal}")),
+            Ok(patience) if !topology::repeat_first(server, seat, &words, patience) => Err(UNSAFE.to_owned()),
+            Ok(_) => topology::change(server, cluster, seat, |state, keys| {
+                state.set_slot(slot, &slot_change, keys.of_slot(slot))
+            })
+            .map_err(|refusal| format!("ERR {refusal}")),
+        };
+        reply_bytes(Protocol::Resp2, |reply| match &result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        })
+    });
+    Ok(())
 }
 
+/// The error of a change that the replicas have not got in time.
+const UNSAFE: &str = "NOREPLICAS Not enough good replicas to write.";
+
+/// How long replicas may take by default.
+const PATIENCE: Duration = Duration::from_millis(2000);
+
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
-fn check_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<(), Refusal> {
+fn timeout_of(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, Refusal> {
+    let mut patience = PATIENCE;
     for index in from..ctx.argc() {
         if !ctx.arg(index).eq_ignore_ascii_case(b"timeout") {
             continue;
@@ -139,13 +171,14 @@ fn check_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<(), Refusal> {
         if index + 1 >= ctx.argc() {
             return Err("Missing timeout value".into());
         }
-        match parse_i64(ctx.arg(index + 1)) {
+        patience = match parse_i64(ctx.arg(index + 1)) {
             None => return Err("timeout is not an integer or out of range".into()),
             Some(timeout) if timeout < 0 => return Err("timeout is negative".into()),
-            Some(_) => {}
-        }
+            Some(0) => PATIENCE,
+            Some(timeout_ms) => Duration::from_millis(timeout_ms as u64),
+        };
     }
-    Ok(())
+    Ok(patience)
 }
 
 // ---- epochs -----------------------------------------------------------------------------------------------
@@ -215,57 +248,70 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(wrong_words(ctx)),
     };
     let (server, db, now_ms) = (ctx.server.clone(), ctx.client.db, ctx.now_ms);
-    let client = format!("id={} addr={}", ctx.client.id, ctx.client.address);
-    change(ctx, move |state, _| {
+    let client = who(ctx);
+    change(ctx, move |state, keys| {
         if state.me().is_primary() && server.keyspace.counts.keys(db) > 0 {
             return Err("CLUSTER RESET can't be called with master nodes containing keys".into());
         }
         log::notice!("Cluster reset (user request from '{client}').");
+        if state.me().is_replica() {
+            keys.empty();
+        }
         state.reset(hard, now_ms);
         Ok(())
     })
 }
 
-/// Why nobody follows a primary here: the words of the refusal.
-const NO_REPLICAS: &str = "This server cannot follow another node of its cluster yet";
+/// How the log shows who asked for something.
+fn who(ctx: &Context<'_, '_>) -> String {
+    format!("id={} addr={}", ctx.client.id, ctx.client.address)
+}
 
 pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
+    let now_ms = ctx.now_ms;
     let no_one = ctx.argc() == 4 && ctx.arg(2).eq_ignore_ascii_case(b"no") && ctx.arg(3).eq_ignore_ascii_case(b"one");
     if no_one {
-        return change(ctx, |_, _| Ok(()));
+        return change(ctx, move |state, keys| {
+            if state.replicate_no_one(now_ms) {
+                keys.empty();
+            }
+            Ok(())
+        });
     }
     if ctx.argc() != 3 {
         return Err(wrong_words(ctx));
     }
     let (server, word) = (ctx.server.clone(), ctx.arg(2).to_vec());
     change(ctx, move |state, _| {
-        let Some(node) = state.named(&word) else {
-            return Err(format!("Unknown node {}", String::from_utf8_lossy(&word)));
-        };
-        if node.id == state.myself {
-            return Err("Can't replicate myself".into());
-        }
-        if node.is_replica() {
-            return Err("I can only replicate a master, not a replica.".into());
-        }
-        if state.me().is_primary() && (!state.me().slots.is_empty() || server.keyspace.counts.keys(0) > 0) {
-            return Err("To set a master the node must be empty and without assigned slots.".into());
-        }
-        Err(NO_REPLICAS.into())
+        let counts = &server.keyspace.counts;
+        let has_keys = (0..counts.databases()).any(|db| counts.keys(db) > 0);
+        state.replicate(&word, has_keys, now_ms)
     })
 }
 
 pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
-    match ctx.argc() {
-        2 => {}
-        3 if is("force") || is("takeover") => {}
-        3 => return Err(CommandError::SYNTAX),
-        _ => return Err(wrong_words(ctx)),
-    }
-    Err(CommandError::constant(
-        "ERR You should send CLUSTER FAILOVER to a replica",
-    ))
+    let from_primary = ctx.client.flags.has(Flags::PRIMARY);
+    let manner = match ctx.argc() {
+        5 if from_primary && is("force") && ctx.arg(3).eq_ignore_ascii_case(b"replicaid") => {
+            return take_over_at_end(ctx);
+        }
+        2 => Manner::Agreed,
+        3 if is("force") => Manner::Force,
+        3 if is("takeover") => Manner::Takeover,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let (client, now_ms) = (who(ctx), ctx.now_ms);
+    change(ctx, move |state, _| state.begin_failover(manner, &client, now_ms))
+}
+
+/// The primary is about to end, and wants one of its replicas to take over.
+fn take_over_at_end(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
+    change(ctx, move |state, _| match state.named(&word) {
+        Some(node) if node.id == state.myself => state.begin_failover(Manner::Force, "my primary", now_ms),
+        _ => Ok(()),
+    })
 }

@@ -14,12 +14,15 @@ use crate::commands::context::{CommandResult, Context};
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = cluster.lock(&ctx.server.config);
+    let state = crate::topology::lock(ctx.server, cluster);
     let ranges = owned_ranges(&state);
     let reply = &mut ctx.reply;
     reply.array(ranges.len());
     for (first, last, owner) in ranges {
-        let replicas: Vec<&Node> = state.replicas(owner.id).filter(|node| !node.has_failed()).collect();
+        let replicas: Vec<&Node> = state
+            .replicas(owner.id)
+            .filter(|node| !node.has_failed() && state.told_offset(node) != 0)
+            .collect();
         reply.array(3 + replicas.len());
         reply.integer(first.into());
         reply.integer(last.into());
@@ -80,7 +83,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = cluster.lock(&ctx.server.config);
+    let state = crate::topology::lock(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
     for node in state.nodes.values() {
         shards.entry(node.shard).or_default().push(node);
@@ -142,11 +145,11 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
     name(reply, "role");
     reply.bulk(if node.is_replica() { b"replica" } else { b"master" });
     name(reply, "replication-offset");
-    reply.integer(node.offset as i64);
+    reply.integer(state.told_offset(node) as i64);
     name(reply, "health");
     reply.bulk(if node.has_failed() {
         b"fail"
-    } else if node.is_replica() && node.offset == 0 {
+    } else if node.is_replica() && state.told_offset(node) == 0 {
         b"loading"
     } else {
         b"online"

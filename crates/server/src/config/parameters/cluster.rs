@@ -26,13 +26,13 @@ super::table! {
     CLUSTER_PORT "cluster-port" = integer(0, 0, 65535).immutable(),
         Live, "Port of the cluster bus; 0 adds 10000 to the client port.";
     CLUSTER_REPLICA_VALIDITY_FACTOR "cluster-replica-validity-factor" = integer(10, 0, I32_MAX).alias("cluster-slave-validity-factor"),
-        NotYet, "Timeouts a replica may have been cut off and still be promoted; 0 sets no limit.";
+        Live, "Timeouts a replica may have been cut off and still be promoted; 0 sets no limit.";
     CLUSTER_REPLICA_NO_FAILOVER "cluster-replica-no-failover" = boolean(false).alias("cluster-slave-no-failover"),
-        NotYet, "Keep replicas from promoting themselves.";
+        Live, "Keep replicas from promoting themselves.";
     CLUSTER_MIGRATION_BARRIER "cluster-migration-barrier" = integer(1, 0, I32_MAX),
-        NotYet, "Replicas a primary keeps before one may move to another primary.";
+        Live, "Replicas a primary keeps before one may move to another primary.";
     CLUSTER_ALLOW_REPLICA_MIGRATION "cluster-allow-replica-migration" = boolean(true),
-        NotYet, "Let replicas move to primaries without one.";
+        Live, "Let replicas move to primaries without one.";
     CLUSTER_REQUIRE_FULL_COVERAGE "cluster-require-full-coverage" = boolean(true),
         Live, "Refuse commands while some slot has no node.";
     CLUSTER_ALLOW_READS_WHEN_DOWN "cluster-allow-reads-when-down" = boolean(false),
@@ -40,7 +40,7 @@ super::table! {
     CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN "cluster-allow-pubsubshard-when-down" = boolean(true),
         Live, "Serve shard channels while the cluster is down.";
     CLUSTER_MANUAL_FAILOVER_TIMEOUT "cluster-manual-failover-timeout" = integer(5000, 1, I32_MAX),
-        NotYet, "Milliseconds a manual failover may take.";
+        Live, "Milliseconds a manual failover may take.";
     CLUSTER_LINK_SENDBUF_LIMIT "cluster-link-sendbuf-limit" = memory(0, 0, U64_MAX).unsigned(),
         Live, "Bytes queued to one node after which the link is dropped; 0 sets no limit.";
     CLUSTER_BLACKLIST_TTL "cluster-blacklist-ttl" = integer(60, 0, U64_MAX).unsigned(),

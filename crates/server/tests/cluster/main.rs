@@ -1,9 +1,13 @@
 //! Nodes that form a cluster, slots that change hands, and keys that move.
 
-#[path = "harness/client.rs"]
+#[path = "../harness/client.rs"]
 mod client;
-#[path = "harness/server.rs"]
+#[path = "../harness/server.rs"]
 mod server;
+#[path = "../harness/valkey.rs"]
+mod valkey;
+
+mod failover;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

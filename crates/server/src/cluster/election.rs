@@ -1,0 +1,375 @@
+//! Elections: a replica whose primary has failed asks for votes, primaries give them, and who has a majority takes over.
+//!
+//! ```text
+//!                    500 ms … 1 s, and 1 s for each better replica                 majority
+//!   primary is FAIL ──────────────── scheduled ─────────────────▶ epoch + 1, asked ────────▶ promoted
+//!        ▲                                                              │ nothing for two node timeouts
+//!        └──────────────────────── two more of them ◀──────────────────┘
+//! ```
+//!
+//! 1. A primary with slots has one vote in each epoch. Which epoch it voted in is in the file, on the disk, before the vote
+//!    is sent (`bus.rs`); so there is one majority, and one winner, in each epoch.
+//! 2. The winner's slots have the epoch of its election as their version. Nobody takes slots of an older version for true.
+//! 3. Nobody votes for a replica whose idea of the slots' version is older than its own.
+//! 4. Each vote is counted once, whatever is sent twice.
+//! 5. A replica that has no data of its primary, because a full synchronisation has begun and not ended, is no candidate
+//!    unless somebody says so (FORCE, TAKEOVER).
+
+use super::message::{Header, Message, switch};
+use super::node::{Node, NodeFlags, NodeId};
+use super::state::State;
+use crate::observe::log;
+
+/// The least time for an election, ms.
+const LEAST_ELECTION_MS: u64 = 2000;
+/// Before an election: for the news of the failure to spread, ms.
+const FIXED_DELAY_MS: u64 = 500;
+/// And up to so much more at random.
+const RANDOM_DELAY_MS: u64 = 500;
+/// For each replica that is further on.
+const RANK_DELAY_MS: i64 = 1000;
+/// For each other failed primary before this one, so that elections do not disturb each other.
+const PRIMARY_RANK_DELAY_MS: i64 = 500;
+/// A reason is told again after so long, ms.
+const TELL_AGAIN_MS: u64 = 10_000;
+/// And the reason that the data is old after so long.
+const TELL_AGE_AGAIN_MS: u64 = 100_000;
+
+/// Why there is no failover yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hindrance {
+    Hollow,
+    DataAge,
+    Delay,
+    Expired,
+    Votes,
+}
+
+impl Hindrance {
+    fn words(self) -> &'static str {
+        match self {
+            Hindrance::Hollow => "The data of the primary has not been received completely.",
+            Hindrance::DataAge => {
+                "Disconnected from primary for longer than allowed. Please check the 'cluster-replica-validity-factor' \
+                 configuration option."
+            }
+            Hindrance::Delay => "Waiting the delay before I can start a new failover.",
+            Hindrance::Expired => "Failover attempt expired.",
+            Hindrance::Votes => "Waiting for votes, but majority still not reached.",
+        }
+    }
+}
+
+/// A replica's election.
+#[derive(Clone, Debug, Default)]
+pub struct Election {
+    /// When votes are asked for, ms; 0 if none was scheduled.
+    at_ms: u64,
+    /// Whether they were asked for.
+    sent: bool,
+    /// Who has voted.
+    voters: Vec<NodeId>,
+    /// Replicas of the same primary that are further on.
+    rank: usize,
+    /// Failed primaries whose replicas go first.
+    primary_rank: usize,
+    /// Its epoch.
+    pub epoch: u64,
+    told: Option<(Hindrance, u64)>,
+}
+
+impl Election {
+    /// Whether an election is under way that is not older than `retry_ms`.
+    pub(super) fn is_due_after(&self, now_ms: u64, retry_ms: u64) -> bool {
+        self.at_ms.saturating_add(retry_ms) >= now_ms && self.at_ms != 0
+    }
+}
+
+impl State {
+    /// How long an election may take, ms.
+    fn election_timeout_ms(&self) -> u64 {
+        self.settings.node_timeout_ms.saturating_mul(2).max(LEAST_ELECTION_MS)
+    }
+
+    /// After how long there is another one, ms.
+    pub(super) fn election_retry_ms(&self) -> u64 {
+        self.election_timeout_ms().saturating_mul(2)
+    }
+
+    // ---- the candidate -----------------------------------------------------------------------------
+
+    /// Looks whether this replica is to take over, and how far that is.
+    pub fn advance_failover(&mut self, now_ms: u64) {
+        let manual = self.manual.end_ms != 0 && self.manual.can_start;
+        let primary = self.me().primary.filter(|_| self.me().is_replica());
+        let Some(primary) = primary.and_then(|primary| self.nodes.get(&primary)) else {
+            return;
+        };
+        let wanted = primary.has_failed() && !self.settings.replica_no_failover;
+        if !manual && !wanted {
+            self.election.told = None;
+            return;
+        }
+        if !manual && self.data.hollow {
+            return self.tell_hindrance(Hindrance::Hollow, now_ms);
+        }
+        if !manual && self.data_is_too_old() {
+            return self.tell_hindrance(Hindrance::DataAge, now_ms);
+        }
+        if !self.election.is_due_after(now_ms, self.election_retry_ms()) {
+            self.schedule_election(now_ms);
+            if !manual {
+                return;
+            }
+        }
+        if !self.election.sent && self.manual.end_ms == 0 {
+            self.adjust_election(now_ms);
+        }
+        if now_ms < self.election.at_ms {
+            return self.tell_hindrance(Hindrance::Delay, now_ms);
+        }
+        if now_ms - self.election.at_ms > self.election_timeout_ms() {
+            return self.tell_hindrance(Hindrance::Expired, now_ms);
+        }
+        if !self.election.sent {
+            return self.ask_for_votes();
+        }
+        if self.election.voters.len() < self.size / 2 + 1 {
+            return self.tell_hindrance(Hindrance::Votes, now_ms);
+        }
+        log::notice!("Failover election won: I'm the new primary.");
+        let epoch = self.election.epoch;
+        if self.me().config_epoch < epoch {
+            self.me_mut().config_epoch = epoch;
+            log::notice!("configEpoch set to {epoch} after successful failover");
+        }
+        self.promote(now_ms);
+    }
+
+    fn data_is_too_old(&self) -> bool {
+        let settings = &self.settings;
+        let (age_ms, timeout_ms) = (self.data.age_ms, settings.node_timeout_ms);
+        // That long it took to find out.
+        let age_ms = if age_ms > timeout_ms {
+            age_ms - timeout_ms
+        } else {
+            age_ms
+        };
+        let limit_ms = timeout_ms.saturating_mul(settings.validity_factor);
+        settings.validity_factor != 0 && age_ms > limit_ms.saturating_add(settings.sign_of_life_ms)
+    }
+
+    fn schedule_election(&mut self, now_ms: u64) {
+        let (rank, primary_rank) = (self.rank(), self.primary_rank());
+        let mut election = Election {
+            at_ms: now_ms,
+            ..Election::default()
+        };
+        if self.manual.end_ms == 0 {
+            let delay = FIXED_DELAY_MS + fastrand::u64(..RANDOM_DELAY_MS);
+            let ranks = rank as i64 * RANK_DELAY_MS + primary_rank as i64 * PRIMARY_RANK_DELAY_MS;
+            election.at_ms += delay + ranks as u64;
+            (election.rank, election.primary_rank) = (rank, primary_rank);
+        }
+        log::notice!(
+            "Start of election delayed for {} milliseconds (rank #{}, primary rank #{}, offset {}).",
+            election.at_ms - now_ms,
+            election.rank,
+            election.primary_rank,
+            self.me().offset
+        );
+        self.election = election;
+        // The others learn how far this one is, and that it holds the primary for dead.
+        self.greet_siblings(now_ms);
+    }
+
+    /// Others may have told meanwhile that they are further on, or that they all agree.
+    fn adjust_election(&mut self, now_ms: u64) {
+        let (rank, primary_rank) = (self.rank(), self.primary_rank());
+        let election = &mut self.election;
+        let added = (rank as i64 - election.rank as i64) * RANK_DELAY_MS
+            + (primary_rank as i64 - election.primary_rank as i64) * PRIMARY_RANK_DELAY_MS;
+        if added != 0 {
+            election.at_ms = election.at_ms.saturating_add_signed(added);
+            (election.rank, election.primary_rank) = (rank, primary_rank);
+            log::notice!(
+                "Replica rank updated to #{rank}, primary rank to #{primary_rank}, added {added} milliseconds of delay."
+            );
+        }
+        if now_ms < self.election.at_ms && rank == 0 && primary_rank == 0 && self.all_siblings_agree() {
+            self.election.at_ms = now_ms;
+            log::notice!("This is the best ranked replica and can initiate the election immediately.");
+        }
+    }
+
+    fn ask_for_votes(&mut self) {
+        self.current_epoch += 1;
+        self.election.epoch = self.current_epoch;
+        self.election.sent = true;
+        log::notice!("Starting a failover election for epoch {}.", self.current_epoch);
+        let mut header = self.header();
+        if self.manual.end_ms != 0 {
+            header.switches |= switch::FORCED;
+        }
+        (self.todo.save, self.todo.sync, self.look) = (true, true, true);
+        self.broadcast(&Message::VoteRequest(header));
+    }
+
+    /// Counts a vote that has come.
+    pub(super) fn count_vote(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+        let votes = self.nodes.get(&id).is_some_and(Node::votes);
+        let election = &mut self.election;
+        if election.sent && votes && header.current_epoch >= election.epoch && !election.voters.contains(&id) {
+            election.voters.push(id);
+            self.advance_failover(now_ms);
+        }
+    }
+
+    /// Somebody has slots by a version that an election of this node cannot beat any more.
+    pub(super) fn heed_claim(&mut self, id: NodeId, epoch: u64) {
+        if self.election.sent && self.me().is_replica() && epoch >= self.election.epoch && id != self.myself {
+            log::notice!(
+                "Failover election in progress for epoch {}, but received a claim from node {id} with an equal or higher \
+                 epoch {epoch}. Resetting the election since we cannot win an election in the past.",
+                self.election.epoch
+            );
+            self.election = Election::default();
+        }
+    }
+
+    /// Takes the place of this node's primary: its role, and its slots.
+    pub(super) fn promote(&mut self, now_ms: u64) {
+        let Some(old) = self.me().primary.filter(|_| self.me().is_replica()) else {
+            return;
+        };
+        let myself = self.myself;
+        log::notice!("Setting myself to primary after failover; my old primary is {old}");
+        self.make_primary(myself);
+        let slots: Vec<u16> = match self.nodes.get(&old) {
+            Some(node) => node.slots.iter().collect(),
+            None => Vec::new(),
+        };
+        for slot in slots {
+            self.delete_slot(slot);
+            self.add_slot(myself, slot);
+        }
+        self.resync = false;
+        self.election = Election::default();
+        self.update_health(now_ms);
+        (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
+        self.reset_manual();
+        self.broadcast_pong(now_ms);
+    }
+
+    // ---- ranks -------------------------------------------------------------------------------------
+
+    /// The other replicas of this node's primary.
+    fn siblings(&self) -> impl Iterator<Item = &Node> {
+        let primary = self.me().primary;
+        let others = self.nodes.values().filter(|node| node.id != self.myself);
+        others.filter(move |node| primary.is_some() && node.is_replica() && node.primary == primary)
+    }
+
+    /// How many of them are to go first.
+    fn rank(&self) -> usize {
+        let me = self.me();
+        self.siblings()
+            .filter(|node| !node.flags.has_any(NodeFlags::NO_FAILOVER))
+            .filter(|node| (node.offset, std::cmp::Reverse(node.id)) > (me.offset, std::cmp::Reverse(me.id)))
+            .count()
+    }
+
+    /// How many failed primaries have replicas that are to go first: those of shards with smaller names.
+    fn primary_rank(&self) -> usize {
+        let (primary, shard) = (self.me().primary, self.me().shard);
+        self.nodes
+            .values()
+            .filter(|node| node.has_failed() && node.votes() && Some(node.id) != primary && node.shard < shard)
+            .filter(|node| self.replicas(node.id).next().is_some())
+            .count()
+    }
+
+    fn all_siblings_agree(&self) -> bool {
+        self.siblings()
+            .all(|node| node.flags.has_any(NodeFlags::PRIMARY_FAILED))
+    }
+
+    fn greet_siblings(&mut self, now_ms: u64) {
+        let links: Vec<_> = self.siblings().filter_map(|node| node.link).collect();
+        for link in links {
+            self.greet(link, super::message::Kind::Pong, now_ms);
+        }
+    }
+
+    fn tell_hindrance(&mut self, hindrance: Hindrance, now_ms: u64) {
+        let again_ms = match hindrance {
+            Hindrance::DataAge => TELL_AGE_AGAIN_MS,
+            _ => TELL_AGAIN_MS,
+        };
+        let told = self.election.told;
+        if told.is_some_and(|(last, at_ms)| last == hindrance && now_ms.saturating_sub(at_ms) < again_ms) {
+            return;
+        }
+        self.election.told = Some((hindrance, now_ms));
+        log::notice!("Currently unable to failover: {}", hindrance.words());
+        if matches!(hindrance, Hindrance::Votes | Hindrance::Expired) {
+            log::notice!(
+                "Needed quorum: {}. Number of votes received so far: {}",
+                self.size / 2 + 1,
+                self.election.voters.len()
+            );
+        }
+    }
+
+    // ---- the voter ---------------------------------------------------------------------------------
+
+    /// Votes for a replica that wants to take over from its primary, if that is due to it.
+    pub(super) fn vote(&mut self, id: NodeId, request: &Header) {
+        if !self.me().votes() {
+            return;
+        }
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let (named, link) = (node.named(), node.link);
+        if let Some(reason) = self.denial(node, request) {
+            log::warning!("Failover auth denied to {named}: {reason}");
+            return;
+        }
+        self.last_vote_epoch = self.current_epoch;
+        (self.todo.save, self.todo.sync) = (true, true);
+        if let Some(link) = link {
+            self.send(link, &Message::Vote(self.header()));
+        }
+        log::notice!("Failover auth granted to {named} for epoch {}", self.current_epoch);
+    }
+
+    /// Why a replica gets no vote.
+    fn denial(&self, node: &Node, request: &Header) -> Option<String> {
+        if request.current_epoch < self.current_epoch {
+            let (asked, current) = (request.current_epoch, self.current_epoch);
+            return Some(format!("reqEpoch ({asked}) < curEpoch({current})"));
+        }
+        if self.last_vote_epoch >= self.current_epoch {
+            return Some(format!("already voted for epoch {}", self.current_epoch));
+        }
+        if node.is_primary() {
+            return Some("it is a primary node".into());
+        }
+        let Some(primary) = node.primary.and_then(|primary| self.nodes.get(&primary)) else {
+            return Some("I don't know its primary".into());
+        };
+        if !primary.has_failed() && request.switches & switch::FORCED == 0 {
+            return Some("its primary is up".into());
+        }
+        request.slots.iter().find_map(|slot| {
+            let owner = self.owner(slot).filter(|_| !self.unclaimed.contains(slot))?;
+            let epoch = self.nodes.get(&owner)?.config_epoch;
+            let asked = request.config_epoch;
+            (epoch > asked).then(|| format!("slot {slot} epoch ({epoch}) > reqConfigEpoch ({asked})"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

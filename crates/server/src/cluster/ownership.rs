@@ -1,0 +1,247 @@
+//! What a node says about its role and its slots, as far as that is newer than what is known; and what this node becomes
+//! by it.
+
+use super::message::Header;
+use super::node::{NodeFlags, NodeId};
+use super::slot_set::SlotSet;
+use super::state::{Action, State};
+use crate::keyspace::SLOTS;
+use crate::observe::log;
+
+/// What a node has taken by claiming slots.
+struct Taken {
+    /// The primary of this node's shard.
+    from: NodeId,
+    /// Slots that were this node's own.
+    of_mine: Vec<u16>,
+    /// Whether any was of that primary.
+    any: bool,
+}
+
+impl State {
+    pub(super) fn note_role_and_slots(&mut self, id: NodeId, header: &Header) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        if id == self.myself {
+            return;
+        }
+        let was_replica = node.is_replica();
+        match header.primary {
+            None => self.make_primary(id),
+            Some(primary) => self.note_replica(id, primary, header.config_epoch),
+        }
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        if header.primary.is_none() && (was_replica || node.slots != header.slots) {
+            self.update_slots(id, header.config_epoch, &header.slots);
+            self.correct(id, header);
+        }
+        self.settle_collision(id, header);
+    }
+
+    fn note_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
+        let known = self.shard_of(&primary);
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let (was_primary, same_shard, followed) = (!node.is_replica(), known == Some(node.shard), node.primary);
+        if was_primary {
+            match same_shard {
+                true => self.note_failover(id, primary, epoch),
+                false => {
+                    let slots = self.delete_slots_of(id);
+                    log::notice!("Node {id} is no longer primary; removed all {slots} slot(s) it used to own");
+                }
+            }
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.flags.put(NodeFlags::PRIMARY.with(NodeFlags::MIGRATE_TO), false);
+                node.flags.put(NodeFlags::REPLICA, true);
+            }
+            (self.todo.save, self.todo.publish, self.look) = (true, true, true);
+        }
+        let Some(shard) = known.filter(|_| followed != Some(primary)) else {
+            return;
+        };
+        log::notice!("Node {id} is now a replica of node {primary} in shard {shard}");
+        self.tie(id, primary);
+        // Before this node's own shard is touched: it tells whether a full synchronisation is needed.
+        self.leave_chain();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.shard = shard;
+        }
+        (self.todo.save, self.todo.publish) = (true, true);
+    }
+
+    /// A primary says that it follows another node of its shard.
+    fn note_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
+        let old = self.nodes.get(&id).map_or(0, |node| node.config_epoch);
+        if old > epoch {
+            log::notice!("Ignore stale message from {id}; gossip config epoch: {epoch}, current config epoch: {old}");
+            return;
+        }
+        if to == self.myself {
+            // This node knows best what it is.
+            return;
+        }
+        self.make_primary(to);
+        let slots: Vec<u16> = match self.nodes.get(&id) {
+            Some(node) => node.slots.iter().collect(),
+            None => Vec::new(),
+        };
+        for slot in &slots {
+            self.delete_slot(*slot);
+            self.add_slot(to, *slot);
+        }
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.config_epoch = node.config_epoch.max(epoch);
+        }
+        (self.todo.save, self.todo.sync) = (true, true);
+        log::notice!(
+            "A failover occurred; node {id} lost {} slot(s) and failed over to node {to} with a config epoch of {epoch}",
+            slots.len()
+        );
+    }
+
+    /// Tells a node that claims slots by an old version whose they are.
+    fn correct(&mut self, id: NodeId, header: &Header) {
+        let newer = header.slots.iter().find_map(|slot| {
+            let owner = self.owner(slot).filter(|owner| *owner != id)?;
+            let claimed = !self.unclaimed.contains(slot);
+            let node = self.nodes.get(&owner)?;
+            (claimed && node.config_epoch > header.config_epoch).then_some(owner)
+        });
+        let link = self.nodes.get(&id).and_then(|node| node.link);
+        if let (Some(owner), Some(link)) = (newer, link) {
+            self.send_update(link, owner);
+        }
+    }
+
+    /// Two primaries must not have the same version: the one with the smaller name takes a new one.
+    fn settle_collision(&mut self, id: NodeId, header: &Header) {
+        let me = self.me();
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let collides = node.is_primary()
+            && me.is_primary()
+            && header.config_epoch == me.config_epoch
+            && node.config_epoch == me.config_epoch;
+        if collides && id > self.myself {
+            self.current_epoch += 1;
+            let epoch = self.current_epoch;
+            log::notice!(
+                "configEpoch collision with node {}. configEpoch set to {epoch}",
+                node.named()
+            );
+            self.me_mut().config_epoch = epoch;
+            (self.todo.save, self.todo.sync) = (true, true);
+        }
+    }
+
+    /// Takes over what a node says about its slots, as far as that is newer than what is known. Who has lost all slots to
+    /// another one follows that.
+    pub fn update_slots(&mut self, id: NodeId, epoch: u64, slots: &SlotSet) {
+        if id == self.myself {
+            log::notice!("Discarding UPDATE message about myself.");
+            return;
+        }
+        let same_shard = self.shard_of(&id) == Some(self.me().shard);
+        let mut taken = Taken {
+            from: self.my_primary(),
+            of_mine: Vec::new(),
+            any: false,
+        };
+        for slot in 0..SLOTS as u16 {
+            match slots.contains(slot) {
+                true => self.claimed(id, epoch, slot, &mut taken),
+                false => self.not_claimed(id, epoch, slot),
+            }
+        }
+        let is_bare = |node: NodeId| self.nodes.get(&node).is_none_or(|node| node.slots.is_empty());
+        let outdated = self.epoch_of(self.me()) < epoch;
+        let replaced =
+            same_shard && outdated && slots.is_empty() && self.me().slots.is_empty() && self.me().primary != Some(id);
+        if (taken.any || replaced) && is_bare(taken.from) {
+            if self.settings.replica_migration || same_shard {
+                log::notice!("Configuration change detected. Reconfiguring myself as a replica of node {id}");
+                self.set_primary(id, !same_shard, !same_shard);
+                self.todo.sync = true;
+                return;
+            }
+            if self.me().is_primary() {
+                log::notice!("My last slot was migrated to node {id}. I am now an empty primary.");
+            }
+        }
+        if !taken.of_mine.is_empty() {
+            self.actions.push(Action::DropKeys(taken.of_mine));
+        }
+    }
+
+    pub(super) fn shard_of(&self, id: &NodeId) -> Option<NodeId> {
+        self.nodes.get(id).map(|node| node.shard)
+    }
+
+    /// A node says that a slot is its own.
+    fn claimed(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut Taken) {
+        let owner = self.owner(slot);
+        if owner == Some(id) {
+            self.unclaimed.put(slot, false);
+            return;
+        }
+        let epoch_of_owner = owner
+            .and_then(|owner| self.nodes.get(&owner))
+            .map(|node| node.config_epoch);
+        let free = owner.is_none() || self.unclaimed.contains(slot);
+        if !free && epoch_of_owner.is_some_and(|known| known >= epoch) {
+            return;
+        }
+        if owner == Some(self.myself) {
+            taken.of_mine.push(slot);
+        }
+        taken.any |= owner == Some(taken.from);
+        if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {
+            log::notice!("Slot {slot} is migrated from node {owner} to node {id}.");
+        }
+        if self.migrating.contains_key(&slot) && self.shard_of(&id) != Some(self.me().shard) {
+            self.set_migrating(slot, None);
+        }
+        if let Some(source) = self.importing.get(&slot).copied().filter(|source| *source != id) {
+            let same = self.shard_of(&source) == self.shard_of(&id);
+            self.set_importing(slot, same.then_some(id));
+        }
+        self.delete_slot(slot);
+        self.add_slot(id, slot);
+        (self.todo.save, self.todo.sync, self.look) = (true, true, true);
+    }
+
+    /// A node says that a slot is not its own.
+    fn not_claimed(&mut self, id: NodeId, epoch: u64, slot: u16) {
+        if self.owner(slot) == Some(id) {
+            // It stays for now: whoever has it will tell, and until then a redirect more does less harm than none.
+            self.unclaimed.put(slot, true);
+        }
+        if let Some(target) = self.migrating.get(&slot).copied().filter(|target| *target != id) {
+            let behind = self
+                .nodes
+                .get(&target)
+                .is_some_and(|node| node.config_epoch < epoch || node.is_replica());
+            if behind && self.shard_of(&target) == self.shard_of(&id) {
+                self.set_migrating(slot, Some(id));
+                (self.todo.save, self.todo.sync) = (true, true);
+            }
+        }
+        if self.me().is_primary() && self.importing.get(&slot) == Some(&id) {
+            // Its old owner has let it go, so the slot has moved: the last step was missed here.
+            self.set_importing(slot, None);
+            if self.owner(slot) != Some(self.myself) {
+                let myself = self.myself;
+                self.delete_slot(slot);
+                self.add_slot(myself, slot);
+                self.bump_epoch();
+                (self.todo.save, self.todo.sync, self.look) = (true, true, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Replicas in a cluster: who takes over from whom, with what data; also where some of the nodes are real Valkeys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::client::Client;
+use super::server::{Server, free_port};
+use super::valkey::Valkey;
+use super::{id_of, is_up, wait_for};
+
+/// A key of the first of two primaries.
+const KEY: &str = "{b}";
+
+enum Process {
+    Weft(Server),
+    Valkey(Valkey),
+}
+
+/// A node that is Weft or Valkey, and a client of it.
+struct Node {
+    process: Process,
+    port: u16,
+    bus_port: String,
+    client: Client,
+    id: String,
+}
+
+impl Node {
+    fn weft() -> Node {
+        let server = Server::start_node(&["--repl-diskless-sync-delay", "0"]);
+        let (port, bus_port) = (server.port, server.bus_port.clone());
+        Node::new(Process::Weft(server), port, bus_port)
+    }
+
+    fn valkey() -> Option<Node> {
+        let bus_port = free_port().to_string();
+        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
+        let valkey = Valkey::start(&[&arguments[..], &["--cluster-node-timeout", "2000"]].concat())?;
+        let port = valkey.port;
+        Some(Node::new(Process::Valkey(valkey), port, bus_port))
+    }
+
+    fn new(process: Process, port: u16, bus_port: String) -> Node {
+        let mut client = Client::connect(port);
+        let id = id_of(&mut client);
+        Node {
+            process,
+            port,
+            bus_port,
+            client,
+            id,
+        }
+    }
+
+    fn call(&mut self, words: &[&str]) -> String {
+        self.client.call(words)
+    }
+
+    fn kill(&mut self) {
+        match &mut self.process {
+            Process::Weft(server) => server.kill(),
+            Process::Valkey(valkey) => valkey.kill(),
+        }
+    }
+
+    fn is_primary(&mut self) -> bool {
+        self.call(&["ROLE"]).starts_with("(master")
+    }
+
+    fn follows(&mut self, port: u16) -> bool {
+        let role = self.call(&["ROLE"]);
+        role.starts_with(&format!("(slave 127.0.0.1 {port} connected"))
+    }
+
+    fn sees(&mut self, what: &str) -> usize {
+        let nodes = self.call(&["CLUSTER", "NODES"]);
+        nodes.lines().filter(|line| line.contains(what)).count()
+    }
+}
+
+/// Makes a cluster: the first three are primaries, the first of which has the slot of [`KEY`]; the others are its
+/// replicas.
+fn form(mut nodes: Vec<Node>) -> Vec<Node> {
+    let count = nodes.len();
+    let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
+    for (number, (node, (first, last))) in nodes.iter_mut().zip(ranges).enumerate() {
+        assert_eq!(node.call(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
+        node.call(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+    }
+    for index in 1..count {
+        let (port, bus_port) = (nodes[index].port.to_string(), nodes[index].bus_port.clone());
+        assert_eq!(nodes[0].call(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]), "OK");
+    }
+    for node in &mut nodes {
+        wait_for("everybody knows everybody", || node.sees(" connected") == count);
+    }
+    let (primary, port) = (nodes[0].id.clone(), nodes[0].port);
+    for node in &mut nodes[3..] {
+        assert_eq!(node.call(&["CLUSTER", "REPLICATE", &primary]), "OK");
+        wait_for("it follows", || node.follows(port));
+    }
+    for node in &mut nodes {
+        wait_for("the cluster is up", || is_up(&mut node.client));
+        wait_for("replicas are known", || {
+            node.sees("slave ") == count - 3 && node.sees("handshake") == 0
+        });
+    }
+    nodes
+}
+
+fn weft(count: usize) -> Vec<Node> {
+    form((0..count).map(|_| Node::weft()).collect())
+}
+
+/// Hands over to a replica of `nodes[0]`, then kills it, and sees who takes over.
+fn fails_over_and_back(nodes: &mut [Node]) {
+    assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
+    assert_eq!(nodes[3].call(&["CLUSTER", "FAILOVER"]), "OK");
+    wait_for("the replica takes over", || nodes[3].is_primary());
+    let port = nodes[3].port;
+    for index in [0, 4] {
+        wait_for("the others follow it", || nodes[index].follows(port));
+    }
+    let moved = format!("MOVED 3300 127.0.0.1:{port}");
+    for index in [0, 1, 2, 4] {
+        wait_for("all know it", || nodes[index].call(&["GET", KEY]) == moved);
+    }
+    assert_eq!(nodes[3].call(&["GET", KEY]), "1");
+    assert_eq!(nodes[3].call(&["SET", KEY, "2"]), "OK");
+    assert_eq!(nodes[3].call(&["WAIT", "2", "5000"]), "2");
+
+    nodes[3].kill();
+    wait_for("another takes over", || nodes[0].is_primary() || nodes[4].is_primary());
+    let (new, old) = if nodes[0].is_primary() { (0, 4) } else { (4, 0) };
+    let port = nodes[new].port;
+    wait_for("the other one follows it", || nodes[old].follows(port));
+    wait_for("the cluster is up", || is_up(&mut nodes[new].client));
+    assert_eq!(nodes[new].call(&["GET", KEY]), "2", "nothing is lost");
+    for index in [1, 2] {
+        wait_for("the others go on", || is_up(&mut nodes[index].client));
+    }
+}
+
+#[test]
+fn a_replica_takes_over_by_agreement_and_by_election() {
+    fails_over_and_back(&mut weft(5));
+}
+
+#[test]
+fn a_replica_redirects_and_reads() {
+    let mut nodes = weft(4);
+    assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
+    assert_eq!(nodes[0].call(&["WAIT", "1", "5000"]), "1");
+    let moved = format!("MOVED 3300 127.0.0.1:{}", nodes[0].port);
+    let (primary, replica) = (nodes[0].id.clone(), nodes[3].id.clone());
+    let node = &mut nodes[3];
+    assert_eq!(node.call(&["GET", KEY]), moved);
+    assert_eq!(node.call(&["READONLY"]), "OK");
+    assert_eq!(node.call(&["GET", KEY]), "1");
+    assert_eq!(node.call(&["SET", KEY, "2"]), moved, "a replica takes no writes");
+    assert_eq!(node.call(&["MULTI"]), "OK");
+    assert_eq!(node.call(&["GET", KEY]), "QUEUED");
+    assert_eq!(node.call(&["EXEC"]), "(1)");
+    assert_eq!(node.call(&["READWRITE"]), "OK");
+    assert_eq!(node.call(&["GET", KEY]), moved);
+    assert_eq!(
+        node.call(&["CLUSTER", "REPLICATE", &replica]),
+        "ERR Can't replicate myself"
+    );
+    let others = nodes[1].call(&["CLUSTER", "REPLICATE", &replica]);
+    assert_eq!(others, "ERR I can only replicate a master, not a replica.");
+    let shard = nodes[0].call(&["CLUSTER", "MYSHARDID"]);
+    wait_for("both are one shard", || {
+        nodes[3].call(&["CLUSTER", "MYSHARDID"]) == shard
+    });
+    assert!(nodes[1].call(&["CLUSTER", "REPLICAS", &primary]).contains(&replica));
+
+    assert_eq!(nodes[3].call(&["CLUSTER", "REPLICATE", "NO", "ONE"]), "OK");
+    assert!(nodes[3].is_primary());
+    assert_eq!(nodes[3].call(&["DBSIZE"]), "0");
+    assert_ne!(nodes[3].call(&["CLUSTER", "MYSHARDID"]), shard);
+}
+
+/// Somebody counts all the time; replicas take over by agreement, and no number that was told is ever lost.
+#[test]
+fn an_agreed_failover_loses_nothing() {
+    let mut nodes = weft(5);
+    let ports: Vec<u16> = nodes.iter().map(|node| node.port).collect();
+    let ends = Arc::new(AtomicBool::new(false));
+    let counter = {
+        let (ends, mut port) = (ends.clone(), ports[0]);
+        thread::spawn(move || {
+            let mut clients: Vec<(u16, Client)> = ports.iter().map(|port| (*port, Client::connect(*port))).collect();
+            let mut told = 0u64;
+            while !ends.load(Ordering::Relaxed) {
+                let (_, client) = clients
+                    .iter_mut()
+                    .find(|(known, _)| *known == port)
+                    .expect("a known node");
+                let answer = client.call(&["INCR", KEY]);
+                if let Ok(number) = answer.parse::<u64>() {
+                    assert_eq!(number, told + 1, "what was told is there");
+                    told = number;
+                } else if answer.starts_with("MOVED") {
+                    port = answer
+                        .rsplit(':')
+                        .next()
+                        .and_then(|port| port.parse().ok())
+                        .expect("a port");
+                } else {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            told
+        })
+    };
+    for round in 0..6 {
+        let to = [3, 4, 0][round % 3];
+        let now = [0, 3, 4][round % 3];
+        let port = nodes[now].port;
+        wait_for("it follows", || nodes[to].follows(port));
+        assert_eq!(nodes[to].call(&["CLUSTER", "FAILOVER"]), "OK");
+        wait_for("it takes over", || nodes[to].is_primary());
+    }
+    ends.store(true, Ordering::Relaxed);
+    let told = counter.join().expect("nothing was lost");
+    assert!(told > 0);
+    assert_eq!(nodes[0].call(&["GET", KEY]), told.to_string());
+}
+
+#[test]
+fn an_old_primary_comes_back_as_a_replica() {
+    let mut nodes = weft(4);
+    assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
+    assert_eq!(nodes[0].call(&["WAIT", "1", "5000"]), "1");
+    let Process::Weft(server) = &mut nodes[0].process else {
+        unreachable!("all are Weft");
+    };
+    server.kill();
+    wait_for("the replica takes over", || nodes[3].is_primary());
+    wait_for("the cluster is up", || is_up(&mut nodes[3].client));
+    assert_eq!(nodes[3].call(&["SET", KEY, "2"]), "OK");
+    let Process::Weft(server) = &mut nodes[0].process else {
+        unreachable!("all are Weft");
+    };
+    server.start_again();
+    let port = nodes[3].port;
+    nodes[0].client = Client::connect(nodes[0].port);
+    wait_for("it follows", || nodes[0].follows(port));
+    assert_eq!(nodes[0].call(&["READONLY"]), "OK");
+    wait_for("it has what it missed", || nodes[0].call(&["GET", KEY]) == "2");
+    let Process::Weft(server) = &mut nodes[0].process else {
+        unreachable!("all are Weft");
+    };
+    server.kill();
+    server.start_again();
+    nodes[0].client = Client::connect(nodes[0].port);
+    assert!(!nodes[0].is_primary(), "the file says what it is");
+    wait_for("it follows again", || nodes[0].follows(port));
+}
+
+#[test]
+fn in_mixed_clusters_either_takes_over_from_the_other() {
+    // The last two are the replicas of the first.
+    for kinds in ["vvwwv", "wvvvw"] {
+        let nodes: Option<Vec<Node>> = kinds
+            .chars()
+            .map(|kind| {
+                if kind == 'w' {
+                    Some(Node::weft())
+                } else {
+                    Node::valkey()
+                }
+            })
+            .collect();
+        if let Some(nodes) = nodes {
+            fails_over_and_back(&mut form(nodes));
+        }
+    }
+}
