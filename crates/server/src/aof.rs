@@ -100,9 +100,7 @@ fn withhold(server: &Server) {
     let withholds = server.aof.phase() != Phase::Off && server.aof.fsync() == Fsync::Always;
     server.journal.withhold_replies(withholds);
     if !withholds {
-        server
-            .journal
-            .take_askers(|worker| server.workers[worker].send(Message::Logged));
+        server.tell_of_log();
     }
     // It may have something to sync now.
     server.journal.wake();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::aof;
 use crate::config::{Applied, Config, ParameterId, id};
+use crate::keyspace::effects::Hooks;
 use crate::messages::refresh_event_hook;
 use crate::observe::log;
 use crate::observe::log_line::Role;
@@ -51,6 +52,13 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
         server.repl.judge_replicas(&server.config);
     }
+    if is_changed(&[id::REPLICA_READ_ONLY]).is_some() {
+        refresh_local_expiry(server);
+    }
+    if is_changed(&[id::REPL_BACKLOG_SIZE]).is_some() {
+        let bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
+        server.repl.replicas.shelf().resize(bytes);
+    }
     let of_log = [
         id::APPENDFSYNC,
         id::AOF_TIMESTAMP_ENABLED,
@@ -91,8 +99,16 @@ pub fn role_changed(server: &Server) {
         true => Role::Replica,
         false => Role::Primary,
     });
+    server.keyspace.local.clear();
+    refresh_local_expiry(server);
     // The log has told about a failure; the role changes all the same.
     let _ = oom_score::adjust(&server.config, follows);
+}
+
+/// A replica that clients may write to remembers which keys they let expire.
+pub fn refresh_local_expiry(server: &Server) {
+    let remembers = server.repl.follows() && !server.config.boolean(id::REPLICA_READ_ONLY);
+    server.keyspace.hooks.put(Hooks::LOCAL_EXPIRY, remembers);
 }
 
 /// Gives the log the level and the shape that are configured.

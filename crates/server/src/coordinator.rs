@@ -134,17 +134,7 @@ impl Coordinator {
             Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
         };
         let how = Shutdown::from_options(self.server.config.integer(options));
-        saving::announce_end(&how);
-        if saving::saves_before_end(&self.server, &how) {
-            let Some(mut seat) = self.server.keyspace.slots.join() else {
-                log::warning!("Error trying to save the DB: no seat is left at the keyspace");
-                return;
-            };
-            if saving::save_before_end(&self.server, &mut seat, &how).is_err() {
-                return;
-            }
-        }
-        self.server.request_shutdown(how);
+        saving::end_process(&self.server, how);
     }
 
     fn obey(&mut self) {
@@ -230,12 +220,15 @@ impl Coordinator {
         saving::begin_due(server);
         crate::aof::begin_due(server);
         let now_ms = unix_ms();
-        if server.active_expire.load(Ordering::Relaxed)
-            && !server.repl.follows()
-            && !server.pause.holds_writes(now_ms)
-            && server.keyspace.counts.any_expiry()
-            && expiry::queue_due(&server.keyspace.slots, &server.due_slots, now_ms) > 0
-        {
+        let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
+        let some_are_due = || match server.repl.follows() {
+            true => server.keyspace.local.is_due(now_ms),
+            false => {
+                let keyspace = &server.keyspace;
+                keyspace.counts.any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0
+            }
+        };
+        if may_expire && some_are_due() {
             let active = server.active_workers.load(Ordering::Relaxed).max(1);
             for worker in server.workers.iter().take(active) {
                 worker.send(Message::ExpireDue);

@@ -9,16 +9,16 @@
 //! The hook of the log and the consumer are switched in exclusive mode. The log thread lets the consumer go when it has
 //! passed that place; until then [`Replication::feeds`](crate::repl::Replication) says that the offset still moves.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::config::id;
-use crate::journal::{self, Consumer, Target, write_command};
+use crate::journal::{self, Consumer, Feeds, Target, write_command};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observe::log;
-use crate::repl::History;
+use crate::repl::{History, HistoryId};
 use crate::state::Server;
 
 /// The name under which the log knows it.
@@ -51,8 +51,9 @@ impl Feeder {
     fn remark(&mut self) {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
-        // Who is to take over must have everything: nothing is added then.
-        let stops = server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
+        // Who is to take over must have everything: nothing is added then, nor behind the last dump of a server that ends.
+        let ends = server.repl.ends.load(Ordering::SeqCst);
+        let stops = ends || server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
         if stops || !replicas.has_readers.load(Ordering::Relaxed) {
             return;
         }
@@ -109,6 +110,120 @@ pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
     );
     attach(server);
     Ok(())
+}
+
+/// A place in the history, for who goes on from there.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The name of the history.
+    pub id: HistoryId,
+    /// Bytes of it.
+    pub offset: i64,
+    /// The database that its stream has selected.
+    pub db: usize,
+}
+
+impl Place {
+    /// What a dump says of it.
+    pub fn notes(&self) -> Vec<(&'static str, Vec<u8>)> {
+        vec![
+            ("repl-stream-db", self.db.to_string().into_bytes()),
+            ("repl-id", self.id.clone().into_bytes()),
+            ("repl-offset", self.offset.to_string().into_bytes()),
+        ]
+    }
+}
+
+/// The place where the data is, which may be known in a moment only: when the log thread has got there.
+pub struct Pending(Option<mpsc::Receiver<Place>>);
+
+impl Pending {
+    /// Waits for it; `None` if the data is part of no history.
+    pub fn wait(self) -> Option<Place> {
+        self.0?.recv().ok()
+    }
+
+    /// Waits, and tells what a dump says of it.
+    pub fn notes(self) -> Vec<(&'static str, Vec<u8>)> {
+        self.wait().map(|place| place.notes()).unwrap_or_default()
+    }
+}
+
+/// Where the data is. In exclusive mode; `then` is called when that is known, by who must do nothing slow.
+pub fn place_then(server: &Server, then: impl FnOnce(&mut Feeds, &Place) + Send + 'static) -> Pending {
+    let repl = &server.repl;
+    let (follows, feeds_backlog) = (repl.follows(), repl.feeds.load(Ordering::SeqCst));
+    let (id, resumable) = {
+        let state = repl.state();
+        (state.history.id.clone(), state.resumable)
+    };
+    let nowhere = if follows {
+        !resumable
+    } else {
+        repl.replicas.shelf().extent().is_none()
+    };
+    let Some(myself) = server.myself().filter(|_| !nowhere) else {
+        return Pending(None);
+    };
+    let (told, place) = mpsc::sync_channel(1);
+    let tell = move |feeds: &mut Feeds, db: usize| {
+        let place = Place {
+            id,
+            offset: myself.repl.offset(),
+            db,
+        };
+        then(feeds, &place);
+        // Who waits for it may have given up.
+        let _ = told.send(place);
+    };
+    if follows && !feeds_backlog {
+        // The stream has got exactly so far (see `dispatch/stream.rs`).
+        tell(&mut Feeds::default(), server.repl.stream_db.load(Ordering::Relaxed));
+    } else {
+        server.journal.mark(move |feeds| {
+            let db = feeds.selected(NAME).unwrap_or(0);
+            tell(feeds, db as usize);
+        });
+    }
+    Pending(Some(place))
+}
+
+/// The same, for who has nothing to do there.
+pub fn place(server: &Server) -> Pending {
+    place_then(server, |_, _| {})
+}
+
+/// Begins the backlog of a primary that starts, before it has loaded anything: what has expired is deleted in it.
+pub fn prepare(server: &Server) {
+    server.repl.replicas.shelf().open(0);
+}
+
+/// A primary that starts goes on with the history that its dump tells of: under a new name, with the old one as its
+/// second. Its backlog has what was deleted when the dump was loaded.
+///
+/// # Errors
+/// When the log thread cannot be started.
+pub fn resume(server: &Arc<Server>, id: HistoryId, offset: i64) -> std::io::Result<()> {
+    journal::start(&server.journal)?;
+    let repl = &server.repl;
+    let end = repl.replicas.shelf().rebase(offset);
+    {
+        let history = &mut repl.state().history;
+        (history.second_id, history.second_offset) = (id, offset + 1);
+    }
+    repl.set_offset(end);
+    attach(server);
+    Ok(())
+}
+
+/// A replica that starts has the data of a place: it asks for what follows.
+pub fn resume_as_replica(server: &Server, place: &Place) {
+    let repl = &server.repl;
+    repl.replicas.shelf().open(place.offset);
+    repl.state().history.id.clone_from(&place.id);
+    repl.set_offset(place.offset);
+    repl.set_received(place.offset);
+    repl.stream_db.store(place.db, Ordering::Relaxed);
 }
 
 /// From this place of the order on, the log fills the backlog.

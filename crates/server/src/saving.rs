@@ -3,33 +3,39 @@
 //! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE, save
 //! points) is a [`crate::snapshot`] that goes into a file.
 
+mod ending;
 mod in_background;
 mod into_file;
 
+pub use ending::{call_off, end_process};
 pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
 pub use into_file::IntoFile;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use weft_reactor::unix_ms;
 
 use crate::config::{Config, id};
+use crate::feed;
+use crate::journal::write_command;
 use crate::keyspace::access::Whole;
 use crate::keyspace::empty::take;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace};
+use crate::persist::rdb::{
+    self, Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace, Position, TellDropped,
+};
 use crate::repl::Standing;
 use crate::script::load_library;
-use crate::shutdown::{Save, Shutdown};
-use crate::snapshot::clock;
-use crate::state::{PauseReason, Server};
+use crate::snapshot::{Note, clock};
+use crate::state::Server;
 
 /// Something failed; the log has told what.
 #[derive(Debug)]
@@ -48,14 +54,16 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
-    write_file(server, all, &path(&server.config))?;
+    // Nothing changes before it is known.
+    let notes = feed::place(server).notes();
+    write_file(server, all, &path(&server.config), &notes)?;
     log::notice!("DB saved on disk");
     server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
     server.config.touch();
     Ok(())
 }
 
-fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
+fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Note]) -> Result<(), Failed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripts.libraries.codes();
     let contents = Contents {
@@ -65,6 +73,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(
             functions: &functions,
             now_s,
             used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
+            notes,
             ..Head::default()
         },
         config: &server.config,
@@ -87,25 +96,87 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> 
     save(server, seat)
 }
 
-/// Loads the dump that is there when the server starts, if there is one.
+/// Loads the dump that is there when the server starts, if there is one, and goes on with the history that it tells of.
 ///
 /// # Errors
 /// When it cannot be loaded as a whole.
-pub fn load_at_start(server: &Server, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
         begin_progress(server, metadata.len());
     }
-    match load(server, all, row, false) {
-        Ok(()) => {
-            log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
-            Ok(())
+    let is_replica_of_cluster = server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
+    let is_primary = server.config.primary().is_none() && !is_replica_of_cluster;
+    let mut deletions = Deletions::default();
+    let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
+    let how = match is_primary {
+        true => {
+            feed::prepare(server);
+            How {
+                replace: false,
+                expiry_ms: unix_ms(),
+                drops: Some(&mut delete),
+            }
         }
-        Err(error) if error.is_missing() => Ok(()),
+        // What has expired is the primary's to delete.
+        false => How::keeping_expired(),
+    };
+    match load(server, all, row, how) {
+        Ok(loaded) => {
+            log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
+            resume(server, &loaded.position, is_primary)
+        }
+        Err(error) if error.is_missing() => resume(server, &Position::default(), is_primary),
         Err(error) => {
             tell(&error);
             log::warning!("Fatal error loading the DB, check server logs. Exiting.");
             Err(Failed)
+        }
+    }
+}
+
+/// What replicas are told of keys that a dump no longer brings.
+#[derive(Default)]
+struct Deletions {
+    selected: Option<usize>,
+}
+
+impl Deletions {
+    fn add(&mut self, server: &Server, db: usize, name: &[u8]) {
+        let config = &server.config;
+        let mut bytes = Vec::new();
+        if self.selected != Some(db) {
+            self.selected = Some(db);
+            write_command([&b"SELECT"[..], db.to_string().as_bytes()].into_iter(), &mut bytes);
+        }
+        let delete: &[u8] = match config.boolean(id::LAZYFREE_LAZY_EXPIRE) {
+            true => b"UNLINK",
+            false => b"DEL",
+        };
+        write_command([delete, name].into_iter(), &mut bytes);
+        let most_bytes = config.integer(id::REPL_BACKLOG_SIZE);
+        server.repl.replicas.shelf().append(&bytes, most_bytes);
+    }
+}
+
+/// Goes on with the history that the dump tells of, if it does.
+fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), Failed> {
+    let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
+        (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => Some(feed::Place { id, offset, db }),
+        _ => None,
+    };
+    match place {
+        Some(place) if is_primary => feed::resume(server, place.id, place.offset).map_err(|error| {
+            log::warning!("Fatal error: cannot start the thread of the log: {error}");
+            Failed
+        }),
+        Some(place) => {
+            feed::resume_as_replica(server, &place);
+            Ok(())
+        }
+        None => {
+            server.repl.replicas.shelf().close();
+            Ok(())
         }
     }
 }
@@ -136,10 +207,11 @@ fn tell(error: &LoadError) {
 /// # Errors
 /// When it cannot be loaded; the log has told why.
 pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, Failed> {
-    load_file(server, path, all, row, (false, 0)).map_err(|error| {
+    let loaded = load_file(server, path, all, row, How::keeping_expired()).map_err(|error| {
         tell(&error);
         Failed
-    })
+    })?;
+    Ok(loaded.end)
 }
 
 /// Writes a dump into a file that an append-only file begins with.
@@ -147,28 +219,45 @@ pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path:
 /// # Errors
 /// When that fails; the log has told why.
 pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
-    write_file(server, all, path)
+    write_file(server, all, path, &[])
 }
 
-fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, replace: bool) -> Result<(), LoadError> {
+/// How a file is loaded.
+struct How<'h> {
+    /// A key of the file replaces one in memory.
+    replace: bool,
+    /// The time whose expired keys are dropped; 0 drops none.
+    expiry_ms: u64,
+    /// Is told of them.
+    drops: Option<TellDropped<'h>>,
+}
+
+impl How<'_> {
+    fn keeping_expired() -> Self {
+        How {
+            replace: false,
+            expiry_ms: 0,
+            drops: None,
+        }
+    }
+}
+
+fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: How<'_>) -> Result<Loaded, LoadError> {
     server.dumps.loading.store(true, Ordering::Relaxed);
-    // What has expired on a replica goes when the primary says so.
-    let follows =
-        server.config.primary().is_some() || server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
-    let expiry_ms = if follows { 0 } else { unix_ms() };
-    let loaded = load_file(server, &path(&server.config), all, row, (replace, expiry_ms));
+    let loaded = load_file(server, &path(&server.config), all, row, how);
     server.dumps.loading.store(false, Ordering::Relaxed);
-    loaded.map(|_| ())
+    loaded
 }
 
-/// Loads a file; `expiry_ms` is the time whose expired keys are dropped.
+/// Loads a file.
 fn load_file(
     server: &Server,
     path: &Path,
     all: &mut Exclusive<'_>,
     row: usize,
-    (replace, expiry_ms): (bool, u64),
-) -> Result<u64, LoadError> {
+    how: How<'_>,
+) -> Result<Loaded, LoadError> {
+    let replace = how.replace;
     let now_ms = unix_ms();
     let progress = &server.repl.loading;
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
@@ -182,8 +271,12 @@ fn load_file(
         seat: row,
         config: &server.config,
         clock: clock(&server.config, now_ms / 1000),
-        now_ms: expiry_ms,
+        now_ms: how.expiry_ms,
         replace,
+        drops: match how.drops {
+            Some(tell) => Some(tell),
+            None => None,
+        },
         // Only while the server starts are others told that they have to wait, and why.
         pace: server.repl.standing().has(Standing::LOADING).then_some(Pace {
             every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
@@ -205,7 +298,7 @@ fn load_file(
         loaded.expired_hashes
     );
     server.dumps.loaded(&loaded);
-    Ok(loaded.end)
+    Ok(loaded)
 }
 
 /// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.
@@ -272,60 +365,21 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     }
     // Before loading: there may be no room for both.
     drop(taken);
-    load(server, &mut all, row, how.replace).map_err(|error| {
+    let expiry_ms = match server.repl.follows() {
+        true => 0,
+        false => unix_ms(),
+    };
+    let how = How {
+        replace: how.replace,
+        expiry_ms,
+        drops: None,
+    };
+    load(server, &mut all, row, how).map_err(|error| {
         tell(&error);
         CannotReload::Load
     })?;
     log::notice!("DB reloaded by DEBUG RELOAD");
     Ok(())
-}
-
-/// Whether a shutdown writes a dump first.
-pub fn saves_before_end(server: &Server, how: &Shutdown) -> bool {
-    if server.dumps.loading.load(Ordering::Relaxed) {
-        // What is in memory is a part of what is on the disk.
-        return false;
-    }
-    match how.save {
-        Save::Always => true,
-        Save::Never => false,
-        Save::IfConfigured => !server.config.save_points().is_empty(),
-    }
-}
-
-/// Tells the log that somebody wants the process to end.
-pub fn announce_end(how: &Shutdown) {
-    match &how.requested_by {
-        Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
-        None => log::notice!("User requested shutdown..."),
-    }
-}
-
-/// Writes the last dump, if one is to be written. From then on no command writes any more, so that nothing is lost that
-/// was confirmed.
-///
-/// # Errors
-/// When the dump cannot be written, and the shutdown is not forced: everything goes on.
-pub fn save_before_end(server: &Server, seat: &mut Seat, how: &Shutdown) -> Result<(), Failed> {
-    if !saves_before_end(server, how) {
-        return Ok(());
-    }
-    end_for_shutdown(server);
-    log::notice!("Saving the final RDB snapshot before exiting.");
-    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
-    match save(server, seat) {
-        Ok(()) => Ok(()),
-        Err(Failed) if how.force => {
-            log::warning!("Error trying to save the DB. Exit anyway.");
-            Ok(())
-        }
-        Err(Failed) => {
-            server.unpause_clients(PauseReason::Shutdown);
-            log::warning!("Error trying to save the DB, can't exit.");
-            log::warning!("Errors trying to shut down the server. Check the logs for more information.");
-            Err(Failed)
-        }
-    }
 }
 
 /// The file that dumps go into.

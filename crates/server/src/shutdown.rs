@@ -1,9 +1,15 @@
 //! How the process is asked to end, and asked not to.
 //!
-//! A request waits here until the coordinator takes it up, which is its next turn. From then on there is
-//! no way back: without files to write and replicas to wait for, nothing can fail or take long.
+//! ```text
+//!   None ── begin ──▶ Prepared: replicas catch up, a dump is written ── put ──▶ Waiting ── the coordinator ──▶ UnderWay
+//!    ▲                    │ called off, or something fails
+//!    └──── give_up ◀──────┘
+//! ```
+//!
+//! While it is prepared it can be called off. Then there is no way back.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use crate::observe::lock;
 
@@ -57,21 +63,51 @@ impl Shutdown {
 
 /// The place where a request waits.
 #[derive(Debug, Default)]
-pub struct ShutdownRequest(Mutex<State>);
+pub struct ShutdownRequest {
+    state: Mutex<State>,
+    /// Until when replicas are waited for, ms since the epoch; 0 when they are not.
+    pub waits_until_ms: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 enum State {
     #[default]
     None,
+    Prepared {
+        called_off: bool,
+    },
     Waiting(Shutdown),
     UnderWay,
 }
 
 impl ShutdownRequest {
-    /// Puts a request, unless there is one already; whether it counts.
+    /// Somebody begins to prepare the end, unless that is under way; whether this is so.
+    pub fn begin(&self) -> bool {
+        let mut state = lock(&self.state);
+        let begins = matches!(*state, State::None);
+        if begins {
+            *state = State::Prepared { called_off: false };
+        }
+        begins
+    }
+
+    /// Whether what is prepared was called off.
+    pub fn is_called_off(&self) -> bool {
+        matches!(*lock(&self.state), State::Prepared { called_off: true })
+    }
+
+    /// What was prepared does not come.
+    pub fn give_up(&self) {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Prepared { .. }) {
+            *state = State::None;
+        }
+    }
+
+    /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
     pub fn put(&self, shutdown: Shutdown) -> bool {
-        let mut state = lock(&self.0);
-        if !matches!(*state, State::None) {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::None | State::Prepared { called_off: false }) {
             return false;
         }
         *state = State::Waiting(shutdown);
@@ -80,7 +116,7 @@ impl ShutdownRequest {
 
     /// Takes the request up: it cannot be called off any more.
     pub fn take_up(&self) -> Option<Shutdown> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         match std::mem::replace(&mut *state, State::UnderWay) {
             State::Waiting(shutdown) => Some(shutdown),
             before => {
@@ -90,14 +126,12 @@ impl ShutdownRequest {
         }
     }
 
-    /// Calls off a request that was not taken up yet; whether there was one.
+    /// Calls off what is being prepared; whether there was something.
     pub fn call_off(&self) -> bool {
-        let mut state = lock(&self.0);
-        let waiting = matches!(*state, State::Waiting(_));
-        if waiting {
-            *state = State::None;
+        match &mut *lock(&self.state) {
+            State::Prepared { called_off } => !std::mem::replace(called_off, true),
+            State::None | State::Waiting(_) | State::UnderWay => false,
         }
-        waiting
     }
 }
 

@@ -237,6 +237,7 @@ fn follow_configured(server: &Arc<Server>) {
             },
             false,
         );
+        crate::apply::refresh_local_expiry(server);
     }
 }
 

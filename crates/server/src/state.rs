@@ -14,13 +14,13 @@ use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::{Config, id};
-use crate::journal::Journal;
+use crate::journal::{Journal, Milestone};
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
 use crate::net::usage::ClientMemory;
 use crate::observe::commandlog::Subject;
@@ -103,6 +103,8 @@ pub enum Message {
     },
     /// This server follows another from now on: clients that wait for keys are not served any more.
     Demoted,
+    /// The process does not end: who asked for that is told.
+    ShutdownOff,
     /// Clients that were paused may go on.
     Unpaused,
     /// Slots have left: clients that wait for their keys or listen to their channels are told.
@@ -198,7 +200,7 @@ pub trait ClientVisitor {
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
 }
 
-/// Which commands CLIENT PAUSE holds back, and until when. Workers read it without a lock.
+/// Which commands are held back, and until when: by CLIENT PAUSE, and by this server itself. Workers read it without a lock.
 #[derive(Default)]
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
@@ -548,7 +550,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks for the end of the process; whether this request counts: the first one does.
+    /// Has the process end, as everything is prepared for that; whether nobody has called it off.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
         let counts = self.shutdown.put(how);
         if counts {
@@ -557,18 +559,34 @@ impl Server {
         counts
     }
 
-    /// Calls off a request to end the process; whether there was one that had not been taken up.
-    pub fn abort_shutdown(&self) -> bool {
-        let called_off = self.shutdown.call_off();
-        if called_off {
-            crate::observe::log::notice!("Shutdown manually aborted.");
-        }
-        called_off
-    }
-
     /// This server, for what outlives a call; `None` while it is being made.
     pub fn myself(&self) -> Option<Arc<Server>> {
         self.myself.get()?.upgrade()
+    }
+
+    /// Has those look who wait for the log.
+    pub fn tell_of_log(&self) {
+        self.journal
+            .take_askers(|worker| self.workers[worker].send(Message::Logged));
+    }
+
+    /// Whether everything up to this ticket of the log is on this server's disk.
+    pub fn is_on_disk(&self, ticket: u64) -> bool {
+        self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
+    }
+
+    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
+            visit(client, *buffers);
+            if !client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            match client.flags.has(Flags::PRIMARY) {
+                true => self.repl.sever(),
+                false => self.order_supply(SupplyOrder::Disconnect(*id)),
+            }
+        }
     }
 
     /// Wakes the thread that serves replicas.

@@ -25,11 +25,11 @@ use crate::dispatch::plan::Plans;
 use crate::dispatch::room;
 use crate::keyspace::{Seat, expiry};
 use crate::messages::Post;
-use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client::{Buffers, Client};
 use crate::net::connection::{Connection, State};
 use crate::observe::metrics::{Counter, Maximum};
 use crate::pubsub::Recipient;
-use crate::state::{ClientVisitor, Message, Server, SupplyOrder, WorkerId};
+use crate::state::{ClientVisitor, Message, Server, WorkerId};
 use parking::Parts;
 use waits::Waits;
 
@@ -401,23 +401,6 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
     Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
 }
 
-impl Worker {
-    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
-    fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
-        let server = self.server();
-        for (id, (client, buffers)) in &mut *crate::observe::lock(&server.linked_clients) {
-            visit(client, *buffers);
-            if !client.flags.has(Flags::CLOSE_ASAP) {
-                continue;
-            }
-            match client.flags.has(Flags::PRIMARY) {
-                true => server.repl.sever(),
-                false => server.order_supply(SupplyOrder::Disconnect(*id)),
-            }
-        }
-    }
-}
-
 impl ClientVisitor for Worker {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         for token in 0..self.clients.slots.len() {
@@ -428,7 +411,7 @@ impl ClientVisitor for Worker {
             }
         }
         if self.id == 0 {
-            self.visit_linked(visit);
+            self.server().visit_linked(visit);
         }
     }
 

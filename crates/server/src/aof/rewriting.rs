@@ -135,8 +135,9 @@ fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
             IntoFile::create(name.into(), temporary_base().into(), incremental, afterwards)
         }),
         at_moment: Box::new(move |moment| {
+            moment.server.aof.begin_base();
             take_up(moment.server, next);
-            Vec::new()
+            Box::new(Vec::new)
         }),
         at_end: Box::new(move |server, summary, ending| conclude(server, summary, ending, as_dump)),
     };
@@ -219,15 +220,11 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
         status.failures.store(0, Ordering::Relaxed);
         status.last_rewrite_failed.store(false, Ordering::Relaxed);
         log::notice!("Background AOF rewrite finished successfully");
-        if status.phase() == Phase::Waiting {
-            status.set_phase(Phase::On);
-            withhold(server);
-        }
     } else {
         // Another rewrite has a name of its own; what is left is in nobody's way.
         let _ = std::fs::remove_file(temporary_base());
     }
-    if status.phase() == Phase::Waiting {
+    if !done && status.phase() == Phase::Waiting {
         let (name, path) = temporary_increment(&Place::of(&server.config));
         log::notice!("Removing the temp incr aof file {name} in the background");
         let _ = std::fs::remove_file(path);
@@ -237,6 +234,15 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
     status.snapshot_under_way.store(false, Ordering::Relaxed);
+    if done {
+        // What lies behind the base counts from now on; who waits for that finds the rewrite at its end.
+        status.end_base();
+        if status.phase() == Phase::Waiting {
+            status.set_phase(Phase::On);
+            withhold(server);
+        }
+        server.tell_of_log();
+    }
 }
 
 /// Gives the new base its name, and makes what it replaces history.
@@ -390,11 +396,13 @@ fn switch_off(server: &Arc<Server>) {
     }
     server.scripts.running.let_in();
     flush(server);
+    // Before its end is synced: who waits for that is refused.
+    status.set_phase(Phase::Off);
     let appender = lock(&server.aof_files).appender.take();
     if let Some(appender) = appender {
         lock(&appender).finish();
     }
-    status.set_phase(Phase::Off);
+    server.tell_of_log();
     if status.scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
     }

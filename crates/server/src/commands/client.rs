@@ -194,10 +194,20 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
+    // Links belong to no worker: they are ended here and now, also within a transaction.
+    let mut links: u64 = 0;
+    let me = ctx.client.id;
+    ctx.server.visit_linked(&mut |client: &mut Client, _: Buffers| {
+        if !client.flags.has(Flags::CLOSE_ASAP) && filter.passes(client, me, now_ms) {
+            links += 1;
+            client.flags.put(Flags::CLOSE_ASAP, true);
+        }
+    });
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
         let mut killed: u64 = 0;
         clients.each(&mut |client: &mut Client, _: Buffers| {
-            if client.flags.has(Flags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
+            let is_link = client.flags.has_any(Flags::PRIMARY.with(Flags::REPLICA));
+            if is_link || client.flags.has(Flags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
                 return;
             }
             killed += 1;
@@ -211,7 +221,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
         killed.to_le_bytes().to_vec()
     };
     ask_all(ctx, ask, move |parts| {
-        let killed = total(&parts);
+        let killed = links + total(&parts);
         reply_bytes(protocol, |reply| match (by_address, killed) {
             (true, 0) => reply.error("ERR No such client"),
             (true, _) => reply.ok(),

@@ -8,7 +8,6 @@ use weft_resp::number::parse_i64;
 use super::context::{After, Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::config::id;
-use crate::journal::Milestone;
 use crate::repl::Wait;
 use crate::state::{LogWait, Server};
 
@@ -53,15 +52,11 @@ pub fn reply(server: &Server, wait: &Wait) -> Vec<u8> {
 
 fn progress(server: &Server, wait: &Wait) -> (i64, i64) {
     let replicas = &server.repl.replicas;
-    // What is not in the backlog yet nobody has.
-    let offset = replicas.shelf().offset_of(wait.log_ticket).unwrap_or(i64::MAX);
     let having = match wait.disk {
-        None => replicas.having(offset),
-        Some(_) => replicas.having_synced(offset),
+        None => replicas.having_ticket(wait.log_ticket),
+        Some(_) => replicas.having_synced_ticket(wait.log_ticket),
     };
-    let is_synced = server.journal.reached(Milestone::Synced) >= wait.log_ticket;
-    let logs = server.config.boolean(id::APPENDONLY);
-    (i64::from(is_synced && logs), having)
+    (server.is_on_disk(wait.log_ticket).into(), having)
 }
 
 fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Option<i64>) {
@@ -110,13 +105,12 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let ticket = ctx.client.log_ticket;
-    let logs = config.boolean(id::APPENDONLY);
-    let is_there = logs && ctx.server.journal.reached(Milestone::Synced) >= ticket;
+    let is_there = ctx.server.is_on_disk(ticket);
     let enough = local == 0 || is_there;
     if enough || !ctx.may_block {
         ctx.reply.array(2);
         ctx.reply.integer(is_there.into());
-        ctx.reply.integer(ctx.server.repl.replicas.having_synced(0));
+        ctx.reply.integer(ctx.server.repl.replicas.having_synced_ticket(ticket));
     } else {
         ctx.after = After::AwaitLog(Box::new(LogWait {
             ticket,

@@ -82,4 +82,7 @@ pub fn count(effects: &mut Effects, server: &Server, seat: usize) {
         std::mem::take(&mut effects.expired_fields),
     );
     metrics.add(seat, Counter::Dirty, std::mem::take(&mut effects.dirty));
+    if !effects.local.is_empty() {
+        server.keyspace.local.note(effects.local.drain(..));
+    }
 }

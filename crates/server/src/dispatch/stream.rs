@@ -13,6 +13,7 @@
 //!    has the keyspace to itself finds data and offset at the same place. So replicas of this server follow the stream of
 //!    its primary.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use weft_reactor::unix_ms;
 
 use crate::commands::context::After;
 use crate::config::id;
+use crate::journal::Milestone;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
 use crate::messages::{Post, wake};
@@ -38,6 +40,9 @@ const FIRST_PAUSE: Duration = Duration::from_micros(20);
 /// The longest pause after a refusal.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
+/// Places of the log that are kept until the disk has them.
+const WRITTEN_PLACES: usize = 4096;
+
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -52,6 +57,12 @@ pub struct Stream {
     thread: Thread,
     lane: Lane,
     plans: Plans,
+    /// How far the data was after which ticket of the log, ascending; what the disk has left out.
+    written: VecDeque<(u64, i64)>,
+    /// What was written before this link was there is not behind this one.
+    first_ticket: u64,
+    /// How far the disk is, of what was written here.
+    synced: i64,
 }
 
 /// The stream's only connection, as a batch sees it.
@@ -99,6 +110,7 @@ impl Lane {
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
         repl.replicas.shelf().append(&bytes, most_bytes);
         repl.set_offset(self.origin + self.reached as i64);
+        repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.wake_supply();
         }
@@ -160,6 +172,7 @@ impl Stream {
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser();
         client.flags.put(Flags::PRIMARY, true);
+        let first_ticket = server.journal.last_ticket();
         client.db = db.min(counts(server).databases() - 1);
         Stream {
             thread,
@@ -174,6 +187,37 @@ impl Stream {
                 after: None,
             },
             plans: Plans::default(),
+            written: VecDeque::from([(first_ticket, server.repl.offset())]),
+            first_ticket,
+            synced: 0,
+        }
+    }
+
+    /// How far the append-only file is on the disk; `None` if there is none that has everything.
+    pub fn synced(&mut self) -> Option<i64> {
+        let server = &self.thread.server;
+        if !server.aof.is_whole() {
+            return None;
+        }
+        let reached = server.journal.reached(Milestone::Synced);
+        while let Some((_, offset)) = self.written.front().filter(|(ticket, _)| *ticket <= reached) {
+            self.synced = *offset;
+            self.written.pop_front();
+        }
+        Some(self.synced)
+    }
+
+    /// Notes how far the data is after the last ticket.
+    fn note_written(&mut self) {
+        let server = &self.thread.server;
+        let offset = server.repl.offset();
+        let ticket = self.thread.effects.scribe.last_ticket().max(self.first_ticket);
+        let is_full = self.written.len() == WRITTEN_PLACES;
+        match self.written.back_mut() {
+            Some(last) if last.0 == ticket => last.1 = offset,
+            // Who is so far behind is told of the later place alone.
+            Some(last) if is_full => *last = (ticket, offset),
+            _ => self.written.push_back((ticket, offset)),
         }
     }
 
@@ -222,6 +266,7 @@ impl Stream {
                 self.finish(seat, after);
             }
             self.conclude();
+            self.note_written();
             let advanced = self.lane.cut();
             if self.thread.server.repl.term() != self.lane.term {
                 return Err(Broken::TermOver);

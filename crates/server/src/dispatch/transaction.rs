@@ -97,6 +97,10 @@ pub fn refused(
 ) -> CommandError {
     if command.is_some_and(|command| command.full_name == "exec") {
         end(thread, client);
+        if error.0.starts_with(b"REDIRECT ") {
+            // Where to go is told as it is.
+            return error;
+        }
         let reason = error.0.strip_prefix(b"ERR ").unwrap_or(&error.0);
         return CommandError::bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
     }

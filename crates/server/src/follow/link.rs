@@ -172,13 +172,27 @@ impl Link {
         received
     }
 
+    /// Receives up to `most` bytes behind those in `buffer`; how many, 0 if nothing came for `repl-timeout`, whatever that
+    /// is by then.
+    ///
+    /// # Errors
+    /// When the link is broken.
+    pub fn receive_in_time(&mut self, buffer: &mut Vec<u8>, most: usize) -> Result<usize, Failure> {
+        let since = Instant::now();
+        loop {
+            let received = self.receive(buffer, most, LOOK_PERIOD)?;
+            let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
+            if received > 0 || since.elapsed() > timeout {
+                return Ok(received);
+            }
+        }
+    }
+
     /// The next line, without its end.
     ///
     /// # Errors
-    /// When none comes within `repl-timeout`, or it is too long.
+    /// When nothing comes for `repl-timeout`, or it is too long.
     pub fn line(&mut self) -> Result<Vec<u8>, Failure> {
-        let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
-        let deadline = Instant::now() + timeout;
         loop {
             if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.ahead.drain(..=end).collect();
@@ -193,9 +207,8 @@ impl Link {
                     "Bad protocol from PRIMARY: a line without an end".into(),
                 ));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             let mut ahead = std::mem::take(&mut self.ahead);
-            let received = self.receive(&mut ahead, LINE_BYTES, left);
+            let received = self.receive_in_time(&mut ahead, LINE_BYTES);
             self.ahead = ahead;
             if received? == 0 {
                 return Err(Failure::Timeout("Timeout connecting to the PRIMARY..."));

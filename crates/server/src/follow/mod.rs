@@ -45,6 +45,17 @@ const SHOW_PERIOD: Duration = Duration::from_millis(20);
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// How often this server looks whether its disk has what somebody waits for.
+const OWED_LOOK: Duration = Duration::from_millis(10);
+/// How long it does.
+const OWED_AT_MOST: Duration = Duration::from_secs(2);
+
+/// The primary asked, and the disk was not as far as the data.
+struct Owed {
+    offset: i64,
+    since: Instant,
+}
+
 /// Starts the thread.
 ///
 /// # Errors
@@ -57,7 +68,9 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
     let server = server.clone();
     let spawned = std::thread::Builder::new().name("weft-replica".into());
-    spawned.spawn(move || Follower { server, seat, db: 0 }.run())?;
+    // A dump may have told where the stream goes on.
+    let db = server.repl.stream_db.load(Ordering::Relaxed);
+    spawned.spawn(move || Follower { server, seat, db }.run())?;
     Ok(())
 }
 
@@ -94,16 +107,20 @@ impl Follower {
                 return false;
             }
         };
-        let resumed = match self.synchronise(&mut link, term) {
-            Ok(resumed) => resumed,
+        let renamed = match self.synchronise(&mut link, term) {
+            Ok(renamed) => renamed,
             Err(failure) => {
                 failure.tell();
                 self.note_down(term);
                 return false;
             }
         };
-        if self.come_up(term, resumed).is_none() {
+        if self.come_up(term).is_none() {
             return false;
+        }
+        if renamed {
+            // They come back and learn the new name; not earlier, for they would be sent away without a link.
+            self.server.order_supply(SupplyOrder::DisconnectAll);
         }
         let failure = self.stream(&mut link, term);
         failure.tell();
@@ -119,6 +136,7 @@ impl Follower {
         let server = &self.server;
         let repl = &server.repl;
         log::notice!("PRIMARY <-> REPLICA sync started");
+        repl.stand_still();
         let enter = |phase| repl.in_term(term, |state| state.phase = phase).ok_or(Failure::TermOver);
         enter(Phase::Connecting)?;
         let socket = connect::connect(server, primary, term)?;
@@ -137,9 +155,10 @@ impl Follower {
         Ok(link)
     }
 
-    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether it
-    /// does.
+    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether the
+    /// history has a new name, of which this server's replicas do not know.
     fn synchronise(&mut self, link: &mut Link, term: u64) -> Result<bool, Failure> {
+        self.server.repl.stand_still();
         let answer = introduction::ask_for_stream(link);
         if self.server.repl.handover().state == HandoverState::InProgress {
             match &answer {
@@ -162,21 +181,16 @@ impl Follower {
                         Some(())
                     })
                     .ok_or(Failure::TermOver)?;
-                if renamed.is_some() {
-                    // They come back and learn the new name.
-                    self.server.order_supply(SupplyOrder::DisconnectAll);
-                }
                 repl.hollow.store(false, Ordering::Release);
                 if repl.replicas.shelf().extent().is_none() {
                     repl.replicas.shelf().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
-                Ok(true)
+                Ok(renamed.is_some())
             }
             Answer::Full { id, offset } => {
                 log::notice!("Full resync from primary: {id}:{offset}");
-                transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
-                self.db = 0;
+                self.db = transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
                 log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
                 Ok(false)
             }
@@ -195,7 +209,7 @@ impl Follower {
     }
 
     /// The link is up: clients may rely on the data. `None` if the term is over.
-    fn come_up(&self, term: u64, _resumed: bool) -> Option<()> {
+    fn come_up(&self, term: u64) -> Option<()> {
         let repl = &self.server.repl;
         repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
         repl.in_term(term, |state| {
@@ -243,8 +257,9 @@ impl Follower {
         let repl = &server.repl;
         let mut acknowledged = Instant::now();
         let mut shown = Instant::now();
+        let mut owed: Option<Owed> = None;
         self.show_client(stream);
-        if let Err(failure) = self.acknowledge(link) {
+        if let Err(failure) = self.acknowledge(link, stream) {
             return failure;
         }
         loop {
@@ -260,13 +275,27 @@ impl Follower {
                 shown = Instant::now();
                 self.show_client(stream);
             }
-            if repl.asked.swap(false, Ordering::AcqRel) || acknowledged.elapsed() >= ACK_PERIOD {
+            let asked = repl.asked.swap(false, Ordering::AcqRel);
+            let is_paid = owed.as_ref().is_some_and(|owed| stream.synced() >= Some(owed.offset));
+            if asked || is_paid || acknowledged.elapsed() >= ACK_PERIOD {
                 acknowledged = Instant::now();
-                if let Err(failure) = self.acknowledge(link) {
+                if let Err(failure) = self.acknowledge(link, stream) {
                     return failure;
                 }
             }
+            if asked && stream.synced().is_some_and(|synced| synced < repl.offset()) {
+                owed = Some(Owed {
+                    offset: repl.offset(),
+                    since: Instant::now(),
+                });
+            }
+            owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < OWED_AT_MOST);
             let patience = ACK_PERIOD.saturating_sub(acknowledged.elapsed());
+            let patience = if owed.is_some() {
+                patience.min(OWED_LOOK)
+            } else {
+                patience
+            };
             match link.receive(stream.input(), RECEIVE_BYTES, patience) {
                 Ok(0) => {
                     let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
@@ -287,9 +316,13 @@ impl Follower {
         }
     }
 
-    fn acknowledge(&self, link: &mut Link) -> Result<(), Failure> {
+    /// Tells the primary how far this server is, and its disk, if it has an append-only file.
+    fn acknowledge(&self, link: &mut Link, stream: &mut Stream) -> Result<(), Failure> {
         let offset = self.server.repl.offset().to_string();
-        link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()])
+        match stream.synced().map(|synced| synced.to_string()) {
+            None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
+            Some(synced) => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", synced.as_bytes()]),
+        }
     }
 
     /// The primary as a client.

@@ -62,11 +62,18 @@ struct Plan {
     serves_old: bool,
 }
 
-/// Receives all data of the primary, whose history is `id`, at `offset`, and puts it into place.
+/// Receives all data of the primary, whose history is `id`, at `offset`, and puts it into place. The database that the
+/// stream has selected there.
 ///
 /// # Errors
 /// When that fails; the data may be gone then.
-pub fn receive(server: &Arc<Server>, seat: &mut Seat, link: &mut Link, id: &str, offset: i64) -> Result<(), Failure> {
+pub fn receive(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    link: &mut Link,
+    id: &str,
+    offset: i64,
+) -> Result<usize, Failure> {
     let repl = &server.repl;
     let begin = |state: &mut crate::repl::State| {
         state.phase = Phase::Transfer;
@@ -97,7 +104,10 @@ pub fn receive(server: &Arc<Server>, seat: &mut Seat, link: &mut Link, id: &str,
         true => load_from_file(server, seat, link, extent, plan)?,
         false => load_from_link(server, seat, link, extent, plan)?,
     };
-    put_into_place(server, seat, link.term(), loaded, id, offset)
+    let db = loaded.loaded.position.db.unwrap_or(0);
+    server.repl.stream_db.store(db, Ordering::Relaxed);
+    put_into_place(server, seat, link.term(), loaded, id, offset)?;
+    Ok(db)
 }
 
 fn plan(server: &Server, id: &str) -> Plan {
@@ -217,9 +227,8 @@ impl<'l> Feed<'l> {
             return Ok(0);
         }
         if self.link.ahead.is_empty() {
-            let timeout = Duration::from_secs(self.link.server().config.unsigned(id::REPL_TIMEOUT).max(1));
             let mut ahead = std::mem::take(&mut self.link.ahead);
-            let received = self.link.receive(&mut ahead, RECEIVE_BYTES, timeout);
+            let received = self.link.receive_in_time(&mut ahead, RECEIVE_BYTES);
             self.link.ahead = ahead;
             if received? == 0 {
                 return Err(Failure::Timeout(
@@ -287,8 +296,7 @@ fn load_from_link(
         Extent::Mark(mark) => {
             rest.append(&mut link.ahead);
             while rest.len() < MARK_BYTES {
-                let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
-                if link.receive(&mut rest, MARK_BYTES, timeout)? == 0 {
+                if link.receive_in_time(&mut rest, MARK_BYTES)? == 0 {
                     return Err(Failure::Timeout("Replication stream EOF marker is missing"));
                 }
             }
@@ -423,6 +431,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         // What has expired is the primary's to delete.
         now_ms: 0,
         replace: false,
+        drops: None,
         pace: None,
     };
     let loaded = opened.load(&mut loader)?;
@@ -560,6 +569,8 @@ fn put_into_place(
                 }
             }
         }
+        server.aof.replace();
+        server.keyspace.local.clear();
         repl.replicas.shelf().open(offset);
         repl.set_offset(offset);
         repl.set_received(offset);

@@ -73,6 +73,11 @@ impl Feeds {
         }
     }
 
+    /// The database that a consumer's stream has selected.
+    pub fn selected(&self, name: &'static str) -> Option<u32> {
+        self.list.iter().find(|feed| feed.name == name)?.selected
+    }
+
     /// The ticket up to which everything has been given to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
     pub fn passed(&self) -> u64 {
@@ -214,6 +219,11 @@ impl Merger {
             let Some(at) = self.next_ring() else {
                 break;
             };
+            // A mark that was set before this ticket was taken is to be seen by now, and comes first.
+            if self.journal.has_orders.load(Ordering::SeqCst) {
+                self.obey();
+                continue;
+            }
             let Head { ring, ticket } = &mut self.heads[at];
             ring.take(|ops| self.feeds.give(ops));
             *ticket = None;

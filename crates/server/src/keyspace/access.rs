@@ -24,6 +24,7 @@ use weft_values::hash::Hash;
 use super::clock::AccessClock;
 use super::effects::{Cause, Effects, Hooks};
 use super::event::Event;
+use super::local::LocalKey;
 use super::reach::Reach;
 use super::ready::{self, ReadyKey};
 use super::{Exclusive, Interested, ReadLease, Slot, SlotHeader, SlotTable, WriteLease};
@@ -624,10 +625,33 @@ impl KeyWrite<'_> {
             }
         }
         if let Expiry::At(at) = expiry {
-            self.header.hint.lower_due(at);
+            self.note_expiry(at);
         }
         if let Some(due_ms) = due_ms {
             self.note_volatile(due_ms);
+        }
+    }
+
+    /// Somebody has to delete the key at this time.
+    #[inline]
+    fn note_expiry(&mut self, at_ms: u64) {
+        self.header.hint.lower_due(at_ms);
+        if self.effects.hooks.has(Hooks::LOCAL_EXPIRY) {
+            self.note_local(at_ms);
+        }
+    }
+
+    #[cold]
+    fn note_local(&mut self, at_ms: u64) {
+        // Nothing expires for the primary, whose keys are its own to delete.
+        if self.access.now_ms > 0 {
+            self.effects.local.push(LocalKey {
+                db: self.db,
+                slot: self.slot,
+                hash: self.hash,
+                name: self.name.into(),
+                at_ms,
+            });
         }
     }
 
@@ -667,7 +691,7 @@ impl KeyWrite<'_> {
             let freed = entry.set_expire(expire_at_ms);
             self.effects.discard(freed);
             if let Some(at) = expire_at_ms {
-                self.header.hint.lower_due(at);
+                self.note_expiry(at);
             }
         }
     }
@@ -728,7 +752,7 @@ impl KeyWrite<'_> {
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
         if let Some(at) = at {
-            self.header.hint.lower_due(at);
+            self.note_expiry(at);
         }
         if let Some(due_ms) = due_ms {
             self.note_volatile(due_ms);

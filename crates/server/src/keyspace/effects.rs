@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::access::{NamedKey, PlannedKey};
 use super::event::Event;
+use super::local::LocalKey;
 use super::preimage::Preimages;
 use super::ready::ReadyKey;
 use super::{Keyspace, SlotTable};
@@ -34,6 +35,8 @@ impl Hooks {
     pub const LOG_FILE: Hooks = Hooks(1 << 4);
     /// There are replicas, or may be again.
     pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
+    /// Clients may write here though this is a replica: it deletes the keys that they let expire.
+    pub const LOCAL_EXPIRY: Hooks = Hooks(1 << 6);
     /// Writes are logged, for one or the other.
     pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
     /// Other clients are told what commands do.
@@ -189,6 +192,8 @@ pub struct Effects {
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
+    /// Keys that clients of a writable replica have given an expiry.
+    pub local: Vec<LocalKey>,
     /// Watches that nobody needs any more and that still lie in their slots.
     pub unwatched: Vec<Arc<Watch>>,
     /// Memory to free after the leases.

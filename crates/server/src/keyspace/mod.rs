@@ -15,6 +15,7 @@ pub mod expiry;
 pub mod hash;
 pub mod lazyfree;
 pub mod lent;
+pub mod local;
 pub mod preimage;
 pub mod reach;
 pub mod ready;
@@ -345,6 +346,8 @@ pub struct Keyspace {
     pub counts: access::KeyCounts,
     /// Who listens to what commands do.
     pub hooks: effects::SharedHooks,
+    /// Keys that a writable replica deletes by itself.
+    pub local: local::LocalKeys,
     /// The slots whose values are lent.
     pub lent: Arc<lent::Lent>,
     /// What a snapshot still needs of keys that change.
@@ -365,6 +368,7 @@ impl Keyspace {
             hasher: hash::KeyHasher::from_os(clustered),
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
+            local: local::LocalKeys::default(),
             lent: Arc::default(),
             preimages: Arc::new(preimage::Preimages::new(databases)),
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!        start                      a replica's place                end
 //!   ───────┼──────────┼──────────────────┼───────────┼────────────────┼──▶ bytes of the history
-//!      ◀ trimmed   blocks of 64 KiB              appended by one thread
+//!      ◀ trimmed   blocks of 16 KiB              appended by one thread
 //! ```
 //!
 //! It keeps as many bytes as `repl-backlog-size` says, and whatever a connected replica has not been sent. One thread
@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a block.
-const BLOCK_BYTES: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 16 * 1024;
 /// Milestones that are kept.
 const MILESTONES: usize = 4096;
 
@@ -24,6 +24,8 @@ pub struct Shelf {
     places: BTreeMap<u64, i64>,
     /// Tickets of the log and how many bytes the history had behind them, ascending.
     milestones: VecDeque<(u64, i64)>,
+    /// Bytes that are kept though nobody needs them.
+    most_bytes: i64,
 }
 
 struct Backlog {
@@ -52,6 +54,16 @@ impl Shelf {
         });
         self.places.clear();
         self.milestones.clear();
+    }
+
+    /// What was appended from 0 on belongs behind the first `offset` bytes of the history; the new end.
+    pub fn rebase(&mut self, offset: i64) -> i64 {
+        let Some(backlog) = &mut self.backlog else {
+            return offset;
+        };
+        backlog.start += offset;
+        backlog.end += offset;
+        backlog.end
     }
 
     /// Drops the backlog.
@@ -83,7 +95,7 @@ impl Shelf {
 
     /// Appends bytes of the history, and forgets what is more than `most_bytes` and needed by nobody; the new end.
     pub fn append(&mut self, mut bytes: &[u8], most_bytes: i64) -> Option<i64> {
-        let needed = self.places.values().copied().min();
+        self.most_bytes = most_bytes;
         let backlog = self.backlog.as_mut()?;
         backlog.end += bytes.len() as i64;
         while !bytes.is_empty() {
@@ -96,8 +108,22 @@ impl Shelf {
                 bytes = rest;
             }
         }
-        backlog.trim(most_bytes, needed.unwrap_or(i64::MAX));
-        Some(backlog.end)
+        let end = backlog.end;
+        self.trim();
+        Some(end)
+    }
+
+    /// Keeps so many bytes from now on.
+    pub fn resize(&mut self, most_bytes: i64) {
+        self.most_bytes = most_bytes;
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        let needed = self.places.values().copied().min().unwrap_or(i64::MAX);
+        if let Some(backlog) = &mut self.backlog {
+            backlog.trim(self.most_bytes, needed);
+        }
     }
 
     /// Copies what is behind the first `offset` bytes of the history, at most about `most` bytes of it.
@@ -125,6 +151,12 @@ impl Shelf {
     /// A reader is gone.
     pub fn unpin(&mut self, reader: u64) {
         self.places.remove(&reader);
+        self.trim();
+    }
+
+    /// Where all readers are.
+    pub fn places(&self) -> impl Iterator<Item = (u64, i64)> {
+        self.places.iter().map(|(reader, offset)| (*reader, *offset))
     }
 
     /// Where a reader is.

@@ -20,10 +20,10 @@
 pub mod backlog;
 mod replicas;
 
-pub use replicas::{Known, Progress, Replicas, Wait};
+pub use replicas::{Known, NO_LOG, Progress, Replicas, Wait};
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -242,6 +242,8 @@ pub struct Replication {
     offset: AtomicI64,
     /// Up to where the stream was received.
     received: AtomicI64,
+    /// The database that the stream has selected there where the data is, on a replica.
+    pub stream_db: AtomicUsize,
     /// When the primary was heard last, seconds since the epoch.
     pub heard_s: AtomicU64,
     /// Set by the primary's question how far this server is.
@@ -262,7 +264,11 @@ pub struct Replication {
     pub feeds: AtomicBool,
     /// Whether this server is about to hand its role over.
     pub hands_over: AtomicBool,
+    /// Whether this server is about to end: its history ends with what it writes last.
+    pub ends: AtomicBool,
     handover: Mutex<Handover>,
+    /// Until when links stand still, for tests, ms since the epoch.
+    pub sleeps_until_ms: AtomicU64,
 }
 
 impl Replication {
@@ -436,6 +442,30 @@ impl Replication {
     /// Whether this server is about to hand its role over to a replica.
     pub fn is_handing_over(&self) -> bool {
         self.hands_over.load(Ordering::Acquire)
+    }
+
+    /// Sets what INFO counts back to zero.
+    pub fn reset_statistics(&self) {
+        let replicas = &self.replicas;
+        for count in [
+            &self.input_bytes,
+            &self.unexpected_errors,
+            &replicas.full,
+            &replicas.partial,
+            &replicas.partial_refused,
+            &replicas.output_bytes,
+        ] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits as long as links are to stand still.
+    pub fn stand_still(&self) {
+        let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
+        let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
+        if left_ms > 0 {
+            std::thread::sleep(Duration::from_millis(left_ms));
+        }
     }
 
     /// Begins a new history, for tests: neither ID is valid any more.

@@ -51,6 +51,9 @@ pub struct Known {
     pub heard_s: u64,
 }
 
+/// What clients get that wait for this server's disk when the append-only file is switched off.
+pub const NO_LOG: &[u8] = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+
 /// A client that waits for replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -138,6 +141,19 @@ impl Replicas {
     /// How many have it on their disks.
     pub fn having_synced(&self, offset: i64) -> i64 {
         self.count(|replica| replica.synced >= offset)
+    }
+
+    /// How many replicas have what has this ticket of the log.
+    pub fn having_ticket(&self, ticket: u64) -> i64 {
+        // What is not in the backlog yet nobody has.
+        let offset = self.shelf().offset_of(ticket);
+        offset.map_or(0, |offset| self.having(offset))
+    }
+
+    /// How many have it on their disks.
+    pub fn having_synced_ticket(&self, ticket: u64) -> i64 {
+        let offset = self.shelf().offset_of(ticket);
+        offset.map_or(0, |offset| self.having_synced(offset))
     }
 
     fn count(&self, counts: impl Fn(&Known) -> bool) -> i64 {

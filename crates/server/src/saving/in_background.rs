@@ -11,6 +11,7 @@ use super::into_file::IntoFile;
 use super::path;
 use crate::config::id;
 use crate::config::specials::SavePoint;
+use crate::feed;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
 use crate::persist::running::Purpose;
@@ -52,7 +53,8 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             let dumps = &moment.server.dumps;
             dumps.saves.fetch_add(1, Ordering::Relaxed);
             dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
-            Vec::new()
+            let place = feed::place(moment.server);
+            Box::new(|| place.notes())
         }),
         at_end: Box::new(conclude),
     };

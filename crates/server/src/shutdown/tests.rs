@@ -59,13 +59,19 @@ fn the_first_request_counts() {
 }
 
 #[test]
-fn a_request_can_be_called_off_until_it_is_taken_up() {
+fn what_is_prepared_can_be_called_off() {
     let request = ShutdownRequest::default();
     assert!(!request.call_off(), "nothing to call off");
+    assert!(request.begin());
+    assert!(!request.begin(), "it is under way");
+    assert!(request.call_off() && request.is_called_off());
+    assert!(!request.call_off(), "it is called off already");
+    assert!(!request.put(Shutdown::default()), "it does not come");
+    request.give_up();
+    assert!(request.begin() && !request.is_called_off());
     assert!(request.put(Shutdown::default()));
-    assert!(request.call_off());
-    assert_eq!(request.take_up(), None);
-    assert!(request.put(Shutdown::default()));
-    assert!(request.take_up().is_some());
     assert!(!request.call_off(), "too late");
+    assert!(request.take_up().is_some());
+    request.give_up();
+    assert!(!request.begin(), "there is no way back");
 }

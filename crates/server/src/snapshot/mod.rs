@@ -15,7 +15,7 @@
 //! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended.
 //! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is in
 //!    the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick, and must
-//!    not wait for anything. What it returns is written among the notes in front of the keys.
+//!    not wait for anything. What it returns tells, when everybody goes on, which notes are written in front of the keys.
 //! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads on, up
 //!    to a few chunks ahead, and still saves out of turn what writers wait for ([`crate::keyspace::preimage`]).
 //! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be started.
@@ -72,11 +72,13 @@ pub trait Consumer: Send {
 
 /// The name and the text of a note in front of the keys.
 pub type Note = (&'static str, Vec<u8>);
+/// Makes the notes, when everybody goes on: it may wait for what they say.
+pub type Notes = Box<dyn FnOnce() -> Vec<Note> + Send>;
 
 /// Makes a consumer.
 pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
 /// Is called at the snapshot's moment.
-pub type AtMoment = Box<dyn FnOnce(&Moment<'_>) -> Vec<Note> + Send>;
+pub type AtMoment = Box<dyn FnOnce(&Moment<'_>) -> Notes + Send>;
 /// Is called at the end.
 pub type AtEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>;
 
@@ -172,15 +174,16 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     let taken = take_moment(server, &mut seat, at_moment);
     // Who started it may have gone away.
     let _ = started.send(thread_id());
-    let (keys, result) = write(server, &mut seat, &taken, consumer);
+    let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
+    let (keys, result) = write(server, &mut seat, taken, consumer);
     let kept_bytes = server.keyspace.preimages.kept_bytes();
     server.keyspace.preimages.end(&server.keyspace.slots);
     let summary = Summary {
-        changes: taken.changes,
+        changes,
         keys,
         kept_bytes,
-        began: taken.began,
-        began_s: taken.began_s,
+        began,
+        began_s,
     };
     let ending = match result {
         Ok(()) => Ending::Done,
@@ -196,7 +199,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
 struct Taken {
     databases: Vec<Database>,
     functions: Vec<Vec<u8>>,
-    notes: Vec<Note>,
+    notes: Notes,
     changes: u64,
     began: Instant,
     began_s: u64,
@@ -258,7 +261,7 @@ fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
 fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
-    taken: &Taken,
+    taken: Taken,
     consumer: MakeConsumer,
 ) -> (u64, Result<(), ConsumerError>) {
     let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);
@@ -279,12 +282,13 @@ fn write(
         Ok(thread) => thread,
         Err(error) => return (0, Err(error.into())),
     };
+    let notes = (taken.notes)();
     let style = Style::of(&server.config, clock(&server.config, taken.began_s));
     let head = Head {
         functions: &taken.functions,
         now_s: taken.began_s,
         used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
-        notes: &taken.notes,
+        notes: &notes,
         is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
     };
     let mut saver = Saver::new(server, seat, style, chunks);

@@ -363,7 +363,8 @@ impl<'s> Saver<'s> {
         let until = Instant::now() + Duration::from_micros(us);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            // Who does not want to wait for it any more says so.
+            if left.is_zero() || self.server.config.integer(id::RDB_KEY_SAVE_DELAY) == 0 {
                 return Ok(());
             }
             std::thread::sleep(left.min(LOOK));

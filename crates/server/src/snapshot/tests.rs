@@ -96,7 +96,7 @@ fn order(purpose: Purpose) -> (Order, Receiver<Told>, Sender<Permission>) {
         consumer: Box::new(move || Ok(Box::new(Telling { told, may_take }))),
         at_moment: Box::new(move |_| {
             let _ = at_moment.send(Told::Moment);
-            vec![("repl-id", b"somebody".to_vec())]
+            Box::new(|| vec![("repl-id", b"somebody".to_vec())])
         }),
         at_end: Box::new(move |_, summary, ending| {
             let ending = match ending {
@@ -161,6 +161,7 @@ fn a_consumer_gets_a_whole_dump() {
             clock: AccessClock::default(),
             now_ms: 1,
             replace: false,
+            drops: None,
             pace: None,
         },
     );

@@ -26,7 +26,7 @@ use crate::feed;
 use crate::observe::{lock, log};
 use crate::persist::rdb::{DumpFile, Gathering, Head};
 use crate::persist::running::{Purpose, Running};
-use crate::snapshot::{self, Consumer, ConsumerError, Moment, Order, Refused};
+use crate::snapshot::{self, Consumer, ConsumerError, Moment, Notes, Order, Refused};
 use crate::state::{Server, SupplyOrder};
 
 /// Digits of the mark that ends a dump.
@@ -265,10 +265,7 @@ pub fn begin(
     let order = Order {
         purpose: Purpose::Replicas,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
-        at_moment: Box::new(move |moment| {
-            note_place(moment, pinned, told);
-            Vec::new()
-        }),
+        at_moment: Box::new(move |moment| note_place(moment, pinned, told)),
         at_end: Box::new(move |server, _, ending| {
             match ending {
                 snapshot::Ending::Done => log::notice!("Background RDB transfer terminated with success"),
@@ -291,31 +288,21 @@ pub fn begin(
 }
 
 /// Pins the replicas' places where the snapshot is, and tells where that is.
-fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>) {
-    let server = moment.server;
-    let pin = move |server: &Server| {
+fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>) -> Notes {
+    let Some(server) = moment.server.myself() else {
+        return Box::new(Vec::new);
+    };
+    let place = feed::place_then(moment.server, move |feeds, place| {
+        feeds.select_anew(feed::NAME);
         let mut shelf = server.repl.replicas.shelf();
-        let offset = shelf.extent().map_or(0, |extent| extent.end);
         for replica in &replicas {
-            shelf.pin(*replica, offset);
+            shelf.pin(*replica, place.offset);
         }
         drop(shelf);
-        let id = server.repl.state().history.id.clone();
         // Who waits for it may have given up.
-        let _ = told.send((id, offset));
-    };
-    if server.repl.follows() {
-        // The stream has got exactly so far (see `dispatch/stream.rs`).
-        return pin(server);
-    }
-    let Some(server) = server.myself() else {
-        return;
-    };
-    let journal = server.journal.clone();
-    journal.mark(move |feeds| {
-        feeds.select_anew(feed::NAME);
-        pin(&server);
+        let _ = told.send((place.id.clone(), place.offset));
     });
+    Box::new(|| place.notes())
 }
 
 fn make_consumer(

@@ -26,13 +26,13 @@ use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
 
 use crate::config::{ClientClass, id};
 use crate::feed;
-use crate::journal::Milestone;
 use crate::keyspace::Seat;
 use crate::net::client::{Flags, Introduction};
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
+use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
-use crate::repl::{HandoverState, Known, Progress};
+use crate::repl::{HandoverState, Known, NO_LOG, Progress};
 use crate::role::{self, Step};
 use crate::state::{Message, Server, SupplyOrder, SyncRequest};
 use dump::DumpTarget;
@@ -124,6 +124,7 @@ impl Supplier {
         let mut events = Vec::new();
         loop {
             events.clear();
+            self.server.repl.stand_still();
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, EVENTS_A_TURN) {
                 panic!("serving replicas: waiting for events failed: {error}");
@@ -455,7 +456,6 @@ impl Supplier {
         if waits.is_empty() {
             return;
         }
-        let synced = server.journal.reached(Milestone::Synced);
         waits.retain(|wait| {
             let Some(offset) = replicas.shelf().offset_of(wait.log_ticket) else {
                 return true;
@@ -463,12 +463,14 @@ impl Supplier {
             let bytes = match wait.disk {
                 None => {
                     let having = replicas.having(offset);
-                    (having >= wait.replicas).then(|| format!(":{having}\r\n"))
+                    (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
+                Some(1..) if server.aof.phase() == Phase::Off => Some(NO_LOG.to_vec()),
                 Some(disk) => {
                     let having = replicas.having_synced(offset);
-                    let local = i64::from(synced >= wait.log_ticket);
-                    (having >= wait.replicas && local >= disk).then(|| format!("*2\r\n:{local}\r\n:{having}\r\n"))
+                    let local = i64::from(server.is_on_disk(wait.log_ticket));
+                    let enough = having >= wait.replicas && local >= disk;
+                    enough.then(|| format!("*2\r\n:{local}\r\n:{having}\r\n").into_bytes())
                 }
             };
             let Some(bytes) = bytes else {
@@ -477,7 +479,7 @@ impl Supplier {
             server.workers[wait.worker].send(Message::Reply {
                 client: wait.client,
                 ticket: wait.ticket,
-                bytes: bytes.into_bytes(),
+                bytes,
             });
             false
         });
@@ -485,6 +487,11 @@ impl Supplier {
 
     /// Shows replicas among the clients.
     fn show_clients(&self) {
+        let shelf = self.server.repl.replicas.shelf();
+        let end = shelf.extent().map_or(0, |extent| extent.end);
+        let places: HashMap<u64, i64> = shelf.places().collect();
+        drop(shelf);
+        let place_of = |id: u64| places.get(&id);
         let mut shown = lock(&self.server.linked_clients);
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
@@ -496,7 +503,12 @@ impl Supplier {
             view.net_input_bytes = client.net_input_bytes;
             view.net_output_bytes = client.net_output_bytes;
             view.commands = client.commands;
-            let buffers = replica.connection.buffers(self.reactor.in_flight(*token));
+            // What the backlog has for it lies in no buffer of its own, and is told as if it did.
+            let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
+            let in_flight = self.reactor.in_flight(*token);
+            let buffers = replica
+                .connection
+                .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
             shown.insert(client.id, (view, buffers));
         }
     }
@@ -596,6 +608,11 @@ impl Supplier {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
+        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.shelf().extent().is_some();
+        if is_kept && self.replicas.is_empty() {
+            // One that a dump told of was there before anybody asked for it.
+            self.alone_since.get_or_insert_with(Instant::now);
+        }
         let unused = self
             .alone_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));

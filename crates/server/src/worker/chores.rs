@@ -6,7 +6,7 @@ use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
 use crate::dispatch::room;
-use crate::keyspace::expiry;
+use crate::keyspace::{expiry, local};
 use crate::messages::{Post, leave};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::State;
@@ -26,6 +26,7 @@ impl Worker {
     pub(super) fn housekeeping(&mut self) {
         if self.expiring && self.thread.server.repl.follows() {
             self.expiring = false;
+            self.expire_local();
         }
         if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
             self.expire_slice();
@@ -47,6 +48,24 @@ impl Worker {
     /// Whether connections are to be looked at now and then.
     pub(super) fn sweeps(&self) -> bool {
         (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
+    }
+
+    /// Deletes what clients of this replica let expire.
+    fn expire_local(&mut self) {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        let row = thread.seat;
+        local::expire(
+            &server.keyspace,
+            &mut self.seat,
+            thread.now_ms,
+            &mut thread.effects,
+            &mut |effects| Post::new(&server, effects, row).tell(0),
+        );
+        release(&mut thread.effects, &server);
+        thread.effects.scribe.wake();
+        thread.keep_ready();
+        crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
     }
 
     pub(super) fn expire_slice(&mut self) {

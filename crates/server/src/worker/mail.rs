@@ -80,6 +80,7 @@ impl Worker {
             Message::EvictDue => self.thread.room.is_evicting = true,
             Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
             Message::Demoted => self.release_waiting(),
+            Message::ShutdownOff => self.refuse_shutdowns(),
             Message::Unpaused => self.resume_paused(),
             Message::SlotsLeft => self.slots_left(),
             Message::Stop { patience } => self.stopping = Some(patience),

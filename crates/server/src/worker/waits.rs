@@ -15,12 +15,11 @@ use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
-use crate::journal::Milestone;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observe::metrics::Counter;
 use crate::persist::aof::Phase;
-use crate::repl::Wait;
+use crate::repl::{NO_LOG, Wait};
 use crate::state::{Blocked, LogWait, Message, Server, Unserved};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
@@ -75,7 +74,7 @@ impl ClientWait {
     fn end_ms(&self) -> Option<u64> {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
-            ClientWait::Time { at_ms, .. } => Some(*at_ms),
+            ClientWait::Time { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Log { wait, .. } => Some(wait.at_ms),
         }
@@ -135,11 +134,11 @@ impl Waits {
 /// What WAITAOF answers now, and whether that is what it waits for.
 fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
     if server.aof.phase() == Phase::Off {
-        let gone = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
-        return (gone.into(), !wait.replicas);
+        return (NO_LOG.to_vec(), !wait.replicas);
     }
-    let is_there = server.journal.reached(Milestone::Synced) >= wait.ticket;
-    let reply = format!("*2\r\n:{}\r\n:0\r\n", u8::from(is_there));
+    let is_there = server.is_on_disk(wait.ticket);
+    let replicas = server.repl.replicas.having_synced_ticket(wait.ticket);
+    let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
     (reply.into(), is_there && !wait.replicas)
 }
 
@@ -287,6 +286,21 @@ impl Worker {
             if let Some(token) = token {
                 self.flush(token);
             }
+        }
+    }
+
+    /// Clients that wait for the end of the process are told that it does not come.
+    pub(super) fn refuse_shutdowns(&mut self) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
+        let clients: Vec<u64> = self
+            .waits
+            .by_client
+            .iter()
+            .filter(|(_, wait)| waits(wait))
+            .map(|(client, _)| *client)
+            .collect();
+        for client in clients {
+            self.give_up(client, false);
         }
     }
 

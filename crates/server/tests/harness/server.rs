@@ -100,6 +100,17 @@ impl Server {
         }
     }
 
+    /// Starts the process again when it has ended, with other arguments behind those that name port and directory.
+    #[allow(dead_code, reason = "not every test starts one twice")]
+    pub fn start_again_with(&mut self, arguments: &[&str]) {
+        let ended = self.child.wait();
+        assert!(ended.is_ok(), "the server does not end");
+        let directory = self.arguments.iter().position(|word| word == "--dir").expect("it has one");
+        self.arguments.truncate(directory + 2);
+        self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
+        self.start_again();
+    }
+
     /// Waits until the server listens; false if somebody else got the port first.
     fn listens(&mut self) -> bool {
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {

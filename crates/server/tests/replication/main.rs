@@ -1,6 +1,7 @@
 //! Replication from outside: with a primary and a replica written here, whose exchange is that of Valkey 9.1.2, and with
 //! real ones where there are some.
 
+mod lasting;
 mod serving;
 
 #[path = "../harness/client.rs"]

@@ -103,6 +103,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.errors.reset();
     server.scripts.cache.reset_statistics();
     server.lazyfree.reset();
+    server.repl.reset_statistics();
     server.memory.reset_statistics();
     server.observed.rates.reset();
     ctx.reply.ok();

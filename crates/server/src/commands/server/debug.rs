@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use weft_reactor::unix_ms;
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
 use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
@@ -15,8 +16,9 @@ use crate::cluster::state::Faults;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
+use crate::journal::Target;
 use crate::keyspace::access::Held;
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{SLOTS, Seat, Slot};
@@ -52,6 +54,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.server.repl.rename_history();
             done(ctx)
         }
+        (b"replicate", 3..) => replicate(ctx),
         (b"log", 3) => {
             log::warning!("DEBUG LOG: {}", String::from_utf8_lossy(ctx.arg(2)));
             done(ctx)
@@ -195,18 +198,36 @@ fn crash(why: &str) -> ! {
     std::process::abort();
 }
 
+/// Puts a command into the stream of the replicas that was not run here.
+fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
+    let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
+    if effects.hooks.has(Hooks::LOG_REPLICAS) {
+        effects.scribe.also(Target::REPLICAS, db, &words);
+    }
+    done(ctx)
+}
+
+/// Links to replicas and to the primary stand still for so long.
+fn stop_links(server: &Server, duration: Duration) {
+    let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
+    server.repl.sleeps_until_ms.store(until_ms, Ordering::Relaxed);
+}
+
 /// Stops everybody, as the only thread of Valkey does: all commands of all clients wait.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if !ctx.may_block {
         // Whoever this is a part of holds up everybody already.
+        stop_links(ctx.server, duration);
         std::thread::sleep(duration);
         return done(ctx);
     }
     ctx.in_background(move |server, seat| {
         server.scripts.running.keep_out();
         let everything = seat.exclusive();
+        stop_links(server, duration);
         std::thread::sleep(duration);
         drop(everything);
         server.scripts.running.let_in();
@@ -562,6 +583,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         "DEBUG",
         &[
             ("ASSERT", "Crash as a broken assertion does."),
+            (
+                "REPLICATE <command>",
+                "Send a command to the replicas without running it here.",
+            ),
             ("CHANGE-REPL-ID", "Begin a new history of the data, under a new id."),
             (
                 "CONFIG-REWRITE-FORCE-ALL",

@@ -309,6 +309,13 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("io_threads_active", u8::from(active > 1));
     lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
     listener_lines(server, lines);
+    match server.shutdown.waits_until_ms.load(Ordering::Relaxed) {
+        0 => {}
+        until_ms => lines.put(
+            "shutdown_in_milliseconds",
+            until_ms.saturating_sub(weft_reactor::unix_ms()),
+        ),
+    }
 }
 
 fn listener_lines(server: &Server, lines: &mut Lines) {

@@ -3,10 +3,8 @@
 use crate::commands::context::{After, Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::script::busy_with;
-use crate::keyspace::Seat;
 use crate::saving;
 use crate::shutdown::{Save, Shutdown};
-use crate::state::Server;
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
@@ -50,7 +48,7 @@ impl Options {
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = Options::parse(ctx.args.iter().skip(1))?;
     if options.abort {
-        if !ctx.server.abort_shutdown() {
+        if !saving::call_off(ctx.server) {
             return Err(CommandError::constant("ERR No shutdown in progress."));
         }
         ctx.reply.ok();
@@ -80,26 +78,9 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         failover: options.failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
-    if saving::saves_before_end(ctx.server, &how) {
-        ctx.in_background(move |server, seat| end_with_dump(server, seat, how));
-        return Ok(());
-    }
-    saving::announce_end(&how);
-    ctx.server.request_shutdown(how);
-    // There is no reply: the connection ends with the process.
-    ctx.after = After::ReplyAt(Box::new((u64::MAX, Vec::new())));
+    saving::end_process(ctx.server, how);
+    // If all goes well there is no reply: the connection ends with the process.
+    let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
+    ctx.after = After::ReplyAt(Box::new((u64::MAX, stays)));
     Ok(())
-}
-
-/// Saves, and has the process end; the reply if it does not. Otherwise there is none: the connection ends with the
-/// process.
-fn end_with_dump(server: &Server, seat: &mut Seat, how: Shutdown) -> Vec<u8> {
-    saving::announce_end(&how);
-    match saving::save_before_end(server, seat, &how) {
-        Ok(()) => {
-            server.request_shutdown(how);
-            Vec::new()
-        }
-        Err(saving::Failed) => b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec(),
-    }
 }

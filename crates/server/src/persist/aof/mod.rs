@@ -87,6 +87,12 @@ pub struct Status {
     pub retry_at_s: AtomicU64,
     /// How long they had to wait last time, seconds.
     pub retry_delay_s: AtomicU64,
+    /// How often all data was replaced by that of a primary.
+    replaced: AtomicU64,
+    /// The same at the moment of the base that is being written.
+    begun_on: AtomicU64,
+    /// The same at the moment of the base that there is.
+    stands_on: AtomicU64,
 }
 
 impl Status {
@@ -121,6 +127,30 @@ impl Status {
     /// Changes that.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// All data was replaced by that of a primary: the base that there is, is of no use any more. In exclusive mode.
+    pub fn replace(&self) {
+        self.replaced.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The moment of a new base. In exclusive mode.
+    pub fn begin_base(&self) {
+        self.begun_on
+            .store(self.replaced.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// The new base has taken its place.
+    pub fn end_base(&self) {
+        self.stands_on
+            .store(self.begun_on.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether the files hold all data that there is: not before the first base is there, nor between a full
+    /// synchronisation and the base that follows it.
+    pub fn is_whole(&self) -> bool {
+        let same = self.stands_on.load(Ordering::Acquire) == self.replaced.load(Ordering::Acquire);
+        same && self.phase() == Phase::On
     }
 
     /// Writing goes wrong, or does not any more; whether that is new.

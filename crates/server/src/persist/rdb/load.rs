@@ -39,6 +39,9 @@ pub enum Destination<'l, 'p> {
     Apart(&'l mut Apart),
 }
 
+/// Is told of keys that are dropped.
+pub type TellDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
+
 /// Takes keys.
 pub struct Loader<'l, 'p> {
     /// Where they go.
@@ -59,6 +62,8 @@ pub struct Loader<'l, 'p> {
     pub now_ms: u64,
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
+    /// Is told of keys that are dropped because they have expired: their databases and names.
+    pub drops: Option<TellDropped<'l>>,
     /// Is told how far the file has been read, now and then; the keyspace is free for others meanwhile.
     pub pace: Option<Pace<'l>>,
 }
@@ -271,16 +276,26 @@ impl Loader<'_, '_> {
         };
         if about.expire_at_ms.is_some_and(|at_ms| at_ms < self.now_ms as i64) {
             loaded.expired += 1;
+            self.tell_dropped(db, &name);
             return Ok(());
         }
         match without_expired_fields(value, self.now_ms) {
-            None => loaded.expired_hashes += 1,
+            None => {
+                loaded.expired_hashes += 1;
+                self.tell_dropped(db, &name);
+            }
             Some(value) => {
                 self.put(db, &name, value, about)?;
                 loaded.keys += 1;
             }
         }
         Ok(())
+    }
+
+    fn tell_dropped(&mut self, db: usize, name: &[u8]) {
+        if let Some(tell) = &mut self.drops {
+            tell(db, name);
+        }
     }
 
     fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {

@@ -34,7 +34,7 @@ pub use error::{Fault, LoadError};
 pub use extent::{is_empty, module_name, skip_value};
 pub use file::DumpFile;
 pub use gathering::Gathering;
-pub use load::{Destination, Loaded, Loader, Opened, Pace, delay, load};
+pub use load::{Destination, Loaded, Loader, Opened, Pace, Position, TellDropped, delay, load};
 pub use save::{Contents, Head, Key, Style, save, write_database};
 pub use source::Source;
 pub use spelling::spell_out;

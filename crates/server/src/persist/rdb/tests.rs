@@ -53,6 +53,7 @@ impl Place {
             clock: AccessClock::default(),
             now_ms: 1_000_000,
             replace,
+            drops: None,
             pace: None,
         })
     }

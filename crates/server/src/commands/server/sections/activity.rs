@@ -20,8 +20,8 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
     let standing = server.repl.standing();
     let aside = standing.has(Standing::LOADING_ASIDE);
-    let loads = aside || standing.has(Standing::LOADING);
-    lines.put("loading", u8::from(loads || dumps.loading.load(Ordering::Relaxed)));
+    let loads = standing.has(Standing::LOADING) || dumps.loading.load(Ordering::Relaxed);
+    lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.
     let kept_bytes = server.keyspace.preimages.kept_bytes();
@@ -101,8 +101,8 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
     lines.put("migrate_cached_sockets", crate::commands::migrate::kept());
+    lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
     lines.zeroes(&[
-        "slave_expires_tracked_keys",
         "active_defrag_hits",
         "active_defrag_misses",
         "active_defrag_key_hits",

@@ -1,0 +1,323 @@
+//! What outlives processes and links: histories that go on after a restart, and data that is the same after any crash.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+use super::server::{PATIENCE, Server};
+use super::{UP, await_info, command, compare, info, write_everything};
+
+const AT_ONCE: [&str; 6] = [
+    "--repl-diskless-sync-delay",
+    "0",
+    "--enable-debug-command",
+    "yes",
+    "--repl-ping-replica-period",
+    "3600",
+];
+
+fn follow(client: &mut Client, port: u16) {
+    assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port.to_string()]), "OK");
+    await_info(client, UP);
+}
+
+/// Waits until `is_so`.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn same_offset(one: &mut Client, other: &mut Client) {
+    until("the replica gets everything", || {
+        info(one, "master_repl_offset") == info(other, "master_repl_offset")
+    });
+}
+
+#[test]
+fn a_primary_that_restarts_goes_on_with_its_replicas() {
+    let mut server = Server::start(&AT_ONCE);
+    let (middle, last) = (Server::start(&AT_ONCE), Server::start(&AT_ONCE));
+    let mut primary = Client::connect(server.port);
+    let (mut replica, mut chained) = (Client::connect(middle.port), Client::connect(last.port));
+    follow(&mut replica, server.port);
+    follow(&mut chained, middle.port);
+    write_everything(&mut primary, 1);
+    // It expires while nobody deletes it, and is in the dump.
+    primary.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    primary.call(&["SELECT", "5"]);
+    primary.call(&["SET", "passing", "1", "PX", "1"]);
+    same_offset(&mut primary, &mut replica);
+    same_offset(&mut primary, &mut chained);
+    let (id, offset) = (
+        info(&mut primary, "master_replid"),
+        info(&mut primary, "master_repl_offset"),
+    );
+    replica.call(&["SELECT", "5"]);
+    until("it expires", || replica.call(&["GET", "passing"]) == "-");
+    assert_eq!(replica.call(&["DBSIZE"]), "1");
+    // Without it replicas could be asked how far they are, which makes the history longer.
+    primary.send(&["SHUTDOWN", "SAVE", "NOW"]);
+    server.start_again_with(&AT_ONCE);
+    let mut primary = Client::connect(server.port);
+    assert_eq!(info(&mut primary, "master_replid2"), id);
+    let second: i64 = info(&mut primary, "second_repl_offset").parse().expect("a number");
+    assert_eq!(second, offset.parse::<i64>().expect("a number") + 1);
+    until("the replica comes back", || {
+        info(&mut primary, "connected_slaves") == "1"
+    });
+    await_info(&mut replica, UP);
+    assert_eq!(info(&mut primary, "sync_full"), "0");
+    assert_eq!(info(&mut primary, "sync_partial_ok"), "1");
+    until("the key is deleted", || replica.call(&["DBSIZE"]) == "0");
+    primary.call(&["SET", "after", "1"]);
+    compare(&mut primary, &mut replica);
+    await_info(&mut chained, UP);
+    compare(&mut primary, &mut chained);
+    assert_eq!(info(&mut replica, "sync_full"), "1");
+    replica.call(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(info(&mut replica, "sync_full"), "0");
+}
+
+#[test]
+fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
+    let server = Server::start(&AT_ONCE);
+    let mut follower = Server::start(&AT_ONCE);
+    let mut primary = Client::connect(server.port);
+    let mut replica = Client::connect(follower.port);
+    follow(&mut replica, server.port);
+    primary.call(&["SELECT", "3"]);
+    primary.call(&["SET", "before", "1"]);
+    same_offset(&mut primary, &mut replica);
+    replica.send(&["SHUTDOWN", "SAVE"]);
+    until("the replica goes", || info(&mut primary, "connected_slaves") == "0");
+    // Nothing in the stream says which database it is.
+    primary.call(&["SET", "after", "1"]);
+    let port = server.port.to_string();
+    follower.start_again_with(&[&AT_ONCE[..], &["--replicaof", "127.0.0.1", &port]].concat());
+    let mut replica = Client::connect(follower.port);
+    await_info(&mut replica, UP);
+    compare(&mut primary, &mut replica);
+    replica.call(&["SELECT", "3"]);
+    assert_eq!(replica.call(&["GET", "after"]), "1");
+    assert_eq!(info(&mut primary, "sync_full"), "1");
+    assert_eq!(info(&mut primary, "sync_partial_ok"), "1");
+}
+
+#[test]
+fn a_replica_of_a_replica_begins_in_the_database_that_the_stream_has_selected() {
+    let servers = [
+        Server::start(&AT_ONCE),
+        Server::start(&AT_ONCE),
+        Server::start(&AT_ONCE),
+    ];
+    let [mut primary, mut middle, mut last] = [0, 1, 2].map(|at: usize| Client::connect(servers[at].port));
+    follow(&mut middle, servers[0].port);
+    primary.call(&["SELECT", "9"]);
+    primary.call(&["SET", "before", "1"]);
+    same_offset(&mut primary, &mut middle);
+    follow(&mut last, servers[1].port);
+    primary.call(&["SET", "after", "1"]);
+    last.call(&["SELECT", "9"]);
+    until("the write arrives", || last.call(&["GET", "after"]) == "1");
+    compare(&mut primary, &mut last);
+}
+
+#[test]
+fn a_writable_replica_deletes_what_its_clients_let_expire_and_nothing_else() {
+    let server = Server::start(&AT_ONCE);
+    let follower = Server::start(&[&AT_ONCE[..], &["--replica-read-only", "no"]].concat());
+    let mut primary = Client::connect(server.port);
+    let mut replica = Client::connect(follower.port);
+    primary.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    follow(&mut replica, server.port);
+    primary.call(&["SET", "theirs", "1", "PX", "1"]);
+    same_offset(&mut primary, &mut replica);
+    replica.call(&["SET", "own", "1", "PX", "1"]);
+    replica.call(&["SET", "renamed", "1"]);
+    replica.call(&["SADD", "set", "a"]);
+    replica.call(&["PEXPIRE", "set", "1"]);
+    replica.call(&["SET", "kept", "1", "PX", "1"]);
+    replica.call(&["SET", "kept", "1"]);
+    replica.call(&["RENAME", "renamed", "own:2"]);
+    replica.call(&["PEXPIRE", "own:2", "2"]);
+    until("its own keys go", || replica.call(&["DBSIZE"]) == "2");
+    assert_eq!(replica.call(&["GET", "kept"]), "1");
+    assert_eq!(replica.call(&["GET", "theirs"]), "-");
+    await_info(&mut replica, "slave_expires_tracked_keys:0");
+    assert_eq!(
+        replica.call(&["DBSIZE"]),
+        "2",
+        "what the primary let expire is the primary's to delete"
+    );
+    // A client that writes to it deletes it.
+    assert_eq!(replica.call(&["SET", "theirs", "2", "NX"]), "OK");
+    assert_eq!(replica.call(&["PTTL", "theirs"]), "-1");
+}
+
+#[test]
+fn clients_wait_for_the_disks_of_replicas() {
+    let server = Server::start(&AT_ONCE);
+    let follower = Server::start(&[&AT_ONCE[..], &["--appendonly", "yes"]].concat());
+    let mut primary = Client::connect(server.port);
+    let mut replica = Client::connect(follower.port);
+    primary.call(&["SET", "key", "1"]);
+    follow(&mut replica, server.port);
+    // Also what came before the replica did; its files hold it once they begin with the new data.
+    assert_eq!(primary.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
+    for round in 0..3 {
+        primary.call(&["SET", "key", &round.to_string()]);
+        assert_eq!(primary.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
+    }
+    // Who is gone is not waited for; who comes afterwards is served.
+    primary.call(&["SET", "key", "again"]);
+    let mut leaves = Client::connect(server.port);
+    leaves.call(&["SET", "key", "gone"]);
+    leaves.send(&["WAITAOF", "0", "5", "0"]);
+    drop(leaves);
+    assert_eq!(primary.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
+    replica.call(&["CONFIG", "SET", "appendonly", "no"]);
+    primary.call(&["SET", "key", "nowhere"]);
+    assert_eq!(primary.call(&["WAITAOF", "0", "1", "50"]), "(0 0)");
+    assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
+    // A primary without a file of its own cannot be waited for.
+    assert!(
+        primary
+            .call(&["WAITAOF", "1", "0", "0"])
+            .contains("appendonly is disabled")
+    );
+}
+
+#[test]
+fn who_waits_for_the_disk_is_told_that_the_file_is_switched_off() {
+    let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+    let (mut waiting, mut client) = (Client::connect(server.port), Client::connect(server.port));
+    waiting.call(&["SET", "key", "1"]);
+    waiting.send(&["WAITAOF", "1", "0", "0"]);
+    await_info(&mut client, "blocked_clients:1");
+    assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+    assert_eq!(
+        waiting.answer(),
+        "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
+    );
+}
+
+#[test]
+fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
+    let server = Server::start(&AT_ONCE);
+    let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
+    client.call(&["CLIENT", "CAPA", "redirect"]);
+    client.call(&["MULTI"]);
+    client.call(&["SET", "key", "1"]);
+    // Nobody listens there.
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    assert_eq!(client.call(&["EXEC"]), "REDIRECT 127.0.0.1:1");
+    assert_eq!(client.call(&["EXEC"]), "ERR EXEC without MULTI");
+}
+
+#[test]
+fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
+    let server = Server::start(&[&AT_ONCE[..], &["--shutdown-timeout", "1000"]].concat());
+    let mut client = Client::connect(server.port);
+    let mut silent = Client::connect(server.port);
+    silent.call(&["REPLCONF", "capa", "eof", "capa", "psync2"]);
+    silent.send(&["PSYNC", "?", "-1"]);
+    await_info(&mut client, "connected_slaves:1");
+    client.call(&["SET", "key", "1"]);
+    let mut ends = [Client::connect(server.port), Client::connect(server.port)];
+    for ending in &mut ends {
+        ending.send(&["SHUTDOWN", "NOSAVE"]);
+    }
+    await_info(&mut client, "blocked_clients:2");
+    until("INFO tells how long", || {
+        client.call(&["INFO"]).contains("shutdown_in_milliseconds:")
+    });
+    // Nothing is written meanwhile, but read.
+    let mut writer = Client::connect(server.port);
+    writer.send(&["SET", "key", "2"]);
+    assert_eq!(client.call(&["GET", "key"]), "1");
+    until("it is under way", || client.call(&["SHUTDOWN", "ABORT"]) == "OK");
+    for ending in &mut ends {
+        assert_eq!(ending.answer(), "ERR Errors trying to SHUTDOWN. Check logs.");
+    }
+    assert_eq!(writer.answer(), "OK");
+    assert_eq!(client.call(&["SHUTDOWN", "ABORT"]), "ERR No shutdown in progress.");
+    // Who does not want to wait need not.
+    ends[0].send(&["SHUTDOWN", "NOSAVE", "NOW"]);
+    until("it ends", || TcpStream::connect(("127.0.0.1", server.port)).is_err());
+}
+
+/// Writes until `stop`, to whoever listens there at the moment.
+fn write_on(port: u16, seed: u64, stop: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        while !stop.load(Ordering::Relaxed) {
+            let (key, number) = (random.u32(..200).to_string(), random.u32(..1000).to_string());
+            let mut bytes = command(&["SELECT", &random.u32(..3).to_string()]);
+            bytes.extend(match random.u32(..5) {
+                0 => command(&["SET", &key, &number]),
+                1 => command(&["RPUSH", &format!("list:{key}"), &number]),
+                2 => command(&["HSET", &format!("hash:{key}"), &number, &key]),
+                3 => command(&["INCR", &format!("count:{key}")]),
+                _ => [
+                    command(&["MULTI"]),
+                    command(&["INCR", "count:all"]),
+                    command(&["SADD", &format!("set:{key}"), &number]),
+                    command(&["EXEC"]),
+                ]
+                .concat(),
+            });
+            let mut replies = [0; 512];
+            if stream.write_all(&bytes).is_err() || !matches!(stream.read(&mut replies), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
+    let durable = [&AT_ONCE[..], &["--appendonly", "yes", "--io-threads", "2"]].concat();
+    let mut server = Server::start(&durable);
+    let port = server.port.to_string();
+    let following = [&AT_ONCE[..], &["--io-threads", "2", "--replicaof", "127.0.0.1", &port]].concat();
+    let (mut follower, last) = (Server::start(&following), Server::start(&AT_ONCE));
+    let mut chained = Client::connect(last.port);
+    chained.call(&["REPLICAOF", "127.0.0.1", &follower.port.to_string()]);
+    let mut random = fastrand::Rng::new();
+    println!("seed {}", random.get_seed());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let (port, seed, stop) = (server.port, random.u64(..), &stop);
+            scope.spawn(move || write_on(port, seed, stop));
+        }
+        for round in 0..6 {
+            thread::sleep(Duration::from_millis(random.u64(1..300)));
+            if round % 2 == 0 {
+                follower.kill();
+                follower.start_again_with(&following);
+            } else {
+                server.kill();
+                server.start_again_with(&durable);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let (mut primary, mut replica) = (Client::connect(server.port), Client::connect(follower.port));
+    await_info(&mut replica, UP);
+    await_info(&mut chained, UP);
+    primary.call(&["SET", "last", "1"]);
+    compare(&mut primary, &mut replica);
+    compare(&mut primary, &mut chained);
+}
