@@ -105,7 +105,11 @@ impl Server {
     pub fn start_again_with(&mut self, arguments: &[&str]) {
         let ended = self.child.wait();
         assert!(ended.is_ok(), "the server does not end");
-        let directory = self.arguments.iter().position(|word| word == "--dir").expect("it has one");
+        let directory = self
+            .arguments
+            .iter()
+            .position(|word| word == "--dir")
+            .expect("it has one");
         self.arguments.truncate(directory + 2);
         self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
         self.start_again();
