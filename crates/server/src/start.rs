@@ -382,7 +382,7 @@ pub(crate) fn server(
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
         cluster,
-        journal: Arc::new(Journal::new(workers)),
+        journal: Arc::new(Journal::new(workers, memory.clone())),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
         errors: Default::default(),

@@ -111,4 +111,4 @@ pub use domain::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};
-pub use ring::{RingReader, RingWriter, ring};
+pub use ring::{RingGauge, RingReader, RingWriter, ring};

@@ -113,6 +113,25 @@ fn zeroed(size: usize) -> Box<[UnsafeCell<u8>]> {
 struct Counts {
     /// Bytes that the reader has taken, headers included.
     taken: AtomicUsize,
+    /// Bytes that the writer has appended.
+    written: OwnLine,
+}
+
+/// A number on a cache line of its own: the writer does not wait for the reader's.
+#[repr(align(64))]
+struct OwnLine(AtomicUsize);
+
+/// Tells anybody how much there is in a ring.
+pub struct RingGauge(Arc<Counts>);
+
+impl RingGauge {
+    /// Bytes that the reader has not taken yet, more or less.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        // In this order it is never less than nothing.
+        let taken = self.0.taken.load(Acquire);
+        self.0.written.0.load(Relaxed).wrapping_sub(taken)
+    }
 }
 
 /// The end that appends.
@@ -140,6 +159,7 @@ pub fn ring() -> (RingWriter, RingReader) {
     let chunk = Chunk::new(CHUNK_BYTES);
     let counts = Arc::new(Counts {
         taken: AtomicUsize::new(0),
+        written: OwnLine(AtomicUsize::new(0)),
     });
     let writer = RingWriter {
         tail: chunk.clone(),
@@ -177,7 +197,14 @@ impl RingWriter {
         }
         self.filled += size;
         self.written = self.written.wrapping_add(size);
+        self.counts.written.0.store(self.written, Relaxed);
         self.tail.filled.store(self.filled, Release);
+    }
+
+    /// A gauge of this ring.
+    #[must_use]
+    pub fn gauge(&self) -> RingGauge {
+        RingGauge(self.counts.clone())
     }
 
     fn extend(&mut self, size: usize) {

@@ -140,8 +140,7 @@ fn excess(thread: &mut Thread) -> u64 {
     let limit = thread.tunables.max_memory;
     let mut used = server.memory.now();
     if used > limit {
-        let waits_in_ring = thread.effects.scribe.unread() as u64;
-        used = used.saturating_sub(server.uncounted_memory() + waits_in_ring);
+        used = used.saturating_sub(server.uncounted_memory());
     }
     let left = limit.saturating_sub(used) as i64;
     let workers = server.active_workers.load(Ordering::Relaxed).max(1) as i64;

@@ -32,9 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
-use weft_sync::{RingReader, RingWriter, ring};
+use weft_sync::{RingGauge, RingReader, RingWriter, ring};
 
 use crate::observe::lock;
+use crate::observe::used::UsedMemory;
 
 mod scribe;
 mod stream;
@@ -64,6 +65,8 @@ struct Rings {
     new: Vec<RingReader>,
     /// Writers whose threads have ended.
     idle: Vec<RingWriter>,
+    /// How much there is in each.
+    gauges: Vec<RingGauge>,
 }
 
 /// The log's shared state.
@@ -83,11 +86,13 @@ pub struct Journal {
     askers: Box<[AtomicBool]>,
     /// Whether replies wait until their writes are on the disk.
     withholds: AtomicBool,
+    /// What the log thread frees is seen there.
+    memory: Arc<UsedMemory>,
 }
 
 impl Journal {
     /// A log without consumers, for so many workers.
-    pub fn new(workers: usize) -> Self {
+    pub fn new(workers: usize, memory: Arc<UsedMemory>) -> Self {
         Journal {
             tickets: AtomicU64::new(0),
             rings: Mutex::default(),
@@ -99,6 +104,7 @@ impl Journal {
             synced: AtomicU64::new(0),
             askers: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             withholds: AtomicBool::new(false),
+            memory,
         }
     }
 
@@ -108,6 +114,7 @@ impl Journal {
         let writer = rings.idle.pop().unwrap_or_else(|| {
             let (writer, reader) = ring();
             rings.new.push(reader);
+            rings.gauges.push(writer.gauge());
             writer
         });
         drop(rings);
@@ -117,6 +124,11 @@ impl Journal {
 
     fn give_back(&self, writer: RingWriter) {
         lock(&self.rings).idle.push(writer);
+    }
+
+    /// Bytes of all threads that the log thread has not taken yet.
+    pub fn unread(&self) -> usize {
+        lock(&self.rings).gauges.iter().map(RingGauge::unread).sum()
     }
 
     /// Takes the next ticket.

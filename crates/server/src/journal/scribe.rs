@@ -260,11 +260,6 @@ impl Scribe {
         self.last_ticket
     }
 
-    /// Bytes that the log thread has not taken from this thread yet.
-    pub fn unread(&self) -> usize {
-        self.end.as_ref().map_or(0, |(_, writer)| writer.unread())
-    }
-
     /// Whether the log thread is so far behind that this thread should write nothing for a moment.
     #[inline]
     pub fn is_crowded(&self) -> bool {

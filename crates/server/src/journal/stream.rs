@@ -182,10 +182,13 @@ pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
 
 impl Merger {
     fn run(&mut self) {
+        let memory = self.journal.memory.clone();
+        let mut cell = memory.log_cell();
         loop {
             self.obey();
             let taken = self.round();
             let again = self.feeds.settle();
+            memory.put(&mut cell);
             if taken == 0 {
                 self.sleep(again);
             }

@@ -47,7 +47,7 @@ fn say(scribe: &mut Scribe, db: usize, words: &[&[u8]]) {
 
 #[test]
 fn units_of_several_ops_are_transactions_and_databases_are_selected() {
-    let journal = Arc::new(Journal::new(1));
+    let journal = Arc::new(Journal::new(1, Arc::new(UsedMemory::new(1))));
     start(&journal).expect("there is a thread");
     let file = listen(&journal, "file", Target::FILE);
     let replicas = listen(&journal, "replicas", Target::REPLICAS);
@@ -78,7 +78,7 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
 
 #[test]
 fn many_threads_have_one_order_and_marks_their_place_in_it() {
-    let journal = Arc::new(Journal::new(1));
+    let journal = Arc::new(Journal::new(1, Arc::new(UsedMemory::new(1))));
     start(&journal).expect("there is a thread");
     let heard = listen(&journal, "file", Target::FILE);
     // Stands for the leases of one slot: what is done under it has an order.
@@ -119,7 +119,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
 
 #[test]
 fn whoever_asks_for_news_is_told_once() {
-    let journal = Journal::new(2);
+    let journal = Journal::new(2, Arc::new(UsedMemory::new(2)));
     journal.withhold_replies(true);
     assert!(journal.withholds(5) && !journal.withholds(0));
     journal.ask_for_news(1);

@@ -4,7 +4,7 @@
 //! has itself taken and given back. So:
 //!
 //! ```text
-//!   used  =  base  +  cell of worker 0  +  cell of worker 1  + ...  +  freeing thread's  -  leaving
+//!   used  =  base  +  cell of worker 0  +  ...  +  log thread's  +  freeing thread's  -  leaving
 //!             |          |                                                                 |
 //!             |          each thread's own balance, put there by itself                    handed to the freeing thread
 //!             the allocator's count less all cells, taken several times a second: it has
@@ -15,7 +15,9 @@
 //!    one that begins to count begins at what its cell says, so nothing jumps.
 //! 2. What is to be freed by the freeing thread counts as free at once; that thread puts its cell right before it takes the
 //!    bytes out of what is leaving. So nobody evicts for memory that is about to be free.
-//! 3. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
+//! 3. The log thread frees what workers took for their records, so it puts its cell after each round: else all that was
+//!    logged between two calibrations would seem to be in use.
+//! 4. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
 //!    end of a turn, when its own cell is exact; and not while the freeing thread is at work, unless that takes long.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -27,6 +29,9 @@ use super::memory;
 
 /// Calibrations that are left out in a row, at most.
 const PATIENCE: u64 = 10;
+
+/// Threads with cells that are no workers.
+const OTHERS: usize = 2;
 
 /// Used memory, and for how long it has been more than allowed.
 pub struct UsedMemory {
@@ -52,10 +57,10 @@ pub struct Cell {
 }
 
 impl UsedMemory {
-    /// Cells for so many workers, and one for the freeing thread.
+    /// Cells for so many workers, and for the threads that free and that log.
     pub fn new(workers: usize) -> Self {
         UsedMemory {
-            cells: StripedCounters::new(workers + 1, 1),
+            cells: StripedCounters::new(workers + OTHERS, 1),
             base: AtomicI64::new(0),
             leaving: AtomicI64::new(0),
             freeing: AtomicBool::new(false),
@@ -69,11 +74,19 @@ impl UsedMemory {
 
     /// The cell of the calling thread, worker `worker`; threads that are none have none. It counts from now on.
     pub fn cell(&self, worker: usize) -> Option<Cell> {
-        let is_worker = worker + 1 < self.cells.stripes();
+        let is_worker = worker + OTHERS < self.cells.stripes();
         is_worker.then(|| Cell {
             number: worker,
             last: memory::balance(),
         })
+    }
+
+    /// The cell of the calling thread, which takes the rings' records and frees what they lay in.
+    pub fn log_cell(&self) -> Cell {
+        Cell {
+            number: self.cells.stripes() - 2,
+            last: memory::balance(),
+        }
     }
 
     /// The cell of the calling thread, which frees what others hand to it.

@@ -363,6 +363,8 @@ fn it_is_switched_on_and_off_while_clients_write() {
         }
     }
     let count = writer.stop();
+    // WAITAOF waits for the caller's writes, and so for all before them.
+    assert_eq!(client.call(&["SET", "last", "write"]), "OK");
     assert_eq!(client.call(&["WAITAOF", "1", "0", "5000"]), "(1 0)");
     server.kill();
     let server = Server::start(&weft(), &place, &[]);
