@@ -312,6 +312,8 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
         links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         match result {
             Ok(()) => links.reach(Milestone::Synced, ticket),
+            // It is no file that could be synced, so nothing went wrong.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => {
                 let reason = error_text(&error);
                 log::warning!("Fail to fsync the AOF file: {reason}");
