@@ -84,15 +84,20 @@ impl Place {
     }
 }
 
-/// Copies the parameters that the log thread reads.
+/// Copies the parameters that the log thread reads, and heeds them.
 pub fn refresh(server: &Server) {
+    copy_parameters(server);
+    withhold(server);
+}
+
+/// Copies the parameters that the log thread reads.
+fn copy_parameters(server: &Server) {
     let (config, status) = (&server.config, &server.aof);
     status.set_fsync(config.choice(id::APPENDFSYNC));
     let timestamps = config.boolean(id::AOF_TIMESTAMP_ENABLED);
     status.timestamps.store(timestamps, Ordering::Relaxed);
     let spares = config.boolean(id::NO_APPENDFSYNC_ON_REWRITE);
     status.spares_rewrites.store(spares, Ordering::Relaxed);
-    withhold(server);
 }
 
 /// Replies wait for the disk if there is an append-only file and `appendfsync` says so.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use weft_reactor::unix_ms;
 
-use super::{FEED, Failed, Place, appender, begin_logging, delete_history, flush, withhold};
+use super::{FEED, Failed, Place, appender, begin_logging, copy_parameters, delete_history, flush, withhold};
 use crate::config::{Config, error_text, id};
 use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
@@ -335,6 +335,8 @@ pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
 
 fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
     let status = &server.aof;
+    // Nobody may have changed them since the start.
+    copy_parameters(server);
     status.set_phase(Phase::Waiting);
     if !may_wait {
         status.scheduled.store(true, Ordering::Relaxed);

@@ -6,7 +6,7 @@ mod connection;
 mod port;
 
 pub use connection::open;
-#[allow(unused_imports, reason = "not every test has a cluster")]
+#[allow(unused_imports, reason = "not every test starts other processes")]
 pub use port::free_port;
 
 use std::io::{BufRead, BufReader, Write};

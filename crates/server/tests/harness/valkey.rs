@@ -1,6 +1,6 @@
 //! A real Valkey for a test, where one is installed.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -51,11 +51,7 @@ impl Valkey {
             eprintln!("no Valkey is installed: nothing is compared");
             return None;
         };
-        let port = TcpListener::bind("127.0.0.1:0")
-            .expect("binds")
-            .local_addr()
-            .expect("is bound")
-            .port();
+        let port = super::server::free_port();
         let directory = std::env::temp_dir().join(format!("weft-valkey-test-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("makes a directory");
         let child = Command::new(program)
