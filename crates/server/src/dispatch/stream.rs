@@ -109,8 +109,8 @@ impl Lane {
         let repl = &server.repl;
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
         repl.replicas.shelf().append(&bytes, most_bytes);
-        repl.set_offset(self.origin + self.reached as i64);
         repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
+        repl.set_offset(self.origin + self.reached as i64);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.wake_supply();
         }

@@ -68,9 +68,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
     let server = server.clone();
     let spawned = std::thread::Builder::new().name("weft-replica".into());
-    // A dump may have told where the stream goes on.
-    let db = server.repl.stream_db.load(Ordering::Relaxed);
-    spawned.spawn(move || Follower { server, seat, db }.run())?;
+    spawned.spawn(move || Follower { server, seat, db: 0 }.run())?;
     Ok(())
 }
 
@@ -86,6 +84,8 @@ impl Follower {
     fn run(mut self) {
         loop {
             let (primary, term) = self.server.repl.wait_for_primary();
+            // A dump that was loaded after this thread began may have told where the stream goes on.
+            self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
             let was_up = self.follow(&primary, term);
             let repl = &self.server.repl;
             repl.keep_socket(term, None);
