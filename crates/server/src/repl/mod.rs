@@ -47,9 +47,8 @@ impl Standing {
     pub const LACKS_REPLICAS: Standing = Standing(1 << 4);
     /// A script runs for too long (`busy-reply-threshold`).
     pub const BUSY: Standing = Standing(1 << 5);
-
     /// It is about to follow another server, as a node of a cluster, and only waits for a script to end.
-    pub const YIELDS: Standing = Standing(1 << 5);
+    pub const YIELDS: Standing = Standing(1 << 6);
 
     /// Both.
     pub const fn with(self, other: Standing) -> Standing {
