@@ -101,6 +101,8 @@ impl<V> Table<V> {
         let mut index = first;
         let start = ((number & 0x3f_ffff) as usize * self.segment(first).bucket_count()) >> 22;
         let mut bucket = start;
+        // Of a full bucket not all entries may be wanted: which of them are first is drawn, too.
+        let turn = (number >> 32) as usize % SLOTS;
         let (mut visited, mut looked_at, mut wrapped) = (0, 0, false);
         loop {
             let segment = self.segment(index);
@@ -115,7 +117,7 @@ impl<V> Table<V> {
             while bucket < end && visited < at_most && looked_at < SAMPLED_BUCKETS {
                 looked_at += 1;
                 if !expiring || segment.bound(bucket) != NEVER {
-                    visited += visit_bucket(segment, bucket, at_most - visited, expiring, visit);
+                    visited += visit_bucket(segment, (bucket, turn), at_most - visited, expiring, visit);
                 }
                 bucket += 1;
             }
@@ -133,16 +135,16 @@ impl<V> Table<V> {
     }
 }
 
-/// Visits entries of one bucket; returns how many.
+/// Visits entries of one bucket, from the slot `turn` on; returns how many.
 fn visit_bucket<V>(
     segment: &Segment,
-    bucket: usize,
+    (bucket, turn): (usize, usize),
     at_most: usize,
     expiring: bool,
     visit: &mut dyn FnMut(EntryRef<'_, V>),
 ) -> usize {
     let mut visited = 0;
-    for slot in 0..SLOTS {
+    for slot in (turn..SLOTS).chain(0..turn) {
         let Some(entry) = segment.entry_at(bucket, slot) else {
             continue;
         };
