@@ -198,7 +198,10 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     let (supervisor, kinds) = (Arc::new(ground.supervisor), ground.listeners.kinds());
     match loading {
-        None => open_doors(&server, kinds, &supervisor),
+        None => {
+            follow_configured(&server);
+            open_doors(&server, kinds, &supervisor);
+        }
         Some(loading) => {
             let (server, supervisor) = (server.clone(), supervisor.clone());
             loading.and_then(move || open_doors(&server, kinds, &supervisor))?;
@@ -241,9 +244,8 @@ fn follow_configured(server: &Arc<Server>) {
     }
 }
 
-/// Everything is loaded: clients are served, and a primary is followed.
-fn open_doors(server: &Arc<Server>, kinds: (bool, bool), supervisor: &Supervisor) {
-    follow_configured(server);
+/// Everything is loaded: clients are served.
+fn open_doors(server: &Server, kinds: (bool, bool), supervisor: &Supervisor) {
     announce(server, kinds, supervisor);
 }
 
@@ -295,6 +297,8 @@ fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), 
     // The start waits for this.
     let _ = alone.send(());
     load_data(server, &mut all, row)?;
+    // Nobody shall find a primary where there is to be a replica.
+    follow_configured(server);
     // Before the gate opens: from here on everything that is written is logged.
     server.repl.put(Standing::LOADING, false);
     Ok(())
