@@ -31,8 +31,8 @@
 //! # Rules for `unsafe`
 //!
 //! Everything a connection needs goes through rustix's safe calls. `unsafe` remains in
-//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs`, `affinity.rs` and `allocator_options.rs`, under these rules, which the
-//! `SAFETY` comments cite:
+//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs`, `affinity.rs`, `collation.rs`, `process_title.rs` and
+//! `allocator_options.rs`, under these rules, which the `SAFETY` comments cite:
 //!
 //! 1. **Plain structs.** A C struct of integers and pointers may be zeroed; a call that fills one
 //!    gets a pointer to a live, correctly sized local of exactly that type.
@@ -47,15 +47,18 @@
 //!    is taken out of service, by the thread that uses it, before it is unmapped.
 //! 5. **The allocator's symbol.** `malloc_conf` is a pointer to a string that ends with a zero byte and
 //!    lives as long as the program, as jemalloc declares it; nothing else exports that name.
+//! 6. **Locales.** A locale is made for one owner, only read afterwards, by any thread, and freed by its owner.
 
 mod affinity;
 mod allocator_options;
 mod clock;
+mod collation;
 mod crash;
 mod emergency;
 mod epoll;
 mod listener;
 mod output;
+mod process_title;
 mod sending;
 mod signal_action;
 mod signals;
@@ -65,11 +68,13 @@ mod waker;
 pub use affinity::{allowed_cpus, parse_cpu_list, pin_to_cpus, step_back, thread_id};
 pub use allocator_options::allocator_options;
 pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_us};
+pub use collation::Collation;
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
 pub use listener::Listener;
 pub use output::{Mark, Output, SharedBytes, Splices};
+pub use process_title::set_process_title;
 pub use sending::Unsent;
 pub use signals::{Signal, Signals};
 pub use socket::Socket;

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as requests the coordinator finds after a wait; SIGHUP and SIGPIPE ignored.
+//! SIGTERM, SIGINT and SIGALRM as requests the coordinator finds after a wait; SIGHUP and SIGPIPE ignored.
 //!
 //! The handler notes the signal in an atomic and writes to the coordinator's eventfd. It runs also
 //! while the coordinator is busy (loading a file), so a second SIGINT can end the process there and
@@ -34,6 +34,8 @@ impl Signal {
 static WAKER: OnceLock<Waker> = OnceLock::new();
 /// The signal nobody has taken yet; 0 for none.
 static PENDING: AtomicI32 = AtomicI32::new(0);
+/// Somebody wants to know what the process is doing.
+static REPORT: AtomicBool = AtomicBool::new(false);
 /// A shutdown was asked for and has not been called off.
 static SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
 
@@ -53,7 +55,14 @@ impl Signals {
             // SAFETY: rule 2; see `note`.
             unsafe { signal_action::handle(signal, note, libc::SA_RESTART)? };
         }
+        // SAFETY: rule 2; see `ask_for_report`.
+        unsafe { signal_action::handle(libc::SIGALRM, ask_for_report, libc::SA_RESTART)? };
         Ok(Self(()))
+    }
+
+    /// Whether SIGALRM came since the last call: somebody wants to know what the process is doing.
+    pub fn take_report(&self) -> bool {
+        REPORT.load(Ordering::Relaxed) && REPORT.swap(false, Ordering::Acquire)
     }
 
     /// The signal that came since the last call, if any: the later of two. Costs an atomic load.
@@ -85,6 +94,14 @@ extern "C" fn note(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
         unsafe { libc::_exit(1) };
     }
     PENDING.store(signal, Ordering::Release);
+    if let Some(waker) = WAKER.get() {
+        waker.wake();
+    }
+}
+
+/// Rule 2 holds, as above.
+extern "C" fn ask_for_report(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    REPORT.store(true, Ordering::Release);
     if let Some(waker) = WAKER.get() {
         waker.wake();
     }

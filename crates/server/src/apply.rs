@@ -12,7 +12,8 @@ use crate::keyspace::effects::Hooks;
 use crate::messages::refresh_event_hook;
 use crate::observe::log;
 use crate::observe::log_line::Role;
-use crate::process::{oom_score, open_files};
+use crate::process::{collation, oom_score, open_files, title};
+use crate::repl::Standing;
 use crate::state::{Message, Order, Server};
 
 /// How long the coordinator may take for an order. It is never busy for long.
@@ -38,6 +39,10 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     }
     if is_changed(&[id::NOTIFY_KEYSPACE_EVENTS]).is_some() {
         refresh_event_hook(server);
+    }
+    if is_changed(&[id::LOCALE_COLLATE]).is_some() {
+        collation::choose(&server.config)
+            .map_err(|collation::Unknown| (id::LOCALE_COLLATE, "Invalid locale name".to_owned()))?;
     }
     if is_changed(&[id::MAXCLIENTS]).is_some() {
         make_room_for_clients(server)?;
@@ -88,6 +93,14 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     }
     if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
         listen(server, at_fault)?;
+    }
+    if is_changed(&[id::PROC_TITLE_TEMPLATE, id::PORT, id::BIND]).is_some() {
+        title::show(&server.config);
+    }
+    if is_changed(&[id::IMPORT_MODE]).is_some() {
+        server
+            .repl
+            .put(Standing::IMPORTS, server.config.boolean(id::IMPORT_MODE));
     }
     Ok(())
 }

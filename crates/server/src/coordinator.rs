@@ -11,15 +11,15 @@ use crate::keyspace::{compact, expiry};
 use crate::net::listeners::Listeners;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
+use crate::process::threads;
 use crate::reclaim::{self, Reclaimer};
+use crate::repl::Standing;
 use crate::saving;
 use crate::shutdown::Shutdown;
 use crate::state::{Job, Message, Order, Server};
 use crate::tuning::Tuner;
 use weft_reactor::unix_ms;
 
-/// Connections accepted in one turn.
-const ACCEPTS_A_TURN: usize = 128;
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
 /// A pause may end so late that an `Instant` could not hold it.
@@ -90,7 +90,8 @@ impl Coordinator {
             }
             let timeout = wake_at.saturating_duration_since(Instant::now());
             events.clear();
-            self.reactor.wait(Some(timeout), &mut events, ACCEPTS_A_TURN)?;
+            let accepts = self.server.config.unsigned(id::MAX_NEW_CONNECTIONS_PER_CYCLE) as usize;
+            self.reactor.wait(Some(timeout), &mut events, accepts)?;
             for event in events.drain(..) {
                 match event {
                     Event::Accepted(_, socket) => self.place(socket),
@@ -123,8 +124,12 @@ impl Coordinator {
         self.next_cron.min(self.next_tuning)
     }
 
-    /// A signal asks for the shutdown that is configured for it.
+    /// A signal asks for the shutdown that is configured for it, or for a report.
     fn take_signal(&mut self) {
+        if self.signals.take_report() {
+            log::warning!("Received SIGALRM");
+            threads::report();
+        }
         let Some(signal) = self.signals.take() else {
             return;
         };
@@ -221,8 +226,10 @@ impl Coordinator {
         crate::aof::begin_due(server);
         let now_ms = unix_ms();
         let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
+        let imports = server.repl.standing().has(Standing::IMPORTS);
         let some_are_due = || match server.repl.follows() {
             true => server.keyspace.local.is_due(now_ms),
+            false if imports => false,
             false => {
                 let keyspace = &server.keyspace;
                 keyspace.counts.any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0

@@ -32,6 +32,7 @@ use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
 use crate::journal::Journal;
+use crate::keyspace::hash::{KeyHasher, secrets_of};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::messages::refresh_event_hook;
@@ -45,7 +46,7 @@ use crate::persist::rdb::Status;
 use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
-use crate::process::{banner, crash, daemon, kernel, oom_score, open_files};
+use crate::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
 use crate::repl::{Endpoint, Standing};
 use crate::shutdown::{Shutdown, ShutdownRequest};
 use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
@@ -105,12 +106,27 @@ fn exit_code(well: bool) -> ExitCode {
 /// The life of a server. `configured` tells whether there was anything to read a configuration from.
 fn live(config: Config, configured: bool) -> Result<(), Failed> {
     let (supervisor, daemonized) = settle_process(&config)?;
+    title::show(&config);
+    choose_collation(&config)?;
     banner::greet(configured);
     crash::install(&config);
     // Without a stack of its own, a crash on this thread is reported without the backtrace.
     let _stack = AlternateStack::install();
     let ground = prepare(&config, supervisor, daemonized)?;
     serve(config, ground)
+}
+
+/// A locale that was asked for must be there; one that the environment names may be missing.
+fn choose_collation(config: &Config) -> Result<(), Failed> {
+    let Err(collation::Unknown) = collation::choose(config) else {
+        return Ok(());
+    };
+    if config.text(id::LOCALE_COLLATE).is_empty() {
+        log::warning!("The system lacks the locale that the environment names: SORT ALPHA compares bytes.");
+        return Ok(());
+    }
+    log::warning!("Failed to configure LOCALE for invalid locale name.");
+    Err(Failed)
 }
 
 /// Opens the log and finds the process's place: under a supervisor, or in the background, as the second part
@@ -174,6 +190,9 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
     load_users(&server)?;
+    server
+        .repl
+        .put(Standing::IMPORTS, server.config.boolean(id::IMPORT_MODE));
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
@@ -366,6 +385,18 @@ fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), Failed> 
     }
 }
 
+/// The hash of keys; with `hash-seed`, tables of all servers with the same seed have the same order.
+fn hasher(config: &Config) -> KeyHasher {
+    let clustered = config.boolean(id::CLUSTER_ENABLED);
+    let seed = config.text(id::HASH_SEED);
+    if seed.is_empty() {
+        return KeyHasher::from_os(clustered);
+    }
+    let secrets = secrets_of(&seed);
+    weft_values::records::set_secrets(secrets);
+    KeyHasher::with_secrets(secrets, clustered)
+}
+
 /// What all threads share, before any of them runs.
 pub(crate) fn server(
     config: Config,
@@ -384,7 +415,7 @@ pub(crate) fn server(
     let memory = Arc::new(UsedMemory::new(workers));
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
-        keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
+        keyspace: Keyspace::with_slots(config.databases(), seats, hasher(&config)),
         cluster,
         journal: Arc::new(Journal::new(workers, memory.clone())),
         workers: (0..workers).map(|_| link()).collect(),

@@ -711,6 +711,114 @@ fn threads_have_names_and_the_cpus_they_were_given() {
 }
 
 #[test]
+fn an_alarm_makes_the_threads_tell_what_they_do() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    server.signal(Signal::SIGALRM);
+    wait_for("the report", || place.read("log").contains("'weft-worker-1': "));
+    assert_in_order(&place.read("log"), &["# Received SIGALRM", "# Thread "]);
+    ping(&mut server.connect());
+    server.stop();
+}
+
+/// The command line that the system shows; `None` if the kernel does not let processes change theirs.
+fn title(server: &Server) -> Option<String> {
+    let shown = fs::read(format!("/proc/{}/cmdline", server.child.id())).expect("reads");
+    let has_arguments = shown.windows(6).any(|part| part == b"--bind");
+    (!has_arguments).then(|| text(&shown).trim_end_matches('\0').to_owned())
+}
+
+#[test]
+fn the_title_is_what_the_template_says() {
+    let place = Place::new();
+    let server = place.start(&[
+        "--proc-title-template",
+        "{title} at {listen-addr} {config-file} {tls-port}",
+    ]);
+    let Some(shown) = title(&server) else {
+        return;
+    };
+    let port = server.port;
+    assert_eq!(shown, format!("{SERVER} at 127.0.0.1:{port} - 0"));
+    let mut client = server.connect();
+    let set = |client: &mut TcpStream, template: &str| {
+        let request = format!(
+            "*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$19\r\nproc-title-template\r\n${}\r\n{template}\r\n",
+            template.len()
+        );
+        exchange(client, request.as_bytes(), b"+OK\r\n");
+    };
+    let long = "x".repeat(300);
+    set(&mut client, &format!("{long} {{port}} {{server-mode}}"));
+    assert_eq!(title(&server), Some(format!("{long} {port}")));
+    set(&mut client, "short {port}");
+    assert_eq!(title(&server), Some(format!("short {port}")));
+    let other = free_port();
+    let request = format!("CONFIG SET port {other}\r\n");
+    exchange(&mut client, request.as_bytes(), b"+OK\r\n");
+    assert_eq!(title(&server), Some(format!("short {other}")));
+    drop(client);
+    server.stop();
+
+    let server = place.start(&["--set-proc-title", "no", "--proc-title-template", "nobody sees this"]);
+    assert_eq!(title(&server), None);
+    server.stop();
+}
+
+#[test]
+fn a_locale_must_be_there() {
+    let place = Place::new();
+    let output = place.fail(free_port(), &["--locale-collate", "no_SUCH.locale"]);
+    assert!(text(&output.stdout).contains("Failed to configure LOCALE for invalid locale name."));
+    let server = place.start(&["--locale-collate", "C"]);
+    let mut client = server.connect();
+    let refused = b"-ERR CONFIG SET failed (possibly related to argument 'locale-collate') - Invalid locale name\r\n";
+    exchange(&mut client, b"CONFIG SET locale-collate no_SUCH.locale\r\n", refused);
+    exchange(
+        &mut client,
+        b"CONFIG GET locale-collate\r\n",
+        b"*2\r\n$14\r\nlocale-collate\r\n$1\r\nC\r\n",
+    );
+    exchange(&mut client, b"RPUSH l b B a\r\n", b":3\r\n");
+    let sorted = b"*3\r\n$1\r\nB\r\n$1\r\na\r\n$1\r\nb\r\n";
+    exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
+    exchange(&mut client, b"CONFIG SET locale-collate POSIX\r\n", b"+OK\r\n");
+    exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn the_same_seed_puts_keys_into_the_same_order() {
+    let place = Place::new();
+    let order = |seed: &str| {
+        let server = place.start(&["--hash-seed", seed]);
+        let mut client = server.connect();
+        for key in 0..20 {
+            exchange(
+                &mut client,
+                format!("SADD s{key} a b c {key} e f\r\n").as_bytes(),
+                b":6\r\n",
+            );
+        }
+        client.write_all(b"KEYS *\r\nSMEMBERS s7\r\nPING\r\n").expect("sends");
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"+PONG\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).expect("receives");
+            reply.push(byte[0]);
+        }
+        drop(client);
+        server.stop();
+        fs::remove_file(place.file("log")).expect("removes");
+        text(&reply)
+    };
+    let first = order("a seed");
+    assert_eq!(first, order("a seed"));
+    assert_ne!(first, order("another"));
+}
+
+#[test]
 fn the_oom_score_follows_the_configuration() {
     let place = Place::new();
     let before: i64 = fs::read_to_string("/proc/self/oom_score_adj")

@@ -52,6 +52,8 @@
 //!    or from other handles. An object is changed only by the exclusive borrower of its table, after
 //!    the count was seen to be one: then there is no other handle, and none can come. If it is not,
 //!    the entry gets a copy first. So what a handle shows never changes, and the last one frees it.
+//! 9. **The allocator's names.** What is read or written under a name has the size that is said, and a name that may be
+//!    written holds a number that the allocator checks, never an address.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
 //! them out.
@@ -59,6 +61,8 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a word of a bucket holds a 44-bit address and 20 bits of hash");
 
+#[cfg(feature = "jemalloc")]
+pub mod allocator;
 pub mod arrays;
 mod bucket;
 mod entry;

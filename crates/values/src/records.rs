@@ -49,10 +49,17 @@ const CURSOR_BITS: u32 = 48;
 /// Bytes at the start of a record that a search in advance fetches.
 const RECORD_PLACE_BYTES: usize = 96;
 
+static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
+
+/// Keys the hash by these secrets, so that collections of several servers have the same order; whether that came in time,
+/// before the first use.
+pub fn set_secrets([a, b, c, d]: [u64; 4]) -> bool {
+    STATE.set(ahash::RandomState::with_seeds(a, b, c, d)).is_ok()
+}
+
 /// The hash of a key.
 #[inline]
 pub fn hash_of(key: &[u8]) -> u64 {
-    static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
     let mut hasher = STATE.get_or_init(keyed_state).build_hasher();
     hasher.write(key);
     hasher.finish()

@@ -50,8 +50,11 @@ fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Res
 ///
 /// The key must hold a string or nothing.
 fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    /// A longer one is made as long as it is to be: growing would leave room for more.
+    const EXACT_BYTES: usize = 1024;
     if !key.exists() {
-        key.set(NewValue::Bytes(b""), Expiry::Never);
+        let length = if length > EXACT_BYTES { length } else { 0 };
+        key.set(NewValue::Bytes(&vec![0; length]), Expiry::Never);
     }
     key.entry_mut().map(|mut entry| change(entry.bytes_mut(length)))
 }

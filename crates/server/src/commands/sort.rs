@@ -12,8 +12,10 @@ mod elements;
 mod pattern;
 
 use std::cmp::Ordering;
+use std::ffi::CString;
 use std::ops::Range;
 
+use weft_reactor::Collation;
 use weft_resp::number::{parse_f64, parse_i64};
 use weft_table::ValueRef;
 use weft_values::listpack::Element;
@@ -27,6 +29,7 @@ use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::event::Event;
 use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
 use crate::net::client::Flags;
+use crate::process::collation;
 use elements::{Elements, Source};
 use pattern::{Pattern, text_of};
 
@@ -396,13 +399,21 @@ fn weigh(
     options: &Options<'_>,
     elements: &Elements,
 ) -> Result<Weights, Halt> {
+    // What is stored is the same everywhere, whatever the locale.
+    let collation = collation::current().filter(|_| options.alphabetical && !options.stores);
     // A pattern that leads nowhere, or to the element itself, keeps the order and never comes here.
     let key = match options.by.map(Pattern::parse) {
         Some(Pattern::Key(key)) => Some(key),
         Some(Pattern::Element | Pattern::Nothing) | None => None,
     };
     match (key, options.alphabetical) {
-        (None, true) => Ok(Weights::Elements),
+        (None, true) => Ok(match collation {
+            None => Weights::Elements,
+            Some(collation) => Weights::Texts {
+                texts: collated(elements, &collation),
+                present: vec![true; elements.len()],
+            },
+        }),
         (None, false) => {
             let numbers: Option<Vec<f64>> = elements.iter().map(number_of).collect();
             Ok(Weights::Numbers(numbers.ok_or(NOT_A_WEIGHT)?))
@@ -414,6 +425,9 @@ fn weigh(
                     present.push(found.is_some());
                     texts.push(found.unwrap_or(Element::Bytes(b"")));
                 })?;
+            }
+            if let Some(collation) = collation {
+                texts = collated(&texts, &collation);
             }
             Ok(Weights::Texts { texts, present })
         }
@@ -431,6 +445,20 @@ fn weigh(
             Ok(Weights::Numbers(numbers.ok_or(NOT_A_WEIGHT)?))
         }
     }
+}
+
+/// Bytes that stand for strings in comparisons in a locale.
+fn collated(texts: &Elements, collation: &Collation) -> Elements {
+    let mut keys = Elements::default();
+    let mut key = Vec::new();
+    for text in texts.iter() {
+        key.clear();
+        // A string ends at its first zero byte there.
+        let text = CString::new(text_of(text)).unwrap_or_default();
+        collation.append_key(&text, &mut key);
+        keys.push(Element::Bytes(&key));
+    }
+    keys
 }
 
 /// The number that a string is, up to a zero byte.

@@ -14,12 +14,14 @@ use super::command_line::CommandLine;
 use super::directory::{enter, error_text};
 use super::glob;
 use super::lines::split_arguments;
-use super::parameters::{self, Flags, Kind, Named, ParameterId, RETIRED, Special, id};
+use super::parameters::{self, Flags, Kind, Named, ParameterId, Special, id};
 use super::value::Value;
 use super::values::{Config, Origin};
 
 /// How deep files may include each other: more can only be a circle.
 const INCLUDE_DEPTH_MAX: usize = 64;
+
+const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 
 /// A line of the configuration file that is no parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +206,14 @@ impl Reader {
             _ => whole,
         };
         let current = &self.values[named.id.index()];
+        if named.id.is_retired() {
+            // Valkey reads over these lines, whatever their one argument is. A value that makes no sense stays out.
+            let [_] = arguments.as_slice() else {
+                return Err(BAD_DIRECTIVE.into());
+            };
+            self.values[named.id.index()] = parameter.read(&arguments, current).unwrap_or(current.clone());
+            return Ok(());
+        }
         let mut value = parameter.read(&arguments, current)?;
         match (parameter.kind, arguments.as_slice()) {
             (Kind::Special(Special::Directory), [directory]) => enter(directory)?,
@@ -229,12 +239,11 @@ impl Reader {
             (b"loadmodule", [_, ..]) => {}
             (b"sentinel", []) => {}
             (b"sentinel", _) => return Err("sentinel directive while not in sentinel mode".into()),
-            (_, [_]) if RETIRED.iter().any(|retired| retired.as_bytes() == name) => {}
             _ if name.contains(&b'.') && arguments.is_empty() => {
                 return Err("Module config specified without value".into());
             }
             _ if name.contains(&b'.') => self.module_setting = Some(String::from_utf8_lossy(name).into()),
-            _ => return Err("Bad directive or wrong number of arguments".into()),
+            _ => return Err(BAD_DIRECTIVE.into()),
         }
         Ok(())
     }
@@ -306,7 +315,6 @@ pub(super) fn is_directive(name: &[u8]) -> bool {
     const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
     DIRECTIVES
         .iter()
-        .chain(RETIRED)
         .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 

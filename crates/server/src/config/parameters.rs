@@ -22,6 +22,7 @@ mod observing;
 mod persistence;
 mod process;
 mod replication;
+mod retired;
 mod security;
 mod tls;
 
@@ -51,10 +52,6 @@ pub struct Parameter {
     /// Who may see and change it, and when.
     pub flags: Flags,
     /// Whether the server acts on it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "`weft.conf` and docs/compat.md are held against it in tests")
-    )]
     pub effect: Effect,
     /// What it does, in a sentence.
     #[cfg_attr(
@@ -71,6 +68,8 @@ pub enum Effect {
     Live,
     /// The value is checked, kept and shown, and changes nothing so far.
     NotYet,
+    /// Older versions had it: the value is checked, kept and shown on request, and nothing will ever act on it.
+    Retired,
 }
 
 /// What the values of a parameter look like.
@@ -243,6 +242,11 @@ impl ParameterId {
         &PARAMETERS[self.index()]
     }
 
+    /// Whether only older versions had this parameter, so that nothing acts on it.
+    pub fn is_retired(self) -> bool {
+        self.parameter().effect == Effect::Retired
+    }
+
     /// All parameters, in the order of the table.
     pub fn all() -> impl Iterator<Item = ParameterId> {
         (0..PARAMETERS.len() as u16).map(ParameterId)
@@ -350,6 +354,10 @@ pub const TOPICS: &[Topic] = &[
         title: "TLS",
         parameters: tls::TABLE,
     },
+    Topic {
+        title: "Retired",
+        parameters: retired::TABLE,
+    },
 ];
 
 /// How many parameters there are.
@@ -402,17 +410,6 @@ pub mod id {
     pub use super::security::id::*;
     pub use super::tls::id::*;
 }
-
-/// Directives of older versions that a file may still contain, with one argument, and that do nothing.
-pub const RETIRED: &[&str] = &[
-    "list-max-ziplist-entries",
-    "list-max-ziplist-value",
-    "lua-replicate-commands",
-    "io-threads-do-reads",
-    "dynamic-hz",
-    "events-per-io-thread",
-    "sanitize-dump-payload",
-];
 
 /// Turns the declarations of a topic into `TABLE` and the module `id`.
 macro_rules! table {

@@ -1,5 +1,7 @@
 //! Every reason to refuse a command, in the order in which clients see them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use weft_resp::{Args, Protocol};
 
 use crate::acl::Denial;
@@ -11,6 +13,7 @@ use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
+use crate::observe::log;
 use crate::repl::Standing;
 use crate::state::Server;
 
@@ -110,6 +113,12 @@ const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
+    if client.flags.has_any(REPEATS) {
+        if client.flags.has(ClientFlags::PRIMARY) && (tunables.refuses_writes || tunables.aof_fails) {
+            obey_unsaved(thread, client, command);
+        }
+        return None;
+    }
     if thread.room.is_full && needs_memory(client, command) {
         return Some(OUT_OF_MEMORY);
     }
@@ -119,6 +128,28 @@ fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Opti
         return Some(CommandError::constant(NOT_SAVED));
     }
     (tunables.aof_fails && refused()).then(|| not_appended(&thread.server))
+}
+
+/// A replica that cannot write its disk is told to change data. It must not refuse, or it would have other data than its
+/// primary; unless it shall go on (`replica-ignore-disk-write-errors`), it ends.
+#[cold]
+fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
+    /// Seconds between two lines of the log.
+    const PERIOD_S: u64 = 10;
+    static TOLD_S: AtomicU64 = AtomicU64::new(0);
+    let is_ping = command.full_name == "ping";
+    if !is_ping && !writes(client, command) {
+        return;
+    }
+    if !is_ping && !thread.server.config.boolean(id::REPLICA_IGNORE_DISK_WRITE_ERRORS) {
+        log::warning!("Replica was unable to write command to disk.");
+        std::process::abort();
+    }
+    let now_s = thread.now_ms / 1000;
+    if now_s > TOLD_S.load(Ordering::Relaxed) + PERIOD_S {
+        TOLD_S.store(now_s, Ordering::Relaxed);
+        log::warning!("Replica is applying a command even though it is unable to write to disk.");
+    }
 }
 
 /// The error of a write while the append-only file cannot be written.

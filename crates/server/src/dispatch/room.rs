@@ -109,6 +109,8 @@ fn look(thread: &mut Thread, pass: &Pass<'_>) {
     let room = match excess(thread) {
         0 => Found::Room,
         _ if !may_evict(thread) => Found::Room,
+        // What is imported stays until the import has ended.
+        _ if thread.standing.has(Standing::IMPORTS) => Found::Full,
         wanted => match thread.tunables.eviction {
             None => Found::Full,
             Some(policy) => evict(thread, pass, policy, wanted),

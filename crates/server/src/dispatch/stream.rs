@@ -329,6 +329,14 @@ impl Stream {
                 String::from_utf8_lossy(error),
                 lane.connection.client.last_command
             );
+            let config = &server.config;
+            if config.boolean(id::REPLICA_READ_ONLY) && config.choice(id::PROPAGATION_ERROR_BEHAVIOR) != "ignore" {
+                log::warning!(
+                    "This replica panicked sending an error to its primary after processing the command '{}'",
+                    lane.connection.client.last_command
+                );
+                std::process::abort();
+            }
         }
         output.clear();
     }
@@ -373,7 +381,7 @@ fn counts(server: &Server) -> &KeyCounts {
 }
 
 /// The first of some replies that is an error, without its mark.
-fn first_error(replies: &[u8]) -> Option<&[u8]> {
+pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
     while let Some(reply) = replies.get(at..).filter(|reply| !reply.is_empty()) {
         if let Some(error) = reply.strip_prefix(b"-") {

@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use crc::{CRC_16_XMODEM, Crc, Table};
+use sha2::{Digest, Sha256};
 
 use super::SLOTS;
 
@@ -50,6 +51,15 @@ pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
     Some(cluster_slot(pattern))
 }
 
+/// The secrets that `hash-seed` stands for.
+pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
+    let digest = Sha256::digest(seed);
+    std::array::from_fn(|word| {
+        let bytes: [u8; 8] = std::array::from_fn(|byte| digest[8 * word + byte]);
+        u64::from_le_bytes(bytes)
+    })
+}
+
 /// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
 pub struct KeyHasher {
     state: ahash::RandomState,
@@ -69,7 +79,11 @@ impl KeyHasher {
                     .to_le_bytes();
             }
         }
-        let [a, b, c, d] = seed.map(u64::from_le_bytes);
+        KeyHasher::with_secrets(seed.map(u64::from_le_bytes), clustered)
+    }
+
+    /// A hasher with the given secrets: the same ones put keys into the same order.
+    pub fn with_secrets([a, b, c, d]: [u64; 4], clustered: bool) -> Self {
         KeyHasher {
             state: ahash::RandomState::with_seeds(a, b, c, d),
             clustered,

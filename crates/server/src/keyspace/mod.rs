@@ -358,14 +358,14 @@ impl Keyspace {
     /// An empty keyspace for `databases` databases and at most `seats` threads.
     #[cfg(test)]
     pub fn new(databases: usize, seats: usize) -> Self {
-        Keyspace::with_slots(databases, seats, false)
+        Keyspace::with_slots(databases, seats, hash::KeyHasher::from_os(false))
     }
 
-    /// The same; `clustered` tells whether a key's slot is the one that a cluster agrees on.
-    pub fn with_slots(databases: usize, seats: usize, clustered: bool) -> Self {
+    /// The same, with keys where `hasher` puts them.
+    pub fn with_slots(databases: usize, seats: usize, hasher: hash::KeyHasher) -> Self {
         Keyspace {
             slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),
-            hasher: hash::KeyHasher::from_os(clustered),
+            hasher,
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
             local: local::LocalKeys::default(),

@@ -271,6 +271,7 @@ impl Client {
         view.local_address.clone_from(&self.local_address);
         view.flags = self.flags;
         view.tracking.clone_from(&self.tracking);
+        view.last_command = self.last_command;
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
         view.flags
             .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);

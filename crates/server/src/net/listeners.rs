@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use weft_reactor::{Listener, Reactor, Token};
 
 use crate::config::{Config, error_text, id};
@@ -72,10 +73,9 @@ impl Listeners {
         };
         let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| open.port != port || !wanted.contains(&open.address));
-        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let kept = self.tcp.len();
         for place in places {
-            if let Err(error) = self.listen_at(&place, port, backlog, reactor) {
+            if let Err(error) = self.listen_at(&place, port, config, reactor) {
                 let name = place.name;
                 log::warning!(
                     "Warning: Could not create server TCP listening socket {name}:{port}: {}",
@@ -115,12 +115,14 @@ impl Listeners {
         });
     }
 
-    fn listen_at(&mut self, place: &Place<'_>, port: u16, backlog: u32, reactor: &mut Reactor) -> io::Result<()> {
+    fn listen_at(&mut self, place: &Place<'_>, port: u16, config: &Config, reactor: &mut Reactor) -> io::Result<()> {
         let address = place.address()?;
         if self.tcp.iter().any(|open| open.address == address && open.port == port) {
             return Ok(());
         }
+        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let listener = Listener::tcp(address, port, backlog)?;
+        mark(&listener, config);
         let token = self.register(listener, reactor)?;
         self.tcp.push(Open { address, port, token });
         Ok(())
@@ -209,6 +211,18 @@ impl<'config> Place<'config> {
             ) => true,
             _ => false,
         }
+    }
+}
+
+/// Puts the mark of `socket-mark-id` on a listening socket, from which connections have theirs. That is for the privileged;
+/// a server that may not do it serves without.
+pub fn mark(listener: &Listener, config: &Config) {
+    let mark = config.unsigned(id::SOCKET_MARK_ID) as u32;
+    if mark == 0 {
+        return;
+    }
+    if let Err(errno) = setsockopt(listener, sockopt::Mark, &mark) {
+        log::warning!("The mark of a socket could not be set: {}", errno.desc());
     }
 }
 

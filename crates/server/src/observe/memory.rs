@@ -116,6 +116,21 @@ fn purge_arena(arena: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// A text of the allocator's, by its name; `None` if it has none under that name.
+pub fn text(name: &[u8]) -> Option<&'static [u8]> {
+    if name.contains(&0) {
+        return None;
+    }
+    let name = [name, b"\0"].concat();
+    let name = name[..].name();
+    // Those of profiles may have no text at all.
+    let may_be_missing = name.as_bytes().windows(4).any(|part| part == b"prof");
+    if !name.value_type_str() || may_be_missing {
+        return None;
+    }
+    name.read().ok()
+}
+
 /// The allocator's own report.
 pub fn report() -> Vec<u8> {
     let mut text = Vec::new();

@@ -1,6 +1,7 @@
 //! The process and its place in the system: daemon, supervisor, files, limits, warnings, last words.
 
 pub mod banner;
+pub mod collation;
 pub mod cpus;
 pub mod crash;
 pub mod daemon;
@@ -9,3 +10,5 @@ pub mod oom_score;
 pub mod open_files;
 pub mod pid_file;
 pub mod supervisor;
+pub mod threads;
+pub mod title;

@@ -49,6 +49,8 @@ impl Standing {
     pub const BUSY: Standing = Standing(1 << 5);
     /// It is about to follow another server, as a node of a cluster, and only waits for a script to end.
     pub const YIELDS: Standing = Standing(1 << 6);
+    /// It takes in the data of another server, which decides about what expires (`import-mode`).
+    pub const IMPORTS: Standing = Standing(1 << 7);
 
     /// Both.
     pub const fn with(self, other: Standing) -> Standing {
@@ -67,10 +69,10 @@ impl Standing {
         self.0 & other.0 == other.0
     }
 
-    /// Whether only the primary may delete what has expired.
+    /// Whether somebody else decides about the end of what has expired: the primary, or the server that data is imported from.
     #[inline]
     pub const fn leaves_expired(self) -> bool {
-        self.has(Standing::FOLLOWS)
+        self.0 & Standing::FOLLOWS.with(Standing::IMPORTS).0 != 0
     }
 }
 

@@ -164,7 +164,7 @@ fn start_claimed(server: &Arc<Server>, order: Order) -> io::Result<i32> {
 }
 
 fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<i32>) {
-    enter_background(&server.config);
+    enter_background(server);
     let Order {
         consumer,
         at_moment,
@@ -267,7 +267,7 @@ fn write(
     let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);
     let for_thread = server.clone();
     let consume = move || -> Result<(), ConsumerError> {
-        enter_background(&for_thread.config);
+        enter_background(&for_thread);
         let running = &for_thread.snapshot;
         let mut consumer = consumer()?;
         for chunk in receiver {
@@ -310,12 +310,15 @@ pub fn clock(config: &Config, now_s: u64) -> AccessClock {
     }
 }
 
-/// The calling thread steps back behind the workers, to the CPUs of `bgsave-cpulist`.
-fn enter_background(config: &Config) {
+/// The calling thread steps back behind the workers, to the CPUs of `bgsave-cpulist` or `aof-rewrite-cpulist`.
+fn enter_background(server: &Server) {
     if let Err(error) = step_back(NICE) {
         log::debug!("snapshots are written as urgently as commands run: {error}");
     }
-    let list = config.text(id::BGSAVE_CPULIST);
+    let list = server.config.text(match server.snapshot.purpose() {
+        Some(Purpose::LogBase) => id::AOF_REWRITE_CPULIST,
+        _ => id::BGSAVE_CPULIST,
+    });
     let Some(cpus) = parse_cpu_list(&String::from_utf8_lossy(&list)).filter(|_| !list.is_empty()) else {
         return;
     };

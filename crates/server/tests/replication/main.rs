@@ -2,6 +2,7 @@
 //! real ones where there are some.
 
 mod lasting;
+mod mishaps;
 mod serving;
 
 #[path = "../harness/client.rs"]

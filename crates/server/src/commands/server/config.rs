@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use crate::apply::apply;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::{Extent, Permissions, SetError, id};
+use crate::config::{Extent, ParameterId, Permissions, SetError, id};
+use crate::observe::log;
 use crate::observe::metrics::Counter;
 use crate::state::Server;
 
@@ -51,11 +52,19 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             .config
             .set(&pairs, permissions, &mut |changed| apply(server, changed, may_wait));
         reply_bytes(protocol, |reply| match result {
-            Ok(_) => reply.ok(),
+            Ok(changed) => {
+                changed.iter().filter(|id| id.is_retired()).for_each(tell_retired);
+                reply.ok();
+            }
             Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
             Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
         })
     })
+}
+
+fn tell_retired(id: &ParameterId) {
+    let name = id.parameter().name;
+    log::notice!("The parameter '{name}' is retired: its value is kept and changes nothing");
 }
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -87,8 +96,8 @@ fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static s
 fn rewrite_file(server: &Server, extent: Extent) -> Result<(), String> {
     let result = server.config.rewrite(&server.acl.describe(), extent);
     match &result {
-        Ok(()) => crate::observe::log::notice!("CONFIG REWRITE executed with success."),
-        Err(text) => crate::observe::log::warning!("CONFIG REWRITE failed: {text}"),
+        Ok(()) => log::notice!("CONFIG REWRITE executed with success."),
+        Err(text) => log::warning!("CONFIG REWRITE failed: {text}"),
     }
     result
 }

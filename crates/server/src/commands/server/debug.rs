@@ -9,7 +9,7 @@ use std::time::Duration;
 use weft_reactor::unix_ms;
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
 use weft_resp::{Protocol, Reply};
-use weft_table::{EntryRef, ValueRef};
+use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
 use crate::cluster::state::Faults;
@@ -23,7 +23,7 @@ use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{SLOTS, Seat, Slot};
 use crate::messages::{Post, wake};
-use crate::observe::log;
+use crate::observe::{log, memory};
 use crate::persist::payload;
 use crate::saving::{self, CannotReload, Reload};
 use crate::state::Server;
@@ -92,15 +92,21 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"stringmatch-test", 2) => match_patterns(ctx),
         (b"quicklist-packed-threshold", 3) => packed_threshold(ctx),
         (b"replybuffer", 4) => reply_buffer(ctx),
-        (
-            b"dict-resizing"
-            | b"hashtable-can-abort-shrink"
-            | b"client-enforce-reply-list"
-            | b"set-skip-checksum-validation"
-            | b"pause-after-fork"
-            | b"aof-flush-sleep",
-            3,
-        ) => done(ctx),
+        (b"set-skip-checksum-validation", 3) => {
+            let skips = is_on(ctx.arg(2));
+            payload::CHECKS_SUMS.store(!skips, Ordering::Relaxed);
+            done(ctx)
+        }
+        (b"aof-flush-sleep", 3) => {
+            let pause_us = parse_i64(ctx.arg(2)).and_then(|us| u64::try_from(us).ok()).unwrap_or(0);
+            ctx.server.aof.flush_pause_us.store(pause_us, Ordering::Relaxed);
+            done(ctx)
+        }
+        (b"mallctl", 3 | 4) => allocator_number(ctx),
+        (b"mallctl-str", 3 | 4) => allocator_text(ctx),
+        (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list" | b"pause-after-fork", 3) => {
+            done(ctx)
+        }
         (b"set-disable-deny-scripts", 3) => {
             ctx.server.scripts.permit_all(is_on(ctx.arg(2)));
             done(ctx)
@@ -550,6 +556,37 @@ fn nodes_of(value: ValueRef<'_, Value>) -> String {
     }
 }
 
+/// The error that the allocator answered with.
+fn allocator_error(errno: i32) -> CommandError {
+    let text = nix::errno::Errno::from_raw(errno).desc();
+    CommandError::text(format!("ERR {text}"))
+}
+
+/// `DEBUG MALLCTL name [number]`.
+fn allocator_number(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let new = match ctx.argc() {
+        4 => Some(parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?),
+        _ => None,
+    };
+    let old = allocator::number(ctx.arg(2), new).map_err(allocator_error)?;
+    ctx.reply.integer(old);
+    Ok(())
+}
+
+/// `DEBUG MALLCTL-STR name [VOID]`: a text, or a command. Texts are not changed.
+fn allocator_text(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() == 4 {
+        if ctx.arg(3) != b"VOID" {
+            return Err(allocator_error(allocator::NOT_PERMITTED));
+        }
+        allocator::command(ctx.arg(2)).map_err(allocator_error)?;
+        return done(ctx);
+    }
+    let text = memory::text(ctx.arg(2)).ok_or_else(|| allocator_error(allocator::INVALID))?;
+    ctx.reply.bulk(text);
+    Ok(())
+}
+
 fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
     match parse_memory(ctx.arg(2)) {
         Some(bytes) if bytes < 4 << 30 => {
@@ -582,6 +619,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx,
         "DEBUG",
         &[
+            (
+                "AOF-FLUSH-SLEEP <microseconds>",
+                "Hold each write to the append-only file up.",
+            ),
             ("ASSERT", "Crash as a broken assertion does."),
             (
                 "REPLICATE <command>",
@@ -606,6 +647,14 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
                 "OBJECT <key> [fast]",
                 "Show how a value is stored; with fast, without what takes time.",
             ),
+            (
+                "MALLCTL <name> [<number>]",
+                "Show, or change, a number of the memory allocator.",
+            ),
+            (
+                "MALLCTL-STR <name> [VOID]",
+                "Show a text of the memory allocator, or do what a name without a value stands for.",
+            ),
             ("OOM", "Crash as if memory was exhausted."),
             ("PANIC", "Crash."),
             ("PAUSE-CRON <0|1>", "Stop what happens by itself in the background."),
@@ -623,6 +672,10 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             (
                 "SET-ACTIVE-EXPIRE <0|1>",
                 "Whether expired keys are deleted before anybody asks for them.",
+            ),
+            (
+                "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+                "Whether checksums of dumps and of RESTORE's payloads are passed over.",
             ),
             ("SLEEP <seconds>", "Let all clients wait."),
             ("STRINGMATCH-TEST", "Try random patterns on random strings."),

@@ -26,13 +26,13 @@ super::table! {
     BIND_SOURCE_ADDR "bind-source-addr" = optional_text(),
         Live, "Local address from which outgoing connections start.";
     SOCKET_MARK_ID "socket-mark-id" = integer(0, 0, U32_MAX).unsigned().immutable(),
-        NotYet, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
+        Live, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
     TIMEOUT "timeout" = integer(0, 0, I32_MAX),
         Live, "Seconds of silence after which a client is disconnected; 0 keeps idle clients.";
     MAXCLIENTS "maxclients" = integer(10_000, 1, U32_MAX).unsigned(),
         Live, "Clients that may be connected at the same time.";
     MAX_NEW_CONNECTIONS_PER_CYCLE "max-new-connections-per-cycle" = integer(10, 1, 1000).unsigned(),
-        NotYet, "Connections accepted in one turn of the accepting thread.";
+        Live, "Connections accepted in one turn of the accepting thread.";
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
         NotYet, "TLS handshakes begun in one turn of the accepting thread.";
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),

@@ -34,11 +34,11 @@ super::table! {
     ACTIVEREHASHING "activerehashing" = boolean(true),
         NotYet, "Spend idle time on growing and shrinking tables.";
     SET_PROC_TITLE "set-proc-title" = boolean(true).immutable(),
-        NotYet, "Show the state of the server in the process title.";
+        Live, "Show the state of the server in the process title.";
     PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate),
-        NotYet, "What the process title shows.";
+        Live, "What the process title shows.";
     LOCALE_COLLATE "locale-collate" = text(""),
-        NotYet, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
+        Live, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
     ALWAYS_SHOW_LOGO "always-show-logo" = boolean(false).immutable(),
         Live, "Print the banner at the start even if the output is not a terminal.";
     SHUTDOWN_TIMEOUT "shutdown-timeout" = integer(10, 0, I32_MAX),
@@ -60,7 +60,7 @@ super::table! {
     BIO_CPULIST "bio-cpulist" = optional_text().alias("bio_cpulist").immutable(),
         Live, "CPUs the background threads may run on.";
     AOF_REWRITE_CPULIST "aof-rewrite-cpulist" = optional_text().alias("aof_rewrite_cpulist").immutable(),
-        NotYet, "CPUs the rewriting of the append-only file may run on.";
+        Live, "CPUs the rewriting of the append-only file may run on.";
     BGSAVE_CPULIST "bgsave-cpulist" = optional_text().alias("bgsave_cpulist").immutable(),
         Live, "CPUs the writing of a dump may run on.";
     IGNORE_WARNINGS "ignore-warnings" = text(""),
@@ -76,7 +76,7 @@ super::table! {
     AVAILABILITY_ZONE "availability-zone" = bytes(""),
         Live, "Zone this server runs in, shown to clients in INFO and HELLO.";
     IMPORT_MODE "import-mode" = boolean(false).debug(),
-        NotYet, "Accept data being imported from another server without expiring it.";
+        Live, "Accept data being imported from another server without expiring it.";
     DEBUG_CONTEXT "debug-context" = text("").debug().hidden(),
         NotYet, "Free text that is added to crash reports.";
     WATCHDOG_PERIOD "watchdog-period" = integer(0, 0, I32_MAX).hidden(),

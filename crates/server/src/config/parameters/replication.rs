@@ -29,7 +29,7 @@ super::table! {
     REPLICA_IGNORE_MAXMEMORY "replica-ignore-maxmemory" = boolean(true).alias("slave-ignore-maxmemory"),
         Live, "Leave eviction on a replica to its primary.";
     REPLICA_IGNORE_DISK_WRITE_ERRORS "replica-ignore-disk-write-errors" = boolean(false),
-        NotYet, "Go on as a replica when its disk fails.";
+        Live, "Go on as a replica when its disk fails.";
     REPLICA_PRIORITY "replica-priority" = integer(100, 0, I32_MAX).alias("slave-priority"),
         Live, "Rank for promotion, lower first; 0 is never promoted.";
     REPLICA_ANNOUNCED "replica-announced" = boolean(true),
@@ -65,5 +65,5 @@ super::table! {
     MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
         Live, "Seconds of lag up to which a replica counts as keeping up.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
-        NotYet, "What follows an error while applying the replication stream.";
+        Live, "What follows an error while applying the replication stream.";
 }

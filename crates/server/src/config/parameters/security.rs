@@ -24,5 +24,5 @@ super::table! {
     ENABLE_DEBUG_ASSERT "enable-debug-assert" = boolean(false).immutable().hidden(),
         NotYet, "Allow DEBUG to fail an assertion on purpose.";
     HASH_SEED "hash-seed" = optional_bytes().checked(TextCheck::HashSeed).immutable(),
-        NotYet, "Seed of the hash function, for the same order of iteration on several servers.";
+        Live, "Seed of the hash function, for the same order of iteration on several servers.";
 }

@@ -79,7 +79,7 @@ fn default_text(parameter: &Parameter, value: &Value) -> String {
 
 fn weft_conf() -> String {
     let mut text = INTRODUCTION.to_string();
-    for topic in TOPICS {
+    for topic in TOPICS.iter().filter(|topic| !topic.parameters.iter().all(is_hidden)) {
         text += &format!("\n\n# ---- {} {}\n", topic.title, "-".repeat(90 - topic.title.len()));
         for parameter in topic.parameters.iter().filter(|parameter| !is_hidden(parameter)) {
             text += &format!("\n# {}\n", parameter.summary);

@@ -157,7 +157,7 @@ fn good_lines_set_values() {
          bind 127.0.0.1 ::1\n\
          shutdown-on-sigterm \"save now\"\n\
          requirepass \"with \\x23 and space\"\n\
-         dynamic-hz yes\nevents-per-io-thread 2\nsanitize-dump-payload no\nlua-replicate-commands yes\n\
+         dynamic-hz yes\nevents-per-io-thread 2\nsanitize-dump-payload clients\nlua-replicate-commands perhaps\n\
          sentinel\n\
          hz 9999\n\
          port 7001\n\
@@ -172,6 +172,8 @@ fn good_lines_set_values() {
         ("shutdown-on-sigterm", "save now"),
         ("requirepass", "with # and space"),
         ("hz", "500"),
+        ("sanitize-dump-payload", "clients"),
+        ("lua-replicate-commands", "yes"),
     ];
     for (name, value) in expected {
         assert_eq!(shown(&config, name), value, "{name}");

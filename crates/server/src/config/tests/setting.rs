@@ -55,7 +55,10 @@ fn refusals_name_the_parameter_as_valkey_does() {
     let cases: [(&[(&str, &str)], String); 13] = [
         (&[("nope", "1")], unknown("nope")),
         (&[("Nope", "1"), ("dir", "/x")], unknown("Nope")),
-        (&[("dynamic-hz", "yes")], unknown("dynamic-hz")),
+        (
+            &[("dynamic-hz", "maybe")],
+            related("dynamic-hz", "argument must be 'yes' or 'no'"),
+        ),
         (
             &[("SlaveOf", "1"), ("nope", "1")],
             related("SlaveOf", "can't set immutable config"),

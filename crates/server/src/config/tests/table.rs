@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::shown;
 use crate::config::Config;
-use crate::config::parameters::{self, COUNT, Flags, Kind, PARAMETERS, ParameterId, RETIRED, id};
+use crate::config::parameters::{self, COUNT, Flags, Kind, PARAMETERS, ParameterId, id};
 use crate::config::value::Value;
 
 const RECORDED: &str = include_str!("config_get.tsv");
@@ -52,8 +52,11 @@ const OWN: [&str; 1] = ["busy-reply-scope"];
 #[test]
 fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
     let _turn = super::working_directory();
-    let names = parameters::names().map(|named| named.name);
-    let ours: BTreeSet<&str> = names.filter(|name| !OWN.contains(name)).collect();
+    let names = parameters::names().filter(|named| !named.id.is_retired());
+    let ours: BTreeSet<&str> = names
+        .map(|named| named.name)
+        .filter(|name| !OWN.contains(name))
+        .collect();
     assert_eq!(ours, recorded().map(|(name, _, _)| name).collect());
 
     let config = Config::defaults();
@@ -63,6 +66,31 @@ fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
         .map(|(name, _, _)| name.as_bytes().to_vec())
         .collect();
     assert_eq!(star, visible);
+}
+
+/// Names and defaults that the last versions with these parameters had.
+const RETIRED: [(&str, &str); 7] = [
+    ("dynamic-hz", "yes"),
+    ("events-per-io-thread", "2"),
+    ("io-threads-do-reads", "no"),
+    ("lua-replicate-commands", "yes"),
+    ("sanitize-dump-payload", "no"),
+    ("list-max-ziplist-entries", "512"),
+    ("list-max-ziplist-value", "64"),
+];
+
+#[test]
+fn retired_parameters_are_shown_to_who_names_them() {
+    let config = Config::defaults();
+    let retired: Vec<ParameterId> = ParameterId::all().filter(|id| id.is_retired()).collect();
+    assert_eq!(retired.len(), RETIRED.len());
+    for (name, default) in RETIRED {
+        let named = parameters::find(name.as_bytes()).expect(name);
+        assert!(named.id.is_retired(), "{name}");
+        assert_eq!(shown(&config, name), default, "{name}");
+        let pattern = format!("{name}*");
+        assert_eq!(config.matching(&[pattern.as_bytes()]), [], "{name}");
+    }
 }
 
 #[test]
@@ -90,13 +118,9 @@ fn names_are_found_whatever_their_case_and_once_only() {
     assert_eq!((upper.id, upper.name), (id::TIMEOUT, "timeout"));
     let alias = parameters::find(b"SLAVE-priority").expect("an alias");
     assert_eq!((alias.id, alias.name), (id::REPLICA_PRIORITY, "slave-priority"));
-    assert_eq!(parameters::find(b"dynamic-hz"), None);
     assert_eq!(parameters::find(b""), None);
 
-    let names: Vec<&str> = parameters::names()
-        .map(|named| named.name)
-        .chain(RETIRED.iter().copied())
-        .collect();
+    let names: Vec<&str> = parameters::names().map(|named| named.name).collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), distinct.len());
     assert!(names.iter().all(|name| *name == name.to_lowercase()));

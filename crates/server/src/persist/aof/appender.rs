@@ -154,6 +154,10 @@ impl Appender {
             self.note_written();
             return;
         }
+        let pause_us = self.links.status.flush_pause_us.load(Ordering::Relaxed);
+        if pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(pause_us));
+        }
         let start = Instant::now();
         let result = write_all(&self.file, &self.buffer);
         let took = start.elapsed();

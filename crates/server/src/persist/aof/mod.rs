@@ -67,6 +67,8 @@ pub struct Status {
     pub base_bytes: AtomicU64,
     /// Bytes that are not given to the operating system yet.
     pub buffered_bytes: AtomicU64,
+    /// `DEBUG AOF-FLUSH-SLEEP`: how long a write is held up.
+    pub flush_pause_us: AtomicU64,
     /// Syncs under way on another thread.
     pub pending_syncs: AtomicU64,
     /// Rewrites begun.

@@ -1,0 +1,58 @@
+//! The order of strings in a locale of the system.
+
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+
+// SAFETY: rule 6: the declaration is that of POSIX.
+unsafe extern "C" {
+    /// POSIX: transforms a string so that bytes of results compare as the strings do in the locale; gives the length that
+    /// the result has, whatever room there is.
+    fn strxfrm_l(to: *mut c_char, from: *const c_char, room: usize, locale: libc::locale_t) -> usize;
+}
+
+/// The order of strings in a locale.
+#[derive(Debug)]
+pub struct Collation(libc::locale_t);
+
+// SAFETY: rule 6: a locale is only read once it was made.
+unsafe impl Send for Collation {}
+// SAFETY: rule 6.
+unsafe impl Sync for Collation {}
+
+impl Collation {
+    /// The order of the locale with this name, such as `en_US.UTF-8`; an empty name is what the environment says. `None` if
+    /// the system has no such locale.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Collation> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: rule 6: the name is a C string, and there is no locale to start from.
+        let locale = unsafe { libc::newlocale(libc::LC_COLLATE_MASK, name.as_ptr(), ptr::null_mut()) };
+        (!locale.is_null()).then_some(Collation(locale))
+    }
+
+    /// Appends bytes that stand for `text` in comparisons: those of two texts compare as the texts do in the locale.
+    pub fn append_key(&self, text: &CStr, to: &mut Vec<u8>) {
+        let start = to.len();
+        // Enough for most locales; if not, the length that it takes comes back.
+        let mut room = 4 * text.count_bytes() + 16;
+        loop {
+            to.resize(start + room, 0);
+            // SAFETY: rule 6: there is room for `room` bytes from `start` on, and the text ends with a zero byte.
+            let length = unsafe { strxfrm_l(to[start..].as_mut_ptr().cast(), text.as_ptr(), room, self.0) };
+            if length < room {
+                return to.truncate(start + length);
+            }
+            room = length + 1;
+        }
+    }
+}
+
+impl Drop for Collation {
+    fn drop(&mut self) {
+        // SAFETY: rule 6: the locale is this one's alone.
+        unsafe { libc::freelocale(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

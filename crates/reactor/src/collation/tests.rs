@@ -1,0 +1,47 @@
+//! The locales that every system has; others are compared where they are installed.
+
+use std::ffi::CString;
+
+use super::Collation;
+
+fn key(collation: &Collation, text: &str) -> Vec<u8> {
+    let mut key = b"before".to_vec();
+    collation.append_key(&CString::new(text).expect("no zero byte"), &mut key);
+    key.split_off(6)
+}
+
+fn sorted(collation: &Collation, words: &[&'static str]) -> Vec<&'static str> {
+    let mut words = words.to_vec();
+    words.sort_by_key(|word| key(collation, word));
+    words
+}
+
+#[test]
+fn the_c_locale_compares_bytes() {
+    let collation = Collation::named(b"C").expect("every system has it");
+    assert_eq!(
+        sorted(&collation, &["b", "a", "B", "", "ab", "A"]),
+        ["", "A", "B", "a", "ab", "b"]
+    );
+    let long = "x".repeat(10_000);
+    assert!(key(&collation, &long).len() >= long.len());
+}
+
+#[test]
+fn others_have_their_own_order() {
+    for name in ["en_US.UTF-8", "de_DE.UTF-8"] {
+        if let Some(collation) = Collation::named(name.as_bytes()) {
+            assert_eq!(
+                sorted(&collation, &["b", "a", "B", "A"]),
+                ["a", "A", "b", "B"],
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn unknown_names_are_refused() {
+    assert!(Collation::named(b"no_SUCH.locale").is_none());
+    assert!(Collation::named(b"C\0").is_none());
+}

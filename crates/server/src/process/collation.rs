@@ -1,0 +1,46 @@
+//! `locale-collate`: the order in which SORT ALPHA has strings.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use weft_reactor::Collation;
+
+use crate::config::{Config, id};
+
+/// The order that is in force; none compares bytes.
+static CURRENT: RwLock<Option<Arc<Collation>>> = RwLock::new(None);
+
+/// The system has no such locale.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+/// The order that is in force; `None` compares bytes.
+pub fn current() -> Option<Arc<Collation>> {
+    CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Puts the order that is configured into force; an empty name is what the environment says.
+///
+/// # Errors
+/// When the system does not have that locale; nothing is changed then.
+pub fn choose(config: &Config) -> Result<(), Unknown> {
+    let name = config.text(id::LOCALE_COLLATE);
+    let collation = match is_bytewise(&name) {
+        true => None,
+        false => Some(Arc::new(Collation::named(&name).ok_or(Unknown)?)),
+    };
+    *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = collation;
+    Ok(())
+}
+
+/// Whether a locale compares bytes. For the environment's, the first of its variables that says something counts.
+fn is_bytewise(name: &[u8]) -> bool {
+    if !name.is_empty() {
+        return matches!(name, b"C" | b"POSIX");
+    }
+    let variables = ["LC_ALL", "LC_COLLATE", "LANG"];
+    let said = variables
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .find(|value| !value.is_empty());
+    said.is_none_or(|name| name == "C" || name == "POSIX")
+}

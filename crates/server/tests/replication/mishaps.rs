@@ -1,0 +1,77 @@
+//! What a replica does when it cannot do what its primary says, or cannot keep it.
+
+use std::io::Read;
+
+use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, info};
+
+/// A replica that follows a primary.
+fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let own = ["--replicaof", follows.as_str(), "--repl-diskless-load", "swapdb"];
+    let replica = Server::start(&[&own, arguments].concat());
+    let mut client = Client::connect(replica.port);
+    let (mut link, _) = primary.accept();
+    link.send(format!("+FULLRESYNC {FIRST_ID} 1000\r\n$EOF:{FIRST_ID}\r\n").as_bytes());
+    link.send(DUMP);
+    link.send(FIRST_ID.as_bytes());
+    link.await_acknowledged(1000);
+    await_info(&mut client, UP);
+    (replica, client, link)
+}
+
+/// Whether the server ends, and with it the connection of a client.
+fn ends(client: &mut Client) -> bool {
+    matches!(client.0.read(&mut [0]), Ok(0) | Err(_))
+}
+
+#[test]
+fn an_error_in_the_stream_ends_the_replica_only_if_it_shall() {
+    for behaviour in ["ignore", "panic", "panic-on-replicas"] {
+        let primary = Primary::new();
+        let (_replica, mut client, mut link) = following(&primary, &["--propagation-error-behavior", behaviour]);
+        let mut offset = 1000;
+        offset += link.command(&["SELECT", "9"]);
+        offset += link.command(&["RPUSH", "l", "a"]);
+        link.await_acknowledged(offset);
+        assert_eq!(info(&mut client, "unexpected_error_replies"), "0");
+        offset += link.command(&["INCR", "l"]);
+        if behaviour != "ignore" {
+            assert!(ends(&mut client), "{behaviour}");
+            continue;
+        }
+        offset += link.command(&["SET", "k", "v"]);
+        link.await_acknowledged(offset);
+        assert_eq!(info(&mut client, "unexpected_error_replies"), "1");
+    }
+}
+
+#[test]
+fn a_replica_without_a_disk_does_not_go_on_with_other_data_than_its_primary() {
+    for ignores in ["no", "yes"] {
+        let primary = Primary::new();
+        let arguments = [
+            "--enable-protected-configs",
+            "yes",
+            "--save",
+            "3600 1000000",
+            "--replica-ignore-disk-write-errors",
+            ignores,
+        ];
+        let (_replica, mut client, mut link) = following(&primary, &arguments);
+        assert_eq!(client.call(&["CONFIG", "SET", "dir", "/proc"]), "OK");
+        client.call(&["BGSAVE"]);
+        await_info(&mut client, "rdb_last_bgsave_status:err");
+        let mut offset = 1000;
+        offset += link.command(&["PING"]);
+        link.await_acknowledged(offset);
+        offset += link.command(&["SELECT", "9"]);
+        offset += link.command(&["SET", "k", "v"]);
+        if ignores == "no" {
+            assert!(ends(&mut client));
+            continue;
+        }
+        link.await_acknowledged(offset);
+        client.call(&["SELECT", "9"]);
+        assert_eq!(client.call(&["GET", "k"]), "v");
+    }
+}

@@ -1,0 +1,104 @@
+//! Figures and switches of the allocator, by the names that its documentation has for them.
+//!
+//! Any number may be read. Only switches that hold plain numbers are written: other names take addresses, or pull memory
+//! away that is in use.
+
+use std::ffi::{CStr, CString, c_void};
+use std::ptr;
+
+use tikv_jemalloc_sys::mallctl;
+
+/// The error of a name that does not exist.
+pub const NO_SUCH_NAME: i32 = 2;
+/// The error of what may not be read, or not be written.
+pub const NOT_PERMITTED: i32 = 1;
+/// The error of a value of another kind.
+pub const INVALID: i32 = 22;
+
+/// Names, or ends of names, under which numbers may be written.
+const WRITABLE: [&str; 7] = [
+    "epoch",
+    "background_thread",
+    "max_background_threads",
+    "thread.tcache.enabled",
+    "_decay_ms",
+    ".retain_grow_limit",
+    ".oversize_threshold",
+];
+
+/// Sizes of numbers: 64 bits, 32 bits, and truth values.
+const SIZES: [usize; 3] = [8, 4, 1];
+
+/// Reads a number, and writes another one if there is one; gives back what was read.
+///
+/// # Errors
+/// The system's number of the error.
+pub fn number(name: &[u8], new: Option<i64>) -> Result<i64, i32> {
+    let name = CString::new(name).map_err(|_| NO_SUCH_NAME)?;
+    let text = name.to_str().map_err(|_| NO_SUCH_NAME)?;
+    if new.is_some() && !WRITABLE.iter().any(|end| text.ends_with(end)) {
+        return Err(NOT_PERMITTED);
+    }
+    for size in SIZES {
+        let new = match (new, size) {
+            // A truth value has two.
+            (Some(new), 1) => Some(i64::from(new != 0)),
+            (new, _) => new,
+        };
+        match exchange(&name, new, size) {
+            Err(INVALID) => {}
+            other => return other,
+        }
+    }
+    Err(INVALID)
+}
+
+/// Reads a number of `size` bytes, and writes another.
+fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
+    let (mut old, mut length) = (0i64, size);
+    let mut new = new;
+    let (new, new_length): (*mut c_void, usize) = match &mut new {
+        Some(new) => (ptr::from_mut(new).cast(), size),
+        None => (ptr::null_mut(), 0),
+    };
+    // SAFETY: rule 9: the names that may be written hold plain numbers; both places have 8 bytes, of which the first `size`
+    // are used, which on a machine with the low byte first are those of the number.
+    let result = unsafe {
+        mallctl(
+            name.as_ptr(),
+            ptr::from_mut(&mut old).cast(),
+            &raw mut length,
+            new,
+            new_length,
+        )
+    };
+    match result {
+        0 => Ok(old),
+        error => Err(error),
+    }
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("numbers of the allocator are read into the first bytes of larger ones");
+
+/// Does what a name without a value stands for: `thread.tcache.flush`, `thread.idle`, `arena.<n>.purge`, `arena.<n>.decay`.
+///
+/// # Errors
+/// The system's number of the error.
+pub fn command(name: &[u8]) -> Result<(), i32> {
+    let name = CString::new(name).map_err(|_| NO_SUCH_NAME)?;
+    let text = name.to_str().map_err(|_| NO_SUCH_NAME)?;
+    let of_arena = |text: &str| text.starts_with("arena.") && (text.ends_with(".purge") || text.ends_with(".decay"));
+    if !matches!(text, "thread.tcache.flush" | "thread.idle") && !of_arena(text) {
+        return Err(NOT_PERMITTED);
+    }
+    // SAFETY: rule 9: these names take no value, and give back what nobody uses.
+    let result = unsafe { mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
+    match result {
+        0 => Ok(()),
+        error => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
