@@ -10,6 +10,7 @@ use crate::config::id;
 use crate::keyspace::access::Expiry;
 use crate::keyspace::event::Event;
 use crate::keyspace::stored::stored;
+use crate::observe::log;
 use crate::persist::payload;
 
 /// The commands of this file and their handlers.
@@ -114,6 +115,8 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     let Some(loaded) = payload::load(ctx.arg(3), &ctx.server.config) else {
+        let kind = ctx.arg(3).first().copied().unwrap_or_default();
+        log::warning!("RESTORE was given a payload that makes no sense: integrity check failed for type {kind}");
         return Err(CommandError::constant("ERR Bad data format"));
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));

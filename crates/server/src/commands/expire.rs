@@ -6,7 +6,7 @@ use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
 use crate::config::id;
-use crate::keyspace::access::Touch;
+use crate::keyspace::access::{Expiry, Touch};
 use crate::keyspace::event::Event;
 
 /// The commands of this file and their handlers.
@@ -107,6 +107,15 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Whether a key that is given this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
     at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+}
+
+/// Before which time a key that is given this expiry is deleted instead, ms since the epoch.
+#[inline]
+pub fn passed_ms(ctx: &Context<'_, '_>, expiry: Expiry) -> u64 {
+    match expiry {
+        Expiry::At(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.alive_ms(),
+        Expiry::At(_) | Expiry::Keep | Expiry::Never => 0,
+    }
 }
 
 fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {

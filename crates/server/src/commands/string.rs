@@ -9,6 +9,7 @@ use weft_values::Value;
 
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, bulk_of, leased};
 use super::error::CommandError;
+use super::expire::passed_ms;
 use super::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite, is_expired};
@@ -282,7 +283,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
     let value = ctx.arg(2);
-    let now_ms = ctx.alive_ms();
+    let passed_ms = passed_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);
     let mut answered = false;
     if options.get {
@@ -323,7 +324,7 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry)
         }
         Ok(true) => {}
     }
-    store(key, value, expiry, now_ms);
+    store(key, value, expiry, passed_ms);
     if options.get && options.expiry.is_none() && ctx.keys.effects.logs() {
         log_without_get(ctx);
     }
@@ -353,10 +354,10 @@ fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) 
     key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
-/// Sets a key to what a client sent; an expiry that has passed already deletes it instead.
-fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, now_ms: u64) {
+/// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it instead.
+fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, passed_ms: u64) {
     if let Expiry::At(at) = expiry
-        && is_expired(Some(at), now_ms)
+        && is_expired(Some(at), passed_ms)
     {
         if key.delete_passed() {
             let name = key.named();
@@ -412,8 +413,8 @@ fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
-    let now_ms = ctx.alive_ms();
-    store(ctx.keys.write(0), value, Expiry::At(at), now_ms);
+    let passed_ms = passed_ms(ctx, Expiry::At(at));
+    store(ctx.keys.write(0), value, Expiry::At(at), passed_ms);
     ctx.reply.ok();
     Ok(())
 }
@@ -421,7 +422,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2, Grammar::GetEx)?;
     let expiry = expiry_of(ctx, &options)?;
-    let now_ms = ctx.alive_ms();
+    let passed_ms = passed_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {
@@ -435,7 +436,7 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(error);
     }
     match expiry {
-        Expiry::At(at) if is_expired(Some(at), now_ms) => {
+        Expiry::At(at) if is_expired(Some(at), passed_ms) => {
             key.delete_passed();
             key.effects().log_passed(ctx.args.at(1));
             key.changed(Event::EXPIRED);

@@ -139,20 +139,8 @@ impl Connection {
         }
     }
 
-    /// Bytes that its input takes. A small buffer is the worker's, so what is in it counts; a large one is kept until the
-    /// request is complete, and so is room for what the request is known to miss.
-    fn input_bytes(&self) -> usize {
-        /// Input beyond this is in a buffer that has grown for it.
-        const LARGE_BYTES: usize = 32 * 1024;
-        let pending = self.pending();
-        match pending > LARGE_BYTES {
-            true => self.input.capacity().max(pending + self.wanted),
-            false => pending + self.wanted,
-        }
-    }
-
-    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffer of the output is the
-    /// worker's, so what is in it counts as the client's.
+    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffers themselves are the
+    /// worker's, so what is in them counts as the client's, and what the argument that is arriving will take.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
         let output_capacity = self.output.bytes.capacity();
         Buffers {
@@ -167,7 +155,8 @@ impl Connection {
                 .transaction
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
-                + self.input_bytes()
+                + self.pending()
+                + self.wanted
                 + self.output.len()
                 + in_flight
                 + self.client.held_bytes()

@@ -270,7 +270,7 @@ impl Loader<'_, '_> {
                 )));
             }
             if loaded.empty < EMPTY_KEYS_LOGGED {
-                log::notice!("rdbLoadObject skipping empty key");
+                log::notice!("rdbLoadObject skipping empty key: {}", String::from_utf8_lossy(&name));
             }
             loaded.empty += 1;
             return Ok(());
