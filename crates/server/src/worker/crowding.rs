@@ -6,12 +6,25 @@
 use super::Worker;
 use crate::dispatch::batch::Connections as _;
 use crate::net::client::Flags;
+use crate::net::connection::Connection;
 use crate::net::usage::Usage;
 use crate::observe::metrics::Counter;
 use crate::state::Message;
 
 /// Clients that are never evicted.
 const STAY: Flags = Flags::NO_EVICT.with(Flags::PRIMARY).with(Flags::REPLICA);
+
+/// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
+const PASSING_BYTES: usize = 16 * 1024;
+
+/// What a client takes, but for a small request that is about to run.
+fn lasting_bytes(connection: &Connection, in_flight: usize) -> usize {
+    let buffers = connection.buffers(in_flight);
+    match connection.wanted == 0 && buffers.input <= PASSING_BYTES {
+        true => buffers.total - buffers.input,
+        false => buffers.total,
+    }
+}
 
 impl Worker {
     /// Counts what a client takes now, while there is a limit.
@@ -31,7 +44,7 @@ impl Worker {
         let flags = connection.client.flags;
         let usage = match flags.has(Flags::CLOSE_ASAP) {
             true => Usage::default(),
-            false => Usage::of(connection.buffers(in_flight).total, !flags.has_any(STAY)),
+            false => Usage::of(lasting_bytes(connection, in_flight), !flags.has_any(STAY)),
         };
         let before = std::mem::replace(&mut connection.usage, usage);
         if usage != before {
