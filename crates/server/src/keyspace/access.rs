@@ -644,7 +644,7 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
-                if value_due_ms(entry.value()).is_some() {
+                if entry.object().and_then(object_due_ms).is_some() {
                     self.volatile -= 1;
                 }
                 let freed = entry.set_value(value);
