@@ -62,7 +62,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("background",  &["observe", "script", "state"]),
     ("tuning",      &["config", "observe", "state"]),
     ("reclaim",     &["observe"]),
-    ("commands",    &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
+    ("commands",    &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
                       "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "topology", "script",
                       "journal", "role"]),
     ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",

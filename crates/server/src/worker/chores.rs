@@ -105,6 +105,8 @@ impl Worker {
             self.thread.room.is_evicting = false;
             return;
         }
+        // Buffers that are kept for reuse go before keys do.
+        self.buffers.clear();
         self.thread.batches = self.thread.batches.wrapping_add(1);
         let pass = self.seat.enter();
         self.thread.look_around();
