@@ -3,11 +3,13 @@
 //! The kernel reads it from the memory of the process, between two addresses that it was told. They are moved to a buffer
 //! of our own, so a title may be longer than what the program was started with, and nothing that others point to is
 //! overwritten: arguments and environment stay where they are. The call for that takes all borders of the process's memory
-//! at once; those that do not change come from `/proc/self/stat`, as the kernel has them.
+//! at once; those that do not change come from `/proc/self/stat`, as the kernel has them. One of them is the end of the heap,
+//! which an allocator of another thread may move at that moment. So the call is made once, by the first title, while there is
+//! one thread; later titles are only written into the buffer.
 
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Room for a title and the zero byte behind it.
 const ROOM: usize = 1024;
@@ -15,10 +17,14 @@ const ROOM: usize = 1024;
 /// The title. The kernel reads it whenever somebody asks, so it is never moved or freed.
 static TITLE: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 
+/// Whether the kernel knows of it.
+static SHOWN: AtomicBool = AtomicBool::new(false);
+
 /// Held while the title changes.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Shows `title` as the command line of this process; what is too long is cut off, and so is what follows a zero byte.
+/// Shows `title` as the command line of this process; what is too long is cut off, and so is what follows a zero byte. The
+/// first title must come while the process has one thread.
 ///
 /// # Errors
 /// Where the kernel does not let a process do that (it was built without checkpoint and restore).
@@ -29,10 +35,15 @@ pub fn set_process_title(title: &[u8]) -> io::Result<()> {
     for (place, byte) in TITLE.iter().zip(shown.iter().chain(std::iter::repeat(&0))) {
         place.store(*byte, Ordering::Relaxed);
     }
+    if SHOWN.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let mut borders = Borders::read()?.map();
     borders.arg_start = TITLE.as_ptr().addr() as u64;
-    borders.arg_end = borders.arg_start + shown.len() as u64 + 1;
-    put(&borders)
+    borders.arg_end = borders.arg_start + ROOM as u64;
+    put(&borders)?;
+    SHOWN.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The kernel's `struct prctl_mm_map`.
