@@ -27,7 +27,8 @@ impl Collation {
         let name = CString::new(name).ok()?;
         // SAFETY: rule 6: the name is a C string, and there is no locale to start from.
         let locale = unsafe { libc::newlocale(libc::LC_COLLATE_MASK, name.as_ptr(), ptr::null_mut()) };
-        (!locale.is_null()).then_some(Collation(locale))
+        // Lazily: one that is dropped is freed.
+        (!locale.is_null()).then(|| Collation(locale))
     }
 
     /// Appends bytes that stand for `text` in comparisons: those of two texts compare as the texts do in the locale.

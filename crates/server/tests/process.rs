@@ -760,6 +760,7 @@ fn the_title_is_what_the_template_says() {
     drop(client);
     server.stop();
 
+    fs::remove_file(place.file("log")).expect("removes");
     let server = place.start(&["--set-proc-title", "no", "--proc-title-template", "nobody sees this"]);
     assert_eq!(title(&server), None);
     server.stop();
@@ -792,7 +793,7 @@ fn a_locale_must_be_there() {
 fn the_same_seed_puts_keys_into_the_same_order() {
     let place = Place::new();
     let order = |seed: &str| {
-        let server = place.start(&["--hash-seed", seed]);
+        let server = place.start(&["--hash-seed", seed, "--save", ""]);
         let mut client = server.connect();
         for key in 0..20 {
             exchange(
