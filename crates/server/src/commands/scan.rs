@@ -211,17 +211,11 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
         db,
         from,
         at_least,
-        &mut |slot, entry| match filter.judge(entry) {
+        &mut |_, entry| match filter.judge(entry) {
             Verdict::Unwanted => {}
             Verdict::Wanted => found.add(entry.key()),
             Verdict::Expired => {
-                let key = PlannedKey {
-                    hash: hasher.hash(entry.key()),
-                    argument: 0,
-                    slot,
-                    write: false,
-                    lease: 0,
-                };
+                let key = PlannedKey::unnamed(hasher.hash(entry.key()));
                 effects.queue_expired(db, &key, entry.key(), false);
             }
         },

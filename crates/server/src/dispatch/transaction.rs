@@ -291,12 +291,9 @@ fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_
 
 fn planned(watch: &Watch) -> PlannedKey {
     PlannedKey {
-        hash: watch.hash,
-        argument: u32::MAX,
-        slot: watch.slot,
         // To take the watch out.
         write: true,
-        lease: 0,
+        ..PlannedKey::unnamed(watch.hash)
     }
 }
 
@@ -518,6 +515,7 @@ fn run_queued<'p>(
         | After::AwaitLog(_)
         | After::Several(..)
         | After::Supply(_)
+| After::Take(_)
         | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }

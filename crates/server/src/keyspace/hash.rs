@@ -51,6 +51,7 @@ pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
 }
 
 /// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
+#[derive(Clone)]
 pub struct KeyHasher {
     state: ahash::RandomState,
     clustered: bool,

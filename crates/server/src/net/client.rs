@@ -59,6 +59,10 @@ impl Flags {
     pub const REPLICA: Flags = Flags(1 << 20);
     /// Stands for a script's caller while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
+    /// Its scripts run in sessions of the debugger (SCRIPT DEBUG).
+    pub const DEBUGS: Flags = Flags(1 << 25);
+    /// ... in which everybody else waits, and what they write stays.
+    pub const DEBUGS_SYNC: Flags = Flags(1 << 26);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -292,6 +296,8 @@ impl Client {
             Flags::CAPA_REDIRECT,
             Flags::REPLY_SKIP,
             Flags::TRANSACTED,
+            Flags::DEBUGS,
+            Flags::DEBUGS_SYNC,
         ];
         let mut flags = Flags::default();
         for flag in kept {
