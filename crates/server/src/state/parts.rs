@@ -95,7 +95,8 @@ impl Server {
             snapshot: Default::default(),
             orders: parts.orders,
             coordinator: OnceLock::new(),
-            client_memory: ClientMemory::new(parts.workers),
+            // Without workers nobody is counted.
+            client_memory: ClientMemory::new(parts.workers.max(1)),
             memory: parts.memory,
             active_workers: AtomicUsize::new(1),
             tunings: AtomicU64::new(0),
