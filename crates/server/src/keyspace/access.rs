@@ -114,7 +114,7 @@ pub enum Held<'a, 'p> {
     /// Nothing: the command has no keys.
     Nothing,
     /// The lease of the only slot.
-    One(Lease<'a>),
+    One(&'a mut Lease<'p>),
     /// Leases of several slots, ascending.
     Many(&'a mut Vec<Lease<'p>>),
     /// Leases of a script, which takes more of them as it goes.
@@ -319,8 +319,8 @@ pub struct Keys<'a, 'p> {
     pub access: AccessContext<'a>,
     /// What the command did.
     pub effects: &'a mut Effects,
-    /// How far its lookups reach, if it has many keys.
-    pub reach: Reach,
+    /// How far its lookups reach, once it has turned out to have many keys.
+    pub reach: Option<Reach>,
 }
 
 /// Whether an entry with this expiry is gone at `now_ms`.
@@ -401,21 +401,21 @@ impl<'a> Keys<'a, '_> {
         } else {
             (index + far - 1, index + near - 1)
         };
+        let mut reach = self.reach.take().unwrap_or_default();
         for number in entries..(index + far).min(self.planned.len()) {
             let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
-                table.entry_place(key.hash, self.reach.head()).prefetch();
+                table.entry_place(key.hash, reach.head()).prefetch();
             }
         }
-        if !self.reach.needs_values() {
-            return;
-        }
+        let values = if reach.needs_values() { values } else { usize::MAX };
         for number in values..(index + near).min(self.planned.len()) {
             let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
-                self.reach.value_place(table, key.hash).prefetch();
+                reach.value_place(table, key.hash).prefetch();
             }
         }
+        self.reach = Some(reach);
     }
 
     /// The n-th key for writing.
@@ -541,7 +541,37 @@ impl<'k> KeyWrite<'k> {
         if header.is_unsaved() {
             effects.keep(db, key, table);
         }
-        let mut write = KeyWrite {
+        let expiring = table.with_expiry();
+        let open = (table, interested, header);
+        if expiring > 0 && !access.sees_expired && has_expired(open.0, &key, access) {
+            return Self::without_expired(open, key, db, access, effects);
+        }
+        Self::of(open, key, db, access, effects)
+    }
+
+    #[cold]
+    fn without_expired(
+        open: OpenSlot<'k>,
+        key: NamedKey<'k>,
+        db: usize,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        let mut write = Self::of(open, key, db, access, effects);
+        write.delete_expired();
+        write
+    }
+
+    /// Made where it is to be, and not changed here: what is changed on its way is moved, part by part.
+    #[inline]
+    fn of(
+        (table, interested, header): OpenSlot<'k>,
+        key: NamedKey<'k>,
+        db: usize,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        KeyWrite {
             keys_before: table.len(),
             keys_told: table.len(),
             expiring_before: table.with_expiry(),
@@ -556,10 +586,17 @@ impl<'k> KeyWrite<'k> {
             access,
             effects,
             closed: false,
-        };
-        write.delete_if_expired();
-        write
+        }
     }
+}
+
+/// A slot that is held for writing: the table of a database, who minds its changes, and the header.
+type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k Interested>, &'k SlotHeader);
+
+fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>) -> bool {
+    table
+        .find(key.hash, key.name)
+        .is_some_and(|entry| is_expired(entry.expire_at_ms(), access.now_ms))
 }
 
 impl<'k> KeyWrite<'k> {
@@ -634,7 +671,7 @@ impl KeyWrite<'_> {
                         self.effects.discard(freed);
                     }
                 }
-                if value_due_ms(entry.value()).is_some() {
+                if entry.object().and_then(object_due_ms).is_some() {
                     self.volatile -= 1;
                 }
                 let freed = entry.set_value(value);
@@ -859,14 +896,9 @@ impl KeyWrite<'_> {
         self.effects
     }
 
-    fn delete_if_expired(&mut self) {
-        if self.expiring_before == 0 || self.access.sees_expired {
-            return;
-        }
-        let expired = self
-            .entry()
-            .is_some_and(|entry| is_expired(entry.expire_at_ms(), self.access.now_ms));
-        if expired && self.delete_for(Cause::Expiry) {
+    /// The entry's time is over.
+    fn delete_expired(&mut self) {
+        if self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
             self.note(Event::EXPIRED);
             if self.effects.logs() {

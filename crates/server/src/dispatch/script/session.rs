@@ -42,8 +42,8 @@ use crate::dispatch::admit::explain_unknown;
 use crate::dispatch::announce::line_of_whole;
 use crate::dispatch::background::conclude;
 use crate::dispatch::effects::release;
-use crate::dispatch::execute::{Outcome, Request, Thread, write_error};
-use crate::dispatch::{serve, transaction};
+use crate::dispatch::execute::{Outcome, Request, Thread, settle_effects, write_error};
+use crate::dispatch::transaction;
 use crate::keyspace::Seat;
 use crate::keyspace::access::Held;
 use crate::keyspace::effects::Hooks;
@@ -104,7 +104,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
     };
     let length = connection.output.len();
     finish(thread, request, connection, (mark, length), false);
-    Outcome::After(After::Take(Box::new(move |connection| session.start(connection))))
+    Outcome::After(After::Take(Box::new(Box::new(move |connection| session.start(connection)))))
 }
 
 impl Session {
@@ -181,8 +181,7 @@ impl Session {
         self.debug(&mut thread, Slots::Everything(&mut all), &mut client, debugger, &mut reply);
         let held = Held::Everything(&mut all);
         let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
-        release(&mut thread.effects, server);
-        serve::mail(&mut thread);
+        settle_effects(&mut thread);
         drop(all);
         running.let_in();
         script::forget_interpreters(&server.scripts, Kind::Eval);
