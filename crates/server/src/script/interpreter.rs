@@ -51,6 +51,8 @@ pub trait Host {
     fn set_replication(&mut self, parts: u8);
     /// Whether the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
+    /// What the script wanted to call is no command at all, as this error tells it.
+    fn note_malformed(&mut self, _error: &str) {}
 }
 
 /// A host's answer.
@@ -363,6 +365,8 @@ impl Interpreter {
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
         let program: Table = prelude.call((kind_name, natives))?;
         lua.set_globals(program.raw_get("globals")?)?;
+        // What was only needed to make it does not count as a script's.
+        lua.gc_collect()?;
         let interpreter = Interpreter {
             eval: program.raw_get("eval")?,
             call: program.raw_get("call")?,

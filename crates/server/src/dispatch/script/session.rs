@@ -339,6 +339,11 @@ impl Host for Observed<'_> {
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
         self.host.may_call(request, ranges)
     }
+
+    fn note_malformed(&mut self, error: &str) {
+        let plain = error.strip_prefix("ERR ").unwrap_or(error);
+        self.debugger.borrow_mut().say_error(plain.as_bytes());
+    }
 }
 
 /// How Valkey's debugger shows that a command was refused: the server's reply, and the error that the script gets.
