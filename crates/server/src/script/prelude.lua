@@ -262,26 +262,34 @@ if native.insecure then
   local getfenv, own = getfenv, getfenv(1)
   globals.newproxy = newproxy
 
-  local function checked(name, of)
+  -- Which function is asked for, and what is around it; what is around one that has ended with a tail call is not known.
+  local function checked(name, ...)
+    local of = ...
     if of == nil then
       of = 1
     end
     if type(of) ~= "function" then
       of = tonumber(of)
       if not of then
-        bad_argument(1, name, "number expected, got " .. type(of), 3)
+        bad_argument(1, name, "number expected, got " .. got(1, ...), 3)
+      end
+      if of < 0 then
+        bad_argument(1, name, "level must be non-negative", 3)
       end
     end
-    -- The function that is asked for counts from its caller, two calls from here.
+    -- Levels count from the caller of the caller.
     local found, around = pcall(getfenv, type(of) == "number" and of > 0 and of + 3 or of)
     if not found then
-      bad_argument(1, name, of < 0 and "level must be non-negative" or "invalid level", 3)
+      if not find(around, "tail call", 1, true) then
+        bad_argument(1, name, "invalid level", 3)
+      end
+      return 0, own
     end
     return of, around
   end
 
   function globals.getfenv(...)
-    local of, around = checked("getfenv", (...))
+    local of, around = checked("getfenv", ...)
     if of == 0 or around == own then
       return shown_globals
     end
@@ -289,7 +297,7 @@ if native.insecure then
   end
 
   function globals.setfenv(...)
-    local of, around = checked("setfenv", (...))
+    local of, around = checked("setfenv", ...)
     local wanted = select(2, ...)
     if type(wanted) ~= "table" then
       bad_argument(2, "setfenv", "table expected, got " .. got(2, ...), 2)
