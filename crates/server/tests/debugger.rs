@@ -23,7 +23,10 @@ fn debug(server: &Server, mode: &str, words: &[&str]) -> Client {
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["SCRIPT", "DEBUG", mode]), "OK");
     let stop = client.call(words);
-    assert!(stop.starts_with("(* Stopped at 1, stop reason = step over -> 1 "), "{stop}");
+    assert!(
+        stop.starts_with("(* Stopped at 1, stop reason = step over -> 1 "),
+        "{stop}"
+    );
     client
 }
 
@@ -66,7 +69,9 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
         let mut other = Client::connect(server.port);
         let mut waiting = Client::connect(server.port);
         waiting.send(&["BLPOP", "queue", "0"]);
-        call_until(&mut other, &["INFO", "clients"], |info| info.contains("blocked_clients:1"));
+        call_until(&mut other, &["INFO", "clients"], |info| {
+            info.contains("blocked_clients:1")
+        });
         let before = clients(&mut other);
         let script = "redis.call('incr', 'mine')\nredis.call('rpush', 'queue', 'x')\n\
                       redis.call('publish', 'news', 'x')\nreturn redis.call('get', 'later')";
@@ -79,12 +84,21 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
         );
         assert_eq!(other.call(&["GET", "mine"]), "1");
         assert_eq!(other.call(&["INCRBY", "mine", "10"]), "11");
-        assert_eq!(session.call(&["v", "get", "mine"]), "(<command> get mine <reply> \"2\")");
+        assert_eq!(
+            session.call(&["v", "get", "mine"]),
+            "(<command> get mine <reply> \"2\")"
+        );
         // A key is the session's own from the first time on at which it is asked for.
         assert_eq!(other.call(&["SET", "later", "2"]), "OK");
-        assert_eq!(session.call(&["v", "get", "later"]), "(<command> get later <reply> \"2\")");
+        assert_eq!(
+            session.call(&["v", "get", "later"]),
+            "(<command> get later <reply> \"2\")"
+        );
         assert_eq!(other.call(&["SET", "later", "3"]), "OK");
-        assert_eq!(session.call(&["v", "rpush", "list", "b"]), "(<command> rpush list b <reply> 2)");
+        assert_eq!(
+            session.call(&["v", "rpush", "list", "b"]),
+            "(<command> rpush list b <reply> 2)"
+        );
         assert_eq!(other.call(&["FLUSHALL"]), "OK");
         assert_eq!(session.call(&["v", "dbsize"]), "(<command> dbsize <reply> 3)");
         assert_eq!(finish(&mut session), "2");
@@ -97,12 +111,22 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
 #[test]
 fn everybody_waits_for_a_synchronous_session_and_what_it_wrote_stays() {
     for threads in ["1", "2"] {
-        let server = Server::start(&["--io-threads", threads, "--appendonly", "yes", "--appendfsync", "always"]);
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
         let mut other = Client::connect(server.port);
         let mut waiting = Client::connect(server.port);
         waiting.send(&["BLPOP", "queue", "0"]);
-        call_until(&mut other, &["INFO", "clients"], |info| info.contains("blocked_clients:1"));
-        let script = "redis.call('set', 'key', '1')\nredis.call('rpush', 'queue', 'x')\nreturn redis.call('incr', 'key')";
+        call_until(&mut other, &["INFO", "clients"], |info| {
+            info.contains("blocked_clients:1")
+        });
+        let script =
+            "redis.call('set', 'key', '1')\nredis.call('rpush', 'queue', 'x')\nreturn redis.call('incr', 'key')";
         let mut session = debug(&server, "SYNC", &["EVAL", script, "0"]);
         session.call(&["step"]);
         let since = Instant::now();
@@ -154,7 +178,11 @@ fn a_session_without_a_user_ends_even_if_its_script_does_not() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     for way in 0..2 {
-        let mut session = debug(&server, "YES", &["EVAL", "local n = 1\nwhile true do n = n + 1 end", "0"]);
+        let mut session = debug(
+            &server,
+            "YES",
+            &["EVAL", "local n = 1\nwhile true do n = n + 1 end", "0"],
+        );
         match way {
             0 => session.send(&["continue"]),
             _ => session.send(&["eval", "while true do end"]),
@@ -191,7 +219,11 @@ fn the_process_ends_in_spite_of_sessions() {
         let mut other = Client::connect(server.port);
         other.call(&["SET", "key", "1"]);
         let pid = pid_of(&mut other);
-        let mut session = debug(&server, mode, &["EVAL", "redis.call('set', 'written', 1)\nreturn 1", "0"]);
+        let mut session = debug(
+            &server,
+            mode,
+            &["EVAL", "redis.call('set', 'written', 1)\nreturn 1", "0"],
+        );
         session.call(&["step"]);
         let told = Command::new("kill").arg(&pid).status();
         assert!(told.is_ok_and(|status| status.success()), "it is told to end");
@@ -247,7 +279,9 @@ fn large_values_are_copied_and_their_writers_go_on() {
     assert_eq!(other.call(&["SADD", "set", "other", "new"]), "2");
     assert_eq!(other.call(&["APPEND", "text", "yy"]), "100002");
     assert_eq!(
-        session.call(&["v", "httl", "hash", "fields", "1", "f"]).replace("3600", "3599"),
+        session
+            .call(&["v", "httl", "hash", "fields", "1", "f"])
+            .replace("3600", "3599"),
         "(<command> httl hash fields 1 f <reply> [3599])"
     );
     assert_eq!(finish(&mut session), "(20001 100003 3)");
@@ -280,8 +314,13 @@ fn a_session_keeps_to_what_its_user_and_the_server_allow() {
 fn in_a_cluster_a_session_knows_which_keys_are_here() {
     let server = Server::start_node(&["--cluster-require-full-coverage", "no"]);
     let mut other = Client::connect(server.port);
-    assert_eq!(other.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "12181", "12183", "16383"]), "OK");
-    call_until(&mut other, &["CLUSTER", "INFO"], |info| info.contains("cluster_state:ok"));
+    assert_eq!(
+        other.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "12181", "12183", "16383"]),
+        "OK"
+    );
+    call_until(&mut other, &["CLUSTER", "INFO"], |info| {
+        info.contains("cluster_state:ok")
+    });
     call_until(&mut other, &["SET", "{a}k", "1"], |answer| answer == "OK");
     let script = "local n = redis.call('get', KEYS[1])\nreturn {n, #redis.call('keys', '*')}";
     for mode in ["YES", "SYNC"] {
@@ -297,7 +336,10 @@ fn in_a_cluster_a_session_knows_which_keys_are_here() {
 fn scripts_without_a_session_run_as_ever() {
     let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
-    assert_eq!(client.call(&["EVAL", "redis.debug('x') return tostring(redis.breakpoint())", "0"]), "false");
+    assert_eq!(
+        client.call(&["EVAL", "redis.debug('x') return tostring(redis.breakpoint())", "0"]),
+        "false"
+    );
     let library = "#!lua name=l\nlocal kept\nserver.register_function('f', function(keys)\n\
                    kept = kept or redis.call\nreturn kept('incr', keys[1])\nend)";
     assert_eq!(client.call(&["FUNCTION", "LOAD", library]), "l");

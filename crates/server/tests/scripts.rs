@@ -271,7 +271,10 @@ fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
     let server = Server::start(&[]);
     let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
     for (script, wanted) in [
-        ("#!lua\nreturn 1", "-EXECABORT Transaction discarded because of: NOREPLICAS"),
+        (
+            "#!lua\nreturn 1",
+            "-EXECABORT Transaction discarded because of: NOREPLICAS",
+        ),
         ("#!lua flags=no-writes\nreturn 1", ":1"),
         ("return 1", ":1"),
     ] {

@@ -259,12 +259,7 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
 }
 
 /// Adds the keys of a command that is not part of a batch, all of them to be written.
-pub fn plan_to_write(
-    keyspace: &Keyspace,
-    command: &Command<Binding>,
-    args: Args<'_>,
-    planned: &mut Vec<PlannedKey>,
-) {
+pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.at(position.index));
         planned.push(PlannedKey::of_argument(position.index, hash, true));

@@ -514,7 +514,7 @@ fn run_queued<'p>(
         | After::AwaitLog(_)
         | After::Several(..)
         | After::Supply(_)
-| After::Take(_)
+        | After::Take(_)
         | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }

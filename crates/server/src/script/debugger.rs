@@ -308,7 +308,10 @@ impl Debugger {
             "continue" => return Some(Order::Continue),
             "list" => {
                 let around = word(1).map(leading_number).filter(|line| *line > 0);
-                self.list(around.unwrap_or(self.line), word(2).map_or(CONTEXT_LINES, leading_number));
+                self.list(
+                    around.unwrap_or(self.line),
+                    word(2).map_or(CONTEXT_LINES, leading_number),
+                );
             }
             "whole" => self.list(1, 1_000_000),
             "print" => return Some(Order::Print(word(1).map(<[u8]>::to_vec))),
@@ -353,7 +356,10 @@ impl Debugger {
                 }
                 Some(line) if line > 0 => self.add_breakpoint(line),
                 Some(line) => {
-                    let at = self.breakpoints.iter().position(|other| Some(*other) == line.checked_neg());
+                    let at = self
+                        .breakpoints
+                        .iter()
+                        .position(|other| Some(*other) == line.checked_neg());
                     match at.map(|at| self.breakpoints.remove(at)) {
                         Some(_) => self.say("Breakpoint removed."),
                         None => self.say("No breakpoint in the specified line."),

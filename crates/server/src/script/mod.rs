@@ -43,8 +43,8 @@ pub const THREADS: usize = 8;
 pub use cache::Cache;
 pub use debugger::{Console, Debugger};
 pub use interpreter::{
-    Answer, Host, Kind, Outcome, Program, Session, begin_debugging, forget_interpreters, load_library, prepare_function,
-    prepare_script, run,
+    Answer, Host, Kind, Outcome, Program, Session, begin_debugging, forget_interpreters, load_library,
+    prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, Policy};
 pub use running::{Beginning, CannotKill, Run, Running, Stop};

@@ -104,7 +104,9 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
     };
     let length = connection.output.len();
     finish(thread, request, connection, (mark, length), false);
-    Outcome::After(After::Take(Box::new(Box::new(move |connection| session.start(connection)))))
+    Outcome::After(After::Take(Box::new(Box::new(move |connection| {
+        session.start(connection)
+    }))))
 }
 
 impl Session {
@@ -178,7 +180,13 @@ impl Session {
         let mut all = seat.exclusive();
         thread.begin(unix_ms());
         thread.look_around();
-        self.debug(&mut thread, Slots::Everything(&mut all), &mut client, debugger, &mut reply);
+        self.debug(
+            &mut thread,
+            Slots::Everything(&mut all),
+            &mut client,
+            debugger,
+            &mut reply,
+        );
         let held = Held::Everything(&mut all);
         let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
         settle_effects(&mut thread);

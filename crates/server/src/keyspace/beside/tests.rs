@@ -42,13 +42,26 @@ fn copies_are_values_of_their_own_in_all_databases() {
         assert!(!keyspace.slots.header(number).is_lent());
     }
     let slot = all.cell(KeyHasher::slot(hash));
-    let first = slot.table(0).and_then(|table| table.find(hash, b"key")).expect("a copy");
+    let first = slot
+        .table(0)
+        .and_then(|table| table.find(hash, b"key"))
+        .expect("a copy");
     assert!(matches!(first.value(), ValueRef::Bytes(b"one")));
     assert_eq!((first.expire_at_ms(), first.clock()), (Some(5_000), 7));
-    let third = slot.table(2).and_then(|table| table.find(hash, b"key")).expect("a copy");
+    let third = slot
+        .table(2)
+        .and_then(|table| table.find(hash, b"key"))
+        .expect("a copy");
     assert!(matches!(third.value(), ValueRef::Object(Value::List(_))));
     assert!(!third.is_shared(), "nobody else has it");
-    assert_eq!((beside.counts.keys(0), beside.counts.with_expiry(0), beside.counts.keys(2)), (1, 1, 1));
+    assert_eq!(
+        (
+            beside.counts.keys(0),
+            beside.counts.with_expiry(0),
+            beside.counts.keys(2)
+        ),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -67,7 +80,9 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
         let lease = pass.try_read(number).expect("nobody else is here");
         let mut copies = Copies::default();
         let known = |name: &[u8]| name.ends_with(b"0");
-        copies.take_all(&keyspace, (number as u16, &lease), known).expect("nothing is large");
+        copies
+            .take_all(&keyspace, (number as u16, &lease), known)
+            .expect("nothing is large");
         drop(lease);
         copies.put(&beside, &mut all, 0);
     }

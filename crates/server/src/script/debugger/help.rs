@@ -55,7 +55,11 @@ impl Command {
 
     /// Whether it takes so many arguments. What must be given may be given in several words.
     fn takes(&self, arguments: usize) -> bool {
-        match self.parameters.first().is_some_and(|parameter| parameter.starts_with('<')) {
+        match self
+            .parameters
+            .first()
+            .is_some_and(|parameter| parameter.starts_with('<'))
+        {
             true => arguments > 0,
             false => arguments <= self.parameters.len(),
         }

@@ -132,7 +132,14 @@ fn commands_have_names_and_short_names() {
 
 #[test]
 fn numbers_are_read_as_c_reads_them() {
-    for (word, expected) in [("5", 5), (" +7x", 7), ("-3", -3), ("x", 0), ("", 0), ("99999999999", i64::from(i32::MAX))] {
+    for (word, expected) in [
+        ("5", 5),
+        (" +7x", 7),
+        ("-3", -3),
+        ("x", 0),
+        ("", 0),
+        ("99999999999", i64::from(i32::MAX)),
+    ] {
         assert_eq!(leading_number(word.as_bytes()), expected, "{word:?}");
     }
 }

@@ -174,7 +174,10 @@ impl Inspector {
         for level in 0.. {
             let found = lua.inspect_stack(level, |frame| {
                 let source = frame.source();
-                let is_own = source.short_src.as_deref().is_some_and(|name| name.contains("user_script"));
+                let is_own = source
+                    .short_src
+                    .as_deref()
+                    .is_some_and(|name| name.contains("user_script"));
                 let name = frame.names().name.map(|name| name.into_owned());
                 is_own.then(|| (level, name, frame.current_line().map_or(-1, |line| line as i64)))
             });

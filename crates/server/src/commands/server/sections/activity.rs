@@ -201,8 +201,14 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
     for (name, counter) in [
         ("io_threaded_total_prefetch_batches", Counter::PrefetchBatches),
         ("io_threaded_total_prefetch_entries", Counter::PrefetchEntries),
-        ("client_query_buffer_limit_disconnections", Counter::QueryBufferDisconnections),
-        ("client_output_buffer_limit_disconnections", Counter::OutputBufferDisconnections),
+        (
+            "client_query_buffer_limit_disconnections",
+            Counter::QueryBufferDisconnections,
+        ),
+        (
+            "client_output_buffer_limit_disconnections",
+            Counter::OutputBufferDisconnections,
+        ),
     ] {
         lines.put(name, metrics.sum(counter));
     }

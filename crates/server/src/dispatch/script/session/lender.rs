@@ -99,9 +99,9 @@ impl Lender {
             loop {
                 let pass = seat.enter();
                 let mut copies = Copies::default();
-                let taken = pass.read_spinning(slot).and_then(|lease| {
-                    copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name))
-                });
+                let taken = pass
+                    .read_spinning(slot)
+                    .and_then(|lease| copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name)));
                 drop(pass);
                 if taken.is_some() {
                     copies.put(&beside.keyspace, all, ROW);
