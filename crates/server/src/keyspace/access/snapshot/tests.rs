@@ -118,7 +118,6 @@ impl Scene {
             reach: None,
         };
         work(&mut keys);
-        drop(keys);
         effects
     }
 }
