@@ -305,10 +305,13 @@ if native.insecure then
     if of == 0 then
       return
     end
-    if around == own then
+    local changed, result = around ~= own, nil
+    if changed then
+      changed, result = pcall(setfenv, type(of) == "number" and of + 2 or of, wanted)
+    end
+    if not changed then
       error("'setfenv' cannot change environment of given object", 2)
     end
-    local result = setfenv(type(of) == "number" and of + 1 or of, wanted)
     return result
   end
 end
