@@ -253,10 +253,10 @@ impl Session {
     // ---- both ------------------------------------------------------------------------------------------------------
 
     /// Runs the script; its reply, or the error why it does not run, is appended to `reply`.
-    fn debug<'p>(
+    fn debug(
         &self,
         thread: &mut Thread,
-        held: Slots<'_, 'p>,
+        held: Slots<'_, '_>,
         client: &mut Client,
         debugger: &script::Session,
         reply: &mut Vec<u8>,

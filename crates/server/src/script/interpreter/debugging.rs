@@ -1,6 +1,6 @@
 //! What a debugger does in a Lua state: it stops the script between two lines, looks at its variables, runs code for it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
@@ -77,7 +77,7 @@ struct Inspector {
     /// Runs a function: whether that went well, and what came of it.
     attempt: mlua::Function,
     /// Whether code of the user runs: it is not stopped.
-    evaluates: RefCell<bool>,
+    evaluates: Cell<bool>,
 }
 
 /// Has the script stop where its user wants it.
@@ -93,7 +93,7 @@ pub(super) fn watch(
         shared: shared.clone(),
         locals,
         attempt: program.raw_get("attempt")?,
-        evaluates: RefCell::new(false),
+        evaluates: Cell::new(false),
     };
     let triggers = HookTriggers::new()
         .every_line()
@@ -103,7 +103,7 @@ pub(super) fn watch(
         if !is_line && inspector.session.borrow_mut().is_over() {
             return Err(inspector.end());
         }
-        if !is_line || *inspector.evaluates.borrow() {
+        if !is_line || inspector.evaluates.get() {
             return Ok(VmState::Continue);
         }
         let source = frame.source();
@@ -260,11 +260,11 @@ impl Inspector {
             }
             Err(error) => return Err(error),
         };
-        *self.evaluates.borrow_mut() = true;
+        self.evaluates.set(true);
         let ended = lua
             .create_thread(self.attempt.clone())
             .and_then(|thread| thread.resume::<(Value, Value)>(function));
-        *self.evaluates.borrow_mut() = false;
+        self.evaluates.set(false);
         self.check()?;
         match ended {
             Ok((Value::Boolean(false), error)) => {
