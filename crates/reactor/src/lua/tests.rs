@@ -1,3 +1,5 @@
+//! What a debugger sees of a state's variables, and what scripts see of that.
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -54,7 +54,7 @@ pub fn is_asynchronous(ctx: &Context<'_, '_>, error: &'static str) -> Result<boo
 fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 4 {
         return Err(CommandError::constant(
-            "ERR wrong number of arguments for 'script|debug' command",
+            "ERR unknown subcommand or wrong number of arguments for 'DEBUG'. Try SCRIPT HELP.",
         ));
     }
     if ctx.argc() == 4 && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {

@@ -1,3 +1,5 @@
+//! Tests of copies of keys in another keyspace.
+
 use weft_table::{NewValue, Shared, ValueRef};
 use weft_values::Value;
 

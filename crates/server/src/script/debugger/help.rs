@@ -75,7 +75,7 @@ impl Command {
             title.push(' ');
             title.push_str(parameter);
         }
-        let fits = title.len() + 1 <= NAME_WIDTH;
+        let fits = title.len() < NAME_WIDTH;
         let mut first = format!("{title:<width$}", width = NAME_WIDTH);
         if !fits {
             lines.push(format!("{title} ").into_bytes());

@@ -1,3 +1,5 @@
+//! Tests of what a user of the debugger says and is told.
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
