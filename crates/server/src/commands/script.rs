@@ -75,6 +75,10 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !debugs && !mode.eq_ignore_ascii_case(b"no") {
         return Err(CommandError::constant("ERR Use SCRIPT DEBUG YES/SYNC/NO"));
     }
+    if debugs && ctx.client.flags.has(Flags::TLS) {
+        // The thread of a session reads and writes the socket itself.
+        return Err(CommandError::constant("ERR Scripts cannot be debugged over TLS"));
+    }
     ctx.client.flags.put(Flags::DEBUGS, debugs);
     ctx.client.flags.put(Flags::DEBUGS_SYNC, is_sync);
     ctx.reply.ok();

@@ -57,12 +57,14 @@ impl Flags {
     pub const PRIMARY: Flags = Flags(1 << 19);
     /// A replica of this server.
     pub const REPLICA: Flags = Flags(1 << 20);
+    /// Connected over TLS.
+    pub const TLS: Flags = Flags(1 << 25);
     /// Stands for a script's caller while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
     /// Its scripts run in sessions of the debugger (SCRIPT DEBUG).
-    pub const DEBUGS: Flags = Flags(1 << 25);
+    pub const DEBUGS: Flags = Flags(1 << 21);
     /// ... in which everybody else waits, and what they write stays.
-    pub const DEBUGS_SYNC: Flags = Flags(1 << 26);
+    pub const DEBUGS_SYNC: Flags = Flags(1 << 22);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -291,6 +293,7 @@ impl Client {
         // that is to be skipped is the one to RESET itself.
         let kept = [
             Flags::UNIX_SOCKET,
+            Flags::TLS,
             Flags::CLOSE_AFTER_REPLY,
             Flags::CLOSE_ASAP,
             Flags::CAPA_REDIRECT,

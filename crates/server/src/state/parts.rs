@@ -76,6 +76,7 @@ impl Server {
             repl: Default::default(),
             linked_clients: Mutex::default(),
             supply: parts.supply,
+            tls: Default::default(),
             supply_waker: OnceLock::new(),
             myself: OnceLock::new(),
             pause: Pause::default(),
