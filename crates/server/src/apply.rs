@@ -38,6 +38,10 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
         let password = server.config.text(id::REQUIREPASS);
         server.acl.set_default_password(&password, &server.config);
     }
+    if is_changed(&[id::LUA_ENABLE_INSECURE_API]).is_some() {
+        let on = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
+        server.scripts.change_insecure(on);
+    }
     if is_changed(&[id::NOTIFY_KEYSPACE_EVENTS]).is_some() {
         refresh_event_hook(server);
     }

@@ -91,6 +91,11 @@ impl ShutdownRequest {
         begins
     }
 
+    /// Whether the end is prepared, or comes.
+    pub fn is_wanted(&self) -> bool {
+        !matches!(*lock(&self.state), State::None)
+    }
+
     /// Whether what is prepared was called off.
     pub fn is_called_off(&self) -> bool {
         matches!(*lock(&self.state), State::Prepared { called_off: true })

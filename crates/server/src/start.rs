@@ -12,13 +12,11 @@ use std::fmt::Display;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weft_reactor::{AlternateStack, Reactor, Signals};
-use weft_sync::Mailbox;
 
 use crate::acl::{Acl, Misdeclared, check_declarations};
 use crate::aof;
@@ -31,26 +29,24 @@ use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
-use crate::journal::Journal;
 use crate::keyspace::hash::{KeyHasher, secrets_of};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Kinds, Listeners};
 use crate::net::tls::{Contexts, Material, Unusable};
-use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
 use crate::observe::syslog::{self, Syslog};
 use crate::observe::used::UsedMemory;
-use crate::persist::rdb::Status;
 use crate::process::cpus::CpuLists;
 use crate::process::pid_file::PidFile;
 use crate::process::supervisor::Supervisor;
 use crate::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
 use crate::repl::{Endpoint, Standing};
-use crate::shutdown::{Shutdown, ShutdownRequest};
-use crate::state::{Job, Message, Order, Pause, Server, SupplyOrder, WorkerLink};
+use crate::script::Kind;
+use crate::shutdown::Shutdown;
+use crate::state::{Job, Message, Order, Parts, Server, SupplyOrder};
 use crate::worker::Worker;
 
 /// How long clients may take for replies that are on their way when the server ends.
@@ -422,55 +418,27 @@ pub(crate) fn server(
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
-    let server = Arc::new(Server {
+    let server = Arc::new(Server::new(Parts {
         acl: Acl::new(permission::catalogue()),
-        tls: Default::default(),
         keyspace: Keyspace::with_slots(config.databases(), seats, hasher(&config)),
         cluster,
-        journal: Arc::new(Journal::new(workers, memory.clone())),
-        workers: (0..workers).map(|_| link()).collect(),
+        workers,
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
-        errors: Default::default(),
-        observed: Default::default(),
         lazyfree: LazyFree::start(memory.clone()).map_err(fatal("cannot start the freeing thread"))?,
-        blocked: Default::default(),
-        watched: Default::default(),
-        pubsub: Default::default(),
-        tracking: Default::default(),
-        monitors: Default::default(),
-        directory: Default::default(),
         background,
         script_jobs,
-        scripts: Default::default(),
-        repl: Default::default(),
-        linked_clients: Mutex::default(),
         supply,
-        supply_waker: OnceLock::new(),
-        myself: OnceLock::new(),
-        pause: Pause::default(),
-        active_expire: AtomicBool::new(true),
-        next_client_id: AtomicU64::new(1),
-        next_ticket: AtomicU64::new(1),
-        connections: AtomicUsize::new(0),
-        due_slots: Mutex::new(Vec::new()),
-        run_id: run_id(),
-        started: Instant::now(),
-        started_unix_s: weft_reactor::unix_ms() / 1000,
-        shutdown: ShutdownRequest::default(),
-        dumps: Status::default(),
-        aof: Arc::default(),
-        aof_files: Mutex::default(),
-        replay: OnceLock::new(),
-        snapshot: Default::default(),
         orders,
-        coordinator: OnceLock::new(),
-        client_memory: ClientMemory::new(workers),
+        run_id: run_id(),
+        started: (Instant::now(), weft_reactor::unix_ms() / 1000),
         memory,
-        active_workers: AtomicUsize::new(1),
-        tunings: AtomicU64::new(0),
         config,
-    });
+    }));
     let _ = server.myself.set(Arc::downgrade(&server));
+    for kind in [Kind::Eval, Kind::Function] {
+        let insecure = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
+        server.scripts.offer_insecure(kind, insecure);
+    }
     let hears = Arc::downgrade(&server);
     server.scripts.running.tell_changes(Box::new(move |busy| {
         if let Some(server) = hears.upgrade() {
@@ -479,16 +447,6 @@ pub(crate) fn server(
     }));
     refresh_event_hook(&server);
     Ok(server)
-}
-
-fn link() -> WorkerLink {
-    WorkerLink {
-        mailbox: Mailbox::new(),
-        waker: OnceLock::new(),
-        connections: AtomicUsize::new(0),
-        executed: AtomicU64::new(0),
-        published_bytes: AtomicUsize::new(0),
-    }
 }
 
 fn make_workers(server: &Arc<Server>) -> Result<Vec<Worker>, Failed> {

@@ -43,6 +43,9 @@ use crate::tracking::Table;
 use directory::Directory;
 
 mod directory;
+mod parts;
+
+pub use parts::Parts;
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -344,6 +347,8 @@ pub enum After {
     Several(Box<(Output, VecDeque<(After, Output)>)>),
     /// The connection is that of a replica: it moves to the thread that serves them.
     Supply(Box<SyncRequest>),
+    /// The connection leaves its worker, and is never seen again: this takes it.
+    Take(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
     /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
     Replicas(Box<(u64, Wait)>),
     /// Park the connection and withhold its reply until these waiters have been served.

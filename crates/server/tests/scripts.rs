@@ -264,3 +264,25 @@ fn libraries_are_in_dumps() {
     assert_eq!(client.ask(&["FUNCTION", "DELETE", "lib"]), "+OK");
     assert_eq!(client.ask(&["FCALL", "f", "0"]), "-ERR Function not found");
 }
+
+/// What a queued script says of itself counts when EXEC runs, not only when it is queued.
+#[test]
+fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
+    let server = Server::start(&[]);
+    let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+    for (script, wanted) in [
+        (
+            "#!lua\nreturn 1",
+            "-EXECABORT Transaction discarded because of: NOREPLICAS",
+        ),
+        ("#!lua flags=no-writes\nreturn 1", ":1"),
+        ("return 1", ":1"),
+    ] {
+        assert_eq!(client.ask(&["MULTI"]), "+OK");
+        assert_eq!(client.ask(&["EVAL", script, "0"]), "+QUEUED");
+        assert_eq!(other.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "+OK");
+        let answer = client.ask(&["EXEC"]);
+        assert!(answer.starts_with(wanted), "{script}: {answer}");
+        assert_eq!(other.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "+OK");
+    }
+}

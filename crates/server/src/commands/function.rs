@@ -135,7 +135,9 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(wrong_number(ctx.arg(1)));
     }
     let asynchronous = is_asynchronous(ctx, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-    ctx.server.scripts.libraries.flush();
+    let scripts = &ctx.server.scripts;
+    scripts.offer_insecure(Kind::Function, ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API));
+    scripts.libraries.flush();
     if !asynchronous {
         forget_interpreters(&ctx.server.scripts, Kind::Function);
     }

@@ -14,7 +14,6 @@ use weft_values::Value;
 use super::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::SLOTS;
 use crate::keyspace::access::{PlannedKey, is_expired};
-use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
 
 /// The command of this file and its handler.
@@ -41,14 +40,7 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     let found = search.run();
     let hasher = &ctx.server.keyspace.hasher;
     for name in search.expired.into_inner() {
-        let hash = hasher.hash(&name);
-        let key = PlannedKey {
-            hash,
-            argument: 0,
-            slot: KeyHasher::slot(hash) as u16,
-            write: false,
-            lease: 0,
-        };
+        let key = PlannedKey::unnamed(hasher.hash(&name));
         ctx.keys.effects.queue_expired(ctx.keys.db, &key, &name, false);
     }
     match found {

@@ -206,26 +206,14 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     // A database that one call can show is shown to its end, so that nobody comes back for nothing.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
     let at_least = count.saturating_add(usize::from(small));
-    let stop = walk(
-        &reach,
-        db,
-        from,
-        at_least,
-        &mut |slot, entry| match filter.judge(entry) {
-            Verdict::Unwanted => {}
-            Verdict::Wanted => found.add(entry.key()),
-            Verdict::Expired => {
-                let key = PlannedKey {
-                    hash: hasher.hash(entry.key()),
-                    argument: 0,
-                    slot,
-                    write: false,
-                    lease: 0,
-                };
-                effects.queue_expired(db, &key, entry.key(), false);
-            }
-        },
-    );
+    let stop = walk(&reach, db, from, at_least, &mut |_, entry| match filter.judge(entry) {
+        Verdict::Unwanted => {}
+        Verdict::Wanted => found.add(entry.key()),
+        Verdict::Expired => {
+            let key = PlannedKey::unnamed(hasher.hash(entry.key()));
+            effects.queue_expired(db, &key, entry.key(), false);
+        }
+    });
     if stop == Stop::Contended(from) {
         // Nothing was reached at all.
         ctx.after = After::Defer;

@@ -3,6 +3,7 @@
 use crate::commands::context::{Binding, CommandResult, Context, leased, script};
 use crate::commands::error::CommandError;
 use crate::config::id;
+use crate::net::client::Flags;
 use crate::script::{Kind, Run, forget_interpreters, prepare_script};
 use crate::state::Server;
 
@@ -53,7 +54,7 @@ pub fn is_asynchronous(ctx: &Context<'_, '_>, error: &'static str) -> Result<boo
 fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 4 {
         return Err(CommandError::constant(
-            "ERR wrong number of arguments for 'script|debug' command",
+            "ERR unknown subcommand or wrong number of arguments for 'DEBUG'. Try SCRIPT HELP.",
         ));
     }
     if ctx.argc() == 4 && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {
@@ -63,15 +64,25 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             "' to enable debug",
         ));
     }
-    let mode = ctx.arg(2);
-    if mode.eq_ignore_ascii_case(b"no") {
-        ctx.reply.ok();
-        Ok(())
-    } else if mode.eq_ignore_ascii_case(b"yes") || mode.eq_ignore_ascii_case(b"sync") {
-        Err(CommandError::constant("ERR Weft has no debugger of scripts"))
-    } else {
-        Err(CommandError::constant("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+    if !ctx.reply.out.is_empty() {
+        return Err(CommandError::constant(
+            "ERR SCRIPT DEBUG must be called outside a pipeline",
+        ));
     }
+    let mode = ctx.arg(2);
+    let is_sync = mode.eq_ignore_ascii_case(b"sync");
+    let debugs = is_sync || mode.eq_ignore_ascii_case(b"yes");
+    if !debugs && !mode.eq_ignore_ascii_case(b"no") {
+        return Err(CommandError::constant("ERR Use SCRIPT DEBUG YES/SYNC/NO"));
+    }
+    if debugs && ctx.client.flags.has(Flags::TLS) {
+        // The thread of a session reads and writes the socket itself.
+        return Err(CommandError::constant("ERR Scripts cannot be debugged over TLS"));
+    }
+    ctx.client.flags.put(Flags::DEBUGS, debugs);
+    ctx.client.flags.put(Flags::DEBUGS_SYNC, is_sync);
+    ctx.reply.ok();
+    Ok(())
 }
 
 fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {

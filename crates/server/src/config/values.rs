@@ -57,6 +57,18 @@ impl Config {
         config
     }
 
+    /// The same values, which nobody changes any more, and no file.
+    pub fn frozen(&self) -> Config {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Config {
+            numbers: std::array::from_fn(|index| AtomicI64::new(self.numbers[index].load(Ordering::Relaxed))),
+            others: RwLock::new(others),
+            generation: AtomicU64::new(0),
+            changing: Mutex::new(()),
+            origin: Origin::default(),
+        }
+    }
+
     /// The number of an integer (plain, memory, octal), an enumeration, a boolean or `notify-keyspace-events`.
     /// Percentages are negative.
     pub fn integer(&self, id: ParameterId) -> i64 {

@@ -158,9 +158,10 @@ pub fn not_appended(server: &Server) -> CommandError {
     CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 
-/// Whether a command writes; EXEC does if a command of the transaction does.
+/// Whether a command writes; EXEC does if a command of the transaction does, or a script that says so.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
-    has(client, command, Flags::WRITE)
+    let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
+    has(client, command, Flags::WRITE) || transaction.is_some_and(|transaction| transaction.scripts_write)
 }
 
 /// Whether a command has a flag; EXEC does if a command of the transaction does.

@@ -458,7 +458,7 @@ fn redirected(
 }
 
 /// Books what the command did, as the end of a batch does.
-fn conclude(thread: &mut Thread, seat: &mut Seat) {
+pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;

@@ -375,7 +375,7 @@ pub fn refusal_in_script(
 ) -> Option<&'static str> {
     let mut collector = Collector::new();
     let mut planned = Vec::new();
-    super::script::plan_keys(server, command, args, &mut planned);
+    super::plan::plan_to_write(&server.keyspace, command, args, &mut planned);
     collector.add_command(view, command, args, &planned);
     if collector.crosses {
         return Some("Attempted to access a non local key in a cluster node");

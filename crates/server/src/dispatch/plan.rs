@@ -9,7 +9,6 @@ use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENT
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
-use crate::keyspace::hash::KeyHasher;
 use crate::net::connection::Connection;
 
 use super::prefetch::{Member, Probe};
@@ -201,13 +200,8 @@ impl Planner<'_> {
                 let binding = *binding;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.at(position.index));
-                    plans.keys.push(PlannedKey {
-                        hash,
-                        argument: position.index as u32,
-                        slot: KeyHasher::slot(hash) as u16,
-                        write: binding.writes_all_keys || !position.flags.is_read_only(),
-                        lease: 0,
-                    });
+                    let write = binding.writes_all_keys || !position.flags.is_read_only();
+                    plans.keys.push(PlannedKey::of_argument(position.index, hash, write));
                 });
                 Kind::Command(command, binding)
             }
@@ -262,4 +256,12 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
         form.extend_from_slice(b"\r\n");
     }
     input.splice(position..position + consumed, form);
+}
+
+/// Adds the keys of a command that is not part of a batch, all of them to be written.
+pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
+    keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
+        let hash = keyspace.hasher.hash(args.at(position.index));
+        planned.push(PlannedKey::of_argument(position.index, hash, true));
+    });
 }

@@ -11,12 +11,10 @@ use weft_reactor::unix_ms;
 
 use crate::acl::Login;
 use crate::commands::context::{Binding, Mode};
-use crate::commands::keys;
 use crate::commands::registry::{Command, Lookup};
 use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::{Held, PlannedKey};
-use crate::keyspace::hash::KeyHasher;
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observe::log;
@@ -27,7 +25,7 @@ use crate::state::{Replayed, Server};
 
 use super::effects::release;
 use super::execute::{Request, Thread, run_exclusive};
-use super::plan::{Kind, Plan};
+use super::plan::{Kind, Plan, plan_to_write};
 use super::stream::first_error;
 use super::transaction::{self, Role};
 use super::{script, serve};
@@ -122,16 +120,7 @@ impl Player {
         connection.input.extend_from_slice(commands.bytes());
         planned.clear();
         let args = commands.args();
-        keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
-            let hash = thread.server.keyspace.hasher.hash(args.at(position.index));
-            planned.push(PlannedKey {
-                hash,
-                argument: position.index as u32,
-                slot: KeyHasher::slot(hash) as u16,
-                write: true,
-                lease: 0,
-            });
-        });
+        plan_to_write(&thread.server.keyspace, command, args, planned);
         let plan = Plan {
             token: 0,
             start: 0,

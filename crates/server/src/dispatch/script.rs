@@ -30,19 +30,18 @@
 
 mod prepared;
 mod runner;
+mod session;
 
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
 
 use crate::commands::context::{After, Binding};
 use crate::commands::error::CommandError;
-use crate::commands::keys;
 use crate::commands::registry::Command;
 use crate::commands::script::busy_with;
 use crate::keyspace::Pass;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::hash::KeyHasher;
 use crate::messages::Post;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::net::connection::Connection;
@@ -53,6 +52,7 @@ use super::announce::line_of_whole;
 use super::background::Detached;
 use super::effects::release;
 use super::execute::{Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
+use super::plan::plan_to_write;
 use super::record::{self, Ending, Thresholds};
 use super::{room, serve, transaction};
 use prepared::{Prepared, prepare};
@@ -70,6 +70,9 @@ pub fn run_leased<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
+    if session::is_wanted(&connection.client, request.command) {
+        return session::begin(thread, request, connection);
+    }
     if thread.for_script && thread.tunables.max_memory != 0 {
         // A worker has seen to that before it admitted the command; this may be much later.
         room::make(thread, pass);
@@ -192,7 +195,8 @@ fn run_alone<'p>(
 /// The keys of a request once more, for a copy of it.
 fn planned_anew(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
     let mut planned = Vec::new();
-    plan_keys(server, request.command, request.args(&connection.input), &mut planned);
+    let args = request.args(&connection.input);
+    plan_to_write(&server.keyspace, request.command, args, &mut planned);
     planned
 }
 
@@ -319,18 +323,4 @@ pub fn run_inside<'p>(
             true
         }
     }
-}
-
-/// The keys of a command, added to `planned`.
-pub(super) fn plan_keys(server: &Server, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
-    keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
-        let hash = server.keyspace.hasher.hash(args.at(position.index));
-        planned.push(PlannedKey {
-            hash,
-            argument: position.index as u32,
-            slot: KeyHasher::slot(hash) as u16,
-            write: true,
-            lease: 0,
-        });
-    });
 }

@@ -368,6 +368,7 @@ impl Stream {
             | After::ReplyAt(_)
             | After::AwaitLog(_)
             | After::Supply(_)
+            | After::Take(_)
             | After::Replicas(_)
             | After::AsWriter
             | After::Block(_) => {}

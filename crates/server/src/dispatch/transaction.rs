@@ -170,7 +170,11 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         transaction.db = db_after(request, &input[plan.start..plan.end], ranges).unwrap_or(transaction.db);
         transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;
-        transaction.scripts |= request.binding.mode == Mode::Script;
+        if request.binding.mode == Mode::Script {
+            transaction.scripts = true;
+            let args = Args::new(&input[plan.start..plan.end], ranges);
+            transaction.scripts_write |= script::may_write(&thread.server, request.command, args);
+        }
     }
     Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
     connection.settle_reply(before);
@@ -286,12 +290,9 @@ fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_
 
 fn planned(watch: &Watch) -> PlannedKey {
     PlannedKey {
-        hash: watch.hash,
-        argument: u32::MAX,
-        slot: watch.slot,
         // To take the watch out.
         write: true,
-        lease: 0,
+        ..PlannedKey::unnamed(watch.hash)
     }
 }
 
@@ -513,6 +514,7 @@ fn run_queued<'p>(
         | After::AwaitLog(_)
         | After::Several(..)
         | After::Supply(_)
+        | After::Take(_)
         | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }

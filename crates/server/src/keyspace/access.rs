@@ -24,6 +24,7 @@ use weft_values::Value;
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks};
 use super::event::Event;
+use super::hash::KeyHasher;
 use super::reach::Reach;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
 
@@ -40,6 +41,31 @@ pub struct PlannedKey {
     pub write: bool,
     /// Index into the held leases, once they are held.
     pub lease: u32,
+}
+
+impl PlannedKey {
+    /// The key that is argument `argument`, with its hash.
+    #[inline]
+    pub const fn of_argument(argument: usize, hash: u64, write: bool) -> Self {
+        PlannedKey {
+            hash,
+            argument: argument as u32,
+            slot: KeyHasher::slot(hash) as u16,
+            write,
+            lease: 0,
+        }
+    }
+
+    /// A key that no argument names, to be read.
+    pub const fn unnamed(hash: u64) -> Self {
+        PlannedKey {
+            hash,
+            argument: u32::MAX,
+            slot: KeyHasher::slot(hash) as u16,
+            write: false,
+            lease: 0,
+        }
+    }
 }
 
 /// One held lease.
@@ -98,8 +124,9 @@ pub enum Held<'a, 'p> {
 }
 
 impl Held<'_, '_> {
+    /// The slot of a key; `None` if it is not held.
     #[inline]
-    fn slot(&self, key: &PlannedKey) -> Option<&Slot> {
+    pub fn slot(&self, key: &PlannedKey) -> Option<&Slot> {
         match self {
             Held::One(lease) => Some(lease.slot()),
             Held::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),

@@ -61,6 +61,7 @@ pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
 }
 
 /// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
+#[derive(Clone)]
 pub struct KeyHasher {
     state: ahash::RandomState,
     clustered: bool,

@@ -16,6 +16,7 @@ struct Load {
 }
 
 /// The way to the freeing thread.
+#[derive(Clone)]
 pub struct LazyFree {
     sender: mpsc::Sender<Load>,
     pending: Arc<AtomicU64>,

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod apart;
+pub mod beside;
 pub mod clock;
 pub mod compact;
 pub mod effects;

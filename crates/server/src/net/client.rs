@@ -61,6 +61,10 @@ impl Flags {
     pub const TLS: Flags = Flags(1 << 25);
     /// Stands for a script's caller while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
+    /// Its scripts run in sessions of the debugger (SCRIPT DEBUG).
+    pub const DEBUGS: Flags = Flags(1 << 21);
+    /// ... in which everybody else waits, and what they write stays.
+    pub const DEBUGS_SYNC: Flags = Flags(1 << 22);
 
     /// Whether all of `other` are set.
     #[inline]
@@ -296,6 +300,8 @@ impl Client {
             Flags::CAPA_REDIRECT,
             Flags::REPLY_SKIP,
             Flags::TRANSACTED,
+            Flags::DEBUGS,
+            Flags::DEBUGS_SYNC,
         ];
         let mut flags = Flags::default();
         for flag in kept {

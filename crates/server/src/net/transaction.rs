@@ -45,6 +45,8 @@ pub struct Transaction {
     pub exclusive: bool,
     /// Whether a command runs a script.
     pub scripts: bool,
+    /// Whether a script says what it does, and may write.
+    pub scripts_write: bool,
 }
 
 impl Transaction {

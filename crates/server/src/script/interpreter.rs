@@ -1,5 +1,6 @@
 //! Lua states: what they compile, how a script is run in one, and how it reaches its host.
 
+mod debugging;
 mod gate;
 mod natives;
 
@@ -19,6 +20,7 @@ use super::running::{Run, Stop};
 use super::shebang::{self, Flags};
 use super::{Scripts, convert, thrown};
 use crate::observe::log;
+pub use debugging::{Session, begin_debugging};
 use gate::Gate;
 
 /// Instructions between two looks at a run: some 50 µs.
@@ -49,6 +51,8 @@ pub trait Host {
     fn set_replication(&mut self, parts: u8);
     /// Whether the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
+    /// What the script wanted to call is no command at all, as this error tells it.
+    fn note_malformed(&mut self, _error: &str) {}
 }
 
 /// A host's answer.
@@ -192,6 +196,11 @@ thread_local! {
     static INTERPRETERS: RefCell<[Option<Interpreter>; 2]> = const { RefCell::new([None, None]) };
 }
 
+/// What of Lua's own libraries the prelude is made of.
+fn libraries() -> StdLib {
+    StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS
+}
+
 /// Works with this thread's interpreter of a kind; a new one if everything was dropped since it was made.
 fn with_interpreter<R>(
     scripts: &Scripts,
@@ -320,10 +329,35 @@ pub fn run(
 
 impl Interpreter {
     fn new(kind: Kind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
-        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
-        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let lua = Lua::new_with(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (interpreter, _) = Interpreter::of_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
+        natives::watch(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+        Ok(interpreter)
+    }
+
+    /// One for scripts into which a debugger looks.
+    fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
+        let (lua, locals) = weft_reactor::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
+        let (interpreter, program) = Interpreter::of_state(lua, Kind::Eval, scripts.cache.flushes(), scripts, add)?;
+        debugging::watch(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
+        Ok(interpreter)
+    }
+
+    /// Makes an interpreter of a new state; `add` gives the prelude further natives. Returns what the prelude is, too.
+    fn of_state(
+        lua: Lua,
+        kind: Kind,
+        flushes: u64,
+        scripts: &Scripts,
+        add: impl FnOnce(&Lua, &Table) -> mlua::Result<()>,
+    ) -> mlua::Result<(Self, Table)> {
         let shared = Rc::new(Shared::new(Random::new(scripts.random.clone())));
         let natives = natives::natives(&lua, &shared)?;
+        add(&lua, &natives)?;
+        if scripts.is_insecure(kind) {
+            natives.raw_set("insecure", true)?;
+        }
         let kind_name = match kind {
             Kind::Eval => "eval",
             Kind::Function => "function",
@@ -331,8 +365,9 @@ impl Interpreter {
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
         let program: Table = prelude.call((kind_name, natives))?;
         lua.set_globals(program.raw_get("globals")?)?;
-        natives::watch(&lua, &shared, scripts.running.clone())?;
-        Ok(Interpreter {
+        // What was only needed to make it does not count as a script's.
+        lua.gc_collect()?;
+        let interpreter = Interpreter {
             eval: program.raw_get("eval")?,
             call: program.raw_get("call")?,
             load: program.raw_get("load")?,
@@ -344,7 +379,8 @@ impl Interpreter {
             runs: 0,
             lua,
             shared,
-        })
+        };
+        Ok((interpreter, program))
     }
 
     /// Tells how much memory the state takes, now and then.

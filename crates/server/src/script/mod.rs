@@ -21,6 +21,7 @@ mod arguments;
 mod bits;
 mod cache;
 mod convert;
+mod debugger;
 mod habits;
 mod interpreter;
 mod json;
@@ -40,8 +41,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub const THREADS: usize = 8;
 
 pub use cache::Cache;
+pub use debugger::{Console, Debugger};
 pub use interpreter::{
-    Answer, Host, Kind, Outcome, Program, forget_interpreters, load_library, prepare_function, prepare_script, run,
+    Answer, Host, Kind, Outcome, Program, Session, begin_debugging, forget_interpreters, load_library,
+    prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, Policy};
 pub use running::{Beginning, CannotKill, Run, Running, Stop};
@@ -77,6 +80,8 @@ pub struct Scripts {
     permits_all: AtomicBool,
     /// Bytes of the interpreters for scripts and for functions.
     memory: [AtomicU64; 2],
+    /// Whether new interpreters for scripts and for functions offer what can leave the sandbox.
+    insecure: [AtomicBool; 2],
 }
 
 impl Scripts {
@@ -100,6 +105,21 @@ impl Scripts {
     /// Lets scripts call what is not for scripts, for tests of how they see replies.
     pub fn permit_all(&self, on: bool) {
         self.permits_all.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether interpreters of a kind offer what can leave the sandbox, if they are made from now on.
+    pub fn offer_insecure(&self, kind: Kind, on: bool) {
+        self.insecure[kind as usize].store(on, Ordering::Relaxed);
+    }
+
+    /// The same for scripts, whose interpreters are made anew; those for functions are when everything is flushed.
+    pub fn change_insecure(&self, on: bool) {
+        self.offer_insecure(Kind::Eval, on);
+        self.cache.flush();
+    }
+
+    fn is_insecure(&self, kind: Kind) -> bool {
+        self.insecure[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Bytes that the interpreters of a kind take.

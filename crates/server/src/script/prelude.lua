@@ -256,6 +256,66 @@ function globals.load(...)
   return compile(concat(pieces), name == nil and "=(load)" or tostring(name))
 end
 
+-- Functions that reach into others, for scripts that may have them (`lua-enable-insecure-api`). What is around natives and
+-- around this file is shown as what is around scripts.
+if native.insecure then
+  local getfenv, own = getfenv, getfenv(1)
+  globals.newproxy = newproxy
+
+  -- Which function is asked for, and what is around it; what is around one that has ended with a tail call is not known.
+  local function checked(name, ...)
+    local of = ...
+    if of == nil then
+      of = 1
+    end
+    if type(of) ~= "function" then
+      of = tonumber(of)
+      if not of then
+        bad_argument(1, name, "number expected, got " .. got(1, ...), 3)
+      end
+      if of < 0 then
+        bad_argument(1, name, "level must be non-negative", 3)
+      end
+    end
+    -- Levels count from the caller of the caller.
+    local found, around = pcall(getfenv, type(of) == "number" and of > 0 and of + 3 or of)
+    if not found then
+      if not find(around, "tail call", 1, true) then
+        bad_argument(1, name, "invalid level", 3)
+      end
+      return 0, own
+    end
+    return of, around
+  end
+
+  function globals.getfenv(...)
+    local of, around = checked("getfenv", ...)
+    if of == 0 or around == own then
+      return shown_globals
+    end
+    return around
+  end
+
+  function globals.setfenv(...)
+    local of, around = checked("setfenv", ...)
+    local wanted = select(2, ...)
+    if type(wanted) ~= "table" then
+      bad_argument(2, "setfenv", "table expected, got " .. got(2, ...), 2)
+    end
+    if of == 0 then
+      return
+    end
+    local changed, result = around ~= own, nil
+    if changed then
+      changed, result = pcall(setfenv, type(of) == "number" and of + 2 or of, wanted)
+    end
+    if not changed then
+      error("'setfenv' cannot change environment of given object", 2)
+    end
+    return result
+  end
+end
+
 for _, name in pairs({
   "assert", "collectgarbage", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
   "unpack", "_VERSION",
@@ -346,6 +406,13 @@ function api.pcall(...)
   return end_call(pcall(host, ...))
 end
 
+if for_functions then
+  -- A library may keep it for later calls. Scripts cannot, and are given the host itself.
+  function api.call(...)
+    return host(...)
+  end
+end
+
 function api.error_reply(...)
   local text = ...
   if select("#", ...) ~= 1 or type(text) ~= "string" then
@@ -365,6 +432,18 @@ function api.status_reply(...)
   return {ok = text}
 end
 
+-- A debugger shows the errors that a script makes up.
+if native.note_error then
+  local error_reply = api.error_reply
+
+  function api.error_reply(...)
+    if select("#", ...) == 1 and type((...)) == "string" then
+      native.note_error((...))
+    end
+    return error_reply(...)
+  end
+end
+
 api.acl_check_cmd = native.acl_check_cmd
 api.sha1hex = native.sha1hex
 api.setresp = native.setresp
@@ -372,11 +451,11 @@ api.set_repl = native.set_repl
 api.log = native.log
 
 if not for_functions then
-  function api.breakpoint()
+  -- Only a debugger gives these.
+  api.breakpoint = native.breakpoint or function()
     return false
   end
-
-  function api.debug() end
+  api.debug = native.debug or function() end
 
   function api.replicate_commands()
     return true
@@ -419,7 +498,16 @@ setmetatable(globals, missing_metatable)
 shown_globals = frozen(globals, frozen({__index = missing}))
 globals._G = shown_globals
 
-local program = {globals = shown_globals}
+local program = {globals = shown_globals, real_of = real_of}
+
+-- Runs what the user of a debugger wants.
+function program.attempt(code)
+  local ok, result = pcall(code)
+  if not ok and stops(result) then
+    result = thrown(result)
+  end
+  return ok, result
+end
 
 function program.eval(script, call, keys, arguments)
   host = call
@@ -431,7 +519,6 @@ end
 
 function program.call(callback, call, keys, arguments)
   host = call
-  api.call = call
   return xpcall(function()
     return callback(keys, arguments)
   end, note_place)

@@ -9,9 +9,9 @@ use crate::commands::context::background_job;
 use crate::dispatch::batch::Connections as _;
 use crate::messages::leave;
 use crate::net::client::Flags;
-use crate::net::connection::State;
+use crate::net::connection::{Connection, State};
 use crate::observe::metrics::Counter;
-use crate::state::{SupplyOrder, SyncRequest};
+use crate::state::SupplyOrder;
 use std::sync::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -65,7 +65,18 @@ impl Worker {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            After::Supply(request) => self.hand_over(token, request),
+            After::Supply(request) => {
+                if let Some(connection) = self.detach(token) {
+                    server.order_supply(SupplyOrder::Adopt(connection, request));
+                }
+            }
+            After::Take(take) => {
+                if let Some(connection) = self.detach(token) {
+                    server.directory.remove(connection.client.id);
+                    server.connections.fetch_sub(1, Ordering::Relaxed);
+                    take(connection);
+                }
+            }
             After::Replicas(wait) => {
                 let (at_ms, mut wait) = *wait;
                 (wait.worker, wait.ticket) = (worker, ticket);
@@ -85,14 +96,10 @@ impl Worker {
         }
     }
 
-    /// Gives the connection of a replica to the thread that serves them.
-    fn hand_over(&mut self, token: usize, request: Box<SyncRequest>) {
-        let Some(registered) = self.reactor.deregister(token) else {
-            return;
-        };
-        let Some(mut connection) = self.clients.remove(token) else {
-            return;
-        };
+    /// Takes a connection out, for somebody who is no worker.
+    fn detach(&mut self, token: usize) -> Option<Box<Connection>> {
+        let registered = self.reactor.deregister(token)?;
+        let mut connection = self.clients.remove(token)?;
         let usage = std::mem::take(&mut connection.usage);
         self.uncount_client(usage);
         self.again.retain(|other| *other != token);
@@ -107,7 +114,7 @@ impl Worker {
         connection.in_batch = false;
         connection.in_transit = Some(registered);
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
-        server.order_supply(SupplyOrder::Adopt(connection, request));
+        Some(connection)
     }
 
     /// A parked connection got its reply and goes on.

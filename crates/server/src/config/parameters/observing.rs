@@ -30,5 +30,5 @@ super::table! {
     BUSY_REPLY_SCOPE "busy-reply-scope" = choice(BUSY_SCOPES, "all").hidden(),
         Live, "Who is told that a script is busy: all clients, as by Valkey, or only those that need what it holds.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
-        NotYet, "Offer scripts functions that can leave their sandbox.";
+        Live, "Offer scripts functions that can leave their sandbox.";
 }

@@ -16,6 +16,7 @@ use crate::config::id;
 use crate::dispatch::announce::line_of_whole;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::script::prepared::{Prepared, first_slot, is_out_of_memory};
+use crate::dispatch::script::session::{Lender, Observed};
 use crate::journal::Target;
 use crate::keyspace::access::{GrowingLeases, Held, PlannedKey};
 use crate::keyspace::effects::Hooks;
@@ -34,13 +35,15 @@ const TALLY_MAX: usize = 4096;
 pub enum Slots<'r, 'p> {
     Leased(&'r mut GrowingLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
+    /// Everything of the keyspace of a session, into which keys are brought as they are asked for.
+    Beside(&'r mut Exclusive<'p>, &'r mut Lender),
 }
 
 impl<'p> Slots<'_, 'p> {
     pub fn as_held(&mut self) -> Held<'_, 'p> {
         match self {
             Slots::Leased(leases) => Held::Growing(leases),
-            Slots::Everything(all) => Held::Everything(all),
+            Slots::Everything(all) | Slots::Beside(all, _) => Held::Everything(all),
         }
     }
 
@@ -76,6 +79,8 @@ pub struct Runner<'r, 'h, 'p> {
     planned: Vec<PlannedKey>,
     pub(super) run: Arc<Run>,
     program: Program,
+    /// The session that it runs in, if somebody debugs it.
+    pub(super) debugger: Option<script::Session>,
     read_only: bool,
     may_lack_memory: bool,
     pub(super) has_token: bool,
@@ -129,6 +134,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             planned: Vec::new(),
             run: Arc::new(run),
             program,
+            debugger: None,
             read_only: prepared.read_only,
             may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
             has_token: false,
@@ -147,7 +153,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     pub fn list(&mut self) -> bool {
         match &self.held {
             Slots::Leased(leases) => self.run.holds(leases.slots()),
-            Slots::Everything(_) => self.run.holds_everything(),
+            Slots::Everything(_) | Slots::Beside(..) => self.run.holds_everything(),
         }
         if self.thread.for_script {
             self.thread.server.scripts.running.list(&self.run);
@@ -156,21 +162,24 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 
     pub fn run(&mut self, prepared: &Prepared, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> Finished {
-        if self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        if self.debugger.is_none() && self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
             self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
         }
         let words: Vec<&[u8]> = args.iter().skip(3).collect();
         let (keys, arguments) = words.split_at(prepared.keys);
         let server = self.thread.server.clone();
         let run = self.run.clone();
-        let ended = script::run(
-            &server.scripts,
-            &prepared.program,
-            (&run, listed),
-            (keys, arguments),
-            self,
-            reply,
-        );
+        let debugger = self.debugger.clone();
+        let mut observed;
+        let host: &mut dyn Host = match &debugger {
+            None => self,
+            Some(debugger) => {
+                observed = Observed { host: self, debugger };
+                &mut observed
+            }
+        };
+        let words = (keys, arguments);
+        let ended = script::run(&server.scripts, &prepared.program, (&run, listed), words, host, reply);
         if let Some(script) = prepared.program.script() {
             server.scripts.cache.touch(script);
         }

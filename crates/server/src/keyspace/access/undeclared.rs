@@ -24,7 +24,6 @@ use weft_table::EntryRef;
 use weft_values::Value;
 
 use super::{Held, Keys, PlannedKey, Touch};
-use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Pass, ReadLease};
 
 /// The leases that a command took while it ran.
@@ -71,12 +70,10 @@ impl Keys<'_, '_> {
         hash: u64,
         name: &[u8],
     ) -> Result<Option<EntryRef<'k, Value>>, Contended> {
+        let unnamed = PlannedKey::unnamed(hash);
         let key = PlannedKey {
-            hash,
-            argument: u32::MAX,
-            slot: KeyHasher::slot(hash) as u16,
-            write: false,
-            lease: self.lease_of(KeyHasher::slot(hash) as u16),
+            lease: self.lease_of(unnamed.slot),
+            ..unnamed
         };
         let slot = match self.held.slot(&key) {
             Some(held) if key.lease != u32::MAX || matches!(self.held, Held::Everything(_)) => held,

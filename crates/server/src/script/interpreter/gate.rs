@@ -41,8 +41,10 @@ impl<'h> Gate<'h> {
         if only_asks {
             words.next();
         }
-        self.read_request(words)
-            .map_err(|text| thrown::reply(text.as_bytes(), false))?;
+        if let Err(text) = self.read_request(words) {
+            self.host.note_malformed(text);
+            return Err(thrown::reply(text.as_bytes(), false));
+        }
         if only_asks {
             let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
             let may = self.host.may_call(&self.request, &self.ranges);

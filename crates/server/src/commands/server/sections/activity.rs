@@ -198,22 +198,20 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
         "io_threaded_accept_processed",
         "io_threaded_poll_processed",
     ]);
-    lines.put(
-        "io_threaded_total_prefetch_batches",
-        metrics.sum(Counter::PrefetchBatches),
-    );
-    lines.put(
-        "io_threaded_total_prefetch_entries",
-        metrics.sum(Counter::PrefetchEntries),
-    );
-    lines.put(
-        "client_query_buffer_limit_disconnections",
-        metrics.sum(Counter::QueryBufferDisconnections),
-    );
-    lines.put(
-        "client_output_buffer_limit_disconnections",
-        metrics.sum(Counter::OutputBufferDisconnections),
-    );
+    for (name, counter) in [
+        ("io_threaded_total_prefetch_batches", Counter::PrefetchBatches),
+        ("io_threaded_total_prefetch_entries", Counter::PrefetchEntries),
+        (
+            "client_query_buffer_limit_disconnections",
+            Counter::QueryBufferDisconnections,
+        ),
+        (
+            "client_output_buffer_limit_disconnections",
+            Counter::OutputBufferDisconnections,
+        ),
+    ] {
+        lines.put(name, metrics.sum(counter));
+    }
     lines.zeroes(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     lines.put("eventloop_cycles", metrics.sum(Counter::Batches));
     lines.put("eventloop_duration_sum", metrics.sum(Counter::BusyNs) / 1000);

@@ -7,7 +7,7 @@ use weft_resp::Args;
 use crate::commands::context::{Binding, Mode};
 use crate::commands::registry::Command;
 use crate::dispatch::admit::CHANGES;
-use crate::dispatch::script::plan_keys;
+use crate::dispatch::plan::plan_to_write;
 use crate::keyspace::SLOTS;
 use crate::keyspace::access::Lease;
 use crate::script::Stop;
@@ -23,7 +23,7 @@ impl<'p> Runner<'_, '_, 'p> {
     /// Makes sure that everything a command needs is held; `None` if the script has to stop.
     pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         self.planned.clear();
-        plan_keys(&self.thread.server, command, args, &mut self.planned);
+        plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
         if command.spec.flags.intersects(CHANGES) && !self.run.wrote() {
             self.take_token()?;
             if !self.run.try_note_write() {
@@ -31,6 +31,14 @@ impl<'p> Runner<'_, '_, 'p> {
             }
             self.program.habits().note_write();
             self.settle_tally();
+        }
+        if let Slots::Beside(all, lender) = &mut self.held {
+            let beside = &self.thread.server;
+            match needs_everything(command, binding, args) {
+                true => lender.bring_everything(beside, all),
+                false => lender.bring(&self.planned, args, beside, all),
+            }
+            return Some(());
         }
         if needs_everything(command, binding, args) {
             self.hold_everything()?;
@@ -45,7 +53,7 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 
     fn take_token(&mut self) -> Option<()> {
-        if !self.has_token && !matches!(self.held, Slots::Everything(_)) {
+        if !self.has_token && matches!(self.held, Slots::Leased(_)) {
             self.has_token = self.thread.server.scripts.try_take_token();
             if !self.has_token {
                 self.run.stop(Stop::Contended);

@@ -12,7 +12,6 @@ use crate::keyspace::access::{AccessContext, Expiry, Held, Keys, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::event::Event;
-use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, Seat};
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -39,13 +38,7 @@ impl Scene {
         let args = Args::new(REQUEST, &RANGES);
         let planned = (0..2).map(|argument| {
             let hash = keyspace.hasher.hash(args.at(argument));
-            PlannedKey {
-                hash,
-                argument: argument as u32,
-                slot: KeyHasher::slot(hash) as u16,
-                write: argument == 1,
-                lease: 0,
-            }
+            PlannedKey::of_argument(argument, hash, argument == 1)
         });
         Scene {
             planned: planned.collect(),

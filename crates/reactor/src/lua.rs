@@ -1,0 +1,39 @@
+//! Lua states whose variables can be looked at, for a debugger.
+//!
+//! The only way to a function's local variables is Lua's library for debugging, which is open to everything else that
+//! could go wrong, too: `mlua` does not load it without `unsafe`. Here it is loaded, the one function that only looks is
+//! taken out, and the rest is dropped.
+
+use mlua::{Function, Lua, LuaOptions, LuaString, StdLib, Table, Value};
+
+/// What looks at local variables of a state.
+#[derive(Clone, Debug)]
+pub struct Locals(Function);
+
+/// A new state with these libraries, and what looks at its variables.
+///
+/// # Errors
+/// When memory is short.
+pub fn lua_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(Lua, Locals)> {
+    // SAFETY: rule 6. No library for modules is among them, and that for debugging is out of reach before any code runs.
+    let lua = unsafe { Lua::unsafe_new_with((libraries & !StdLib::PACKAGE) | StdLib::DEBUG, options) };
+    let globals = lua.globals();
+    let debug: Table = globals.raw_get("debug")?;
+    let locals = Locals(debug.raw_get("getlocal")?);
+    debug.clear()?;
+    globals.raw_remove("debug")?;
+    Ok((lua, locals))
+}
+
+impl Locals {
+    /// The variable number `index`, from 1, of the function at `level`, where 0 is the one that runs: its name and its
+    /// value; `None` if it has no more.
+    pub fn at(&self, level: usize, index: usize) -> Option<(Vec<u8>, Value)> {
+        // To the function that looks, it is itself at level 0.
+        let (name, value): (Option<LuaString>, Value) = self.0.call((level + 1, index)).ok()?;
+        Some((name?.as_bytes().to_vec(), value))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! What a debugger sees of a state's variables, and what scripts see of that.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use mlua::{HookTriggers, LuaOptions, StdLib, VmState};
+
+use super::lua_with_locals;
+
+#[test]
+fn sees_variables_of_the_function_that_runs_and_of_those_that_called_it() {
+    let (lua, locals) = lua_with_locals(StdLib::NONE, LuaOptions::new()).expect("a state");
+    let seen: Rc<RefCell<Vec<String>>> = Rc::default();
+    let told = seen.clone();
+    let triggers = HookTriggers::new().every_line();
+    lua.set_global_hook(triggers, move |_, frame| {
+        if frame.current_line() == Some(3) {
+            for level in 0..2 {
+                for index in 1.. {
+                    let Some((name, value)) = locals.at(level, index) else {
+                        break;
+                    };
+                    let name = String::from_utf8_lossy(&name).into_owned();
+                    told.borrow_mut()
+                        .push(format!("{level} {name} {}", value.to_string().expect("a text")));
+                }
+            }
+        }
+        Ok(VmState::Continue)
+    })
+    .expect("a hook");
+    lua.load("local a = 1\nlocal function f(x) local y = x + a\n return y end\nlocal b = f(4)\nreturn b")
+        .exec()
+        .expect("runs");
+    let seen = seen.borrow();
+    for wanted in ["0 x 4", "0 y 5", "1 a 1"] {
+        assert!(seen.iter().any(|line| line == wanted), "{wanted} is not among {seen:?}");
+    }
+}
+
+#[test]
+fn code_does_not_reach_the_library() {
+    let (lua, _) = lua_with_locals(StdLib::ALL_SAFE, LuaOptions::new()).expect("a state");
+    let found: bool = lua.load("return debug ~= nil or package ~= nil").eval().expect("runs");
+    assert!(!found);
+}

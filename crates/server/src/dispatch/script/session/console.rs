@@ -1,0 +1,104 @@
+//! The connection of a session's user, which belongs to the session's thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Output, Reactor, Received, Registered, Token};
+
+use crate::script::Console;
+use crate::state::Server;
+
+/// The only connection.
+const TOKEN: Token = 0;
+/// What is read at a time. One command is taken of it and the rest is dropped, so it counts how much that is.
+const PIECE: usize = 1024;
+/// Between two looks at whether the process ends.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the user may take for what is sent.
+const SEND_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection that somebody debugs over.
+pub struct Line {
+    reactor: Reactor,
+    events: Vec<Event>,
+    /// What came and was not looked at.
+    received: Vec<u8>,
+    is_closed: bool,
+    server: Arc<Server>,
+    /// Whether the script's writes stay: it goes on without its user.
+    stays: bool,
+}
+
+impl Line {
+    /// Takes a connection over.
+    ///
+    /// # Errors
+    /// When descriptors are exhausted.
+    pub fn open(registered: Registered, server: Arc<Server>, stays: bool) -> std::io::Result<Self> {
+        let mut reactor = Reactor::new()?;
+        reactor.adopt(TOKEN, registered)?;
+        Ok(Line {
+            reactor,
+            events: Vec::new(),
+            received: Vec::new(),
+            is_closed: false,
+            server,
+            stays,
+        })
+    }
+
+    /// Waits for something to happen, and takes what came.
+    fn wait(&mut self, timeout: Duration) {
+        if self.reactor.wait(Some(timeout), &mut self.events, 1).is_err() {
+            self.is_closed = true;
+        }
+        for event in self.events.drain(..) {
+            match event {
+                Event::Readable(_) => match self.reactor.receive(TOKEN, &mut self.received, PIECE) {
+                    Ok(Received::Bytes { .. } | Received::WouldBlock) => {}
+                    Ok(Received::Closed) | Err(_) => self.is_closed = true,
+                },
+                Event::Closed(_) | Event::SendFailed(_) => self.is_closed = true,
+                Event::Writable(_) | Event::Accepted(..) | Event::AcceptFailed(..) => {}
+            }
+        }
+    }
+
+    /// Whether the process ends, or everybody waits for this session because it is about to.
+    fn process_ends(&self) -> bool {
+        self.server.scripts.running.is_ending() || (self.stays && self.server.shutdown.is_wanted())
+    }
+}
+
+impl Console for Line {
+    fn send(&mut self, bytes: &[u8]) {
+        let mut output = Output::new();
+        output.bytes.extend_from_slice(bytes);
+        if self.reactor.send(TOKEN, &mut output).is_err() {
+            self.is_closed = true;
+        }
+        let since = Instant::now();
+        while self.reactor.in_flight(TOKEN) > 0 && !self.is_closed && since.elapsed() < SEND_PATIENCE {
+            self.wait(LOOK);
+        }
+    }
+
+    fn receive(&mut self, into: &mut Vec<u8>) -> bool {
+        while self.received.is_empty() {
+            if self.is_closed || self.process_ends() {
+                return false;
+            }
+            self.wait(LOOK);
+        }
+        let piece = self.received.len().min(PIECE);
+        into.extend(self.received.drain(..piece));
+        true
+    }
+
+    fn is_over(&mut self) -> bool {
+        if !self.stays && !self.is_closed {
+            self.wait(Duration::ZERO);
+        }
+        self.process_ends() || (self.is_closed && !self.stays)
+    }
+}

@@ -1,0 +1,98 @@
+//! Tests of copies of keys in another keyspace.
+
+use weft_table::{NewValue, Shared, ValueRef};
+use weft_values::Value;
+
+use super::Copies;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::{Keyspace, publish};
+
+fn put(keyspace: &Keyspace, db: usize, name: &[u8], value: NewValue<'_, Value>, expire_at_ms: Option<u64>) -> u64 {
+    let mut seat = keyspace.slots.join().expect("a seat");
+    let mut all = seat.exclusive();
+    let hash = keyspace.hasher.hash(name);
+    let (header, slot) = all.parts_mut(KeyHasher::slot(hash));
+    drop(slot.table_mut(db).insert(hash, name, value, expire_at_ms, 7));
+    publish(header, slot);
+    hash
+}
+
+fn list() -> Value {
+    Value::List(weft_values::list::List::quicklist(-2, 0))
+}
+
+#[test]
+fn copies_are_values_of_their_own_in_all_databases() {
+    let keyspace = Keyspace::new(3, 2);
+    let hash = put(&keyspace, 0, b"key", NewValue::Bytes(b"one"), Some(5_000));
+    put(&keyspace, 2, b"key", NewValue::Shared(Shared::new(list())), None);
+    put(&keyspace, 0, b"other", NewValue::Int(3), None);
+    let beside = keyspace.beside();
+    assert_eq!(beside.hasher.hash(b"key"), hash);
+    let mut seat = beside.slots.join().expect("a seat");
+    let mut all = seat.exclusive();
+    {
+        let mut lender = keyspace.slots.join().expect("a seat");
+        let pass = lender.enter();
+        let number = KeyHasher::slot(hash);
+        let lease = pass.try_read(number).expect("nobody else is here");
+        let mut copies = Copies::default();
+        copies.take(&keyspace, &lease, hash, b"key").expect("values are lent");
+        assert!(keyspace.slots.header(number).is_lent(), "until it is copied");
+        drop(lease);
+        copies.put(&beside, &mut all, 0);
+        assert!(!keyspace.slots.header(number).is_lent());
+    }
+    let slot = all.cell(KeyHasher::slot(hash));
+    let first = slot
+        .table(0)
+        .and_then(|table| table.find(hash, b"key"))
+        .expect("a copy");
+    assert!(matches!(first.value(), ValueRef::Bytes(b"one")));
+    assert_eq!((first.expire_at_ms(), first.clock()), (Some(5_000), 7));
+    let third = slot
+        .table(2)
+        .and_then(|table| table.find(hash, b"key"))
+        .expect("a copy");
+    assert!(matches!(third.value(), ValueRef::Object(Value::List(_))));
+    assert!(!third.is_shared(), "nobody else has it");
+    assert_eq!(
+        (
+            beside.counts.keys(0),
+            beside.counts.with_expiry(0),
+            beside.counts.keys(2)
+        ),
+        (1, 1, 1)
+    );
+}
+
+#[test]
+fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
+    let keyspace = Keyspace::new(1, 2);
+    let names: Vec<Vec<u8>> = (0..2000).map(|number| format!("key:{number}").into_bytes()).collect();
+    for name in &names {
+        put(&keyspace, 0, name, NewValue::Int(1), None);
+    }
+    let beside = keyspace.beside();
+    let mut seat = beside.slots.join().expect("a seat");
+    let mut all = seat.exclusive();
+    let mut lender = keyspace.slots.join().expect("a seat");
+    let pass = lender.enter();
+    for number in 0..crate::keyspace::SLOTS {
+        let lease = pass.try_read(number).expect("nobody else is here");
+        let mut copies = Copies::default();
+        let known = |name: &[u8]| name.ends_with(b"0");
+        copies
+            .take_all(&keyspace, (number as u16, &lease), known)
+            .expect("nothing is large");
+        drop(lease);
+        copies.put(&beside, &mut all, 0);
+    }
+    assert_eq!(beside.counts.keys(0), 1800);
+    let found = |name: &[u8]| {
+        let hash = beside.hasher.hash(name);
+        let table = all.cell(KeyHasher::slot(hash)).table(0);
+        table.is_some_and(|table| table.find(hash, name).is_some())
+    };
+    assert!(found(b"key:1") && !found(b"key:10"));
+}

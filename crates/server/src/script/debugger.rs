@@ -1,0 +1,416 @@
+//! The debugger of scripts: what its user sees of a script that stands still, and what it is told.
+//!
+//! ```text
+//!   Lua is about to run a line ─▶ interpreter/debugging.rs ─▶ stop here? ── no ──▶ go on
+//!                                                               │ yes
+//!        "* Stopped at 3, ..." to the user                      ▼
+//!        a command of the user ─▶ an Order ─▶ what needs Lua is done there, everything else here
+//!                                   ▲   └─ its lines to the user ─┐
+//!                                   └─────────────────────────────┘  until the script is to go on
+//! ```
+//!
+//! 1. Whatever is told waits in the *log* until the next answer: an array of simple strings, one for each line.
+//! 2. Commands that a script calls are logged with their replies while it runs step by step, not while it continues.
+//! 3. A user who has gone is not waited for: the script goes on without stops, or ends, as its [`Console`] wants it.
+
+mod help;
+mod reply;
+mod request;
+mod value;
+
+pub use value::{append_value, real_tables};
+
+use self::request::Parsed;
+
+/// Breakpoints that can be set.
+const MOST_BREAKPOINTS: usize = 64;
+/// What is shown of a value before anybody asks for more, bytes.
+const SHOWN_BYTES: usize = 256;
+/// The least that a value is trimmed to, bytes.
+const LEAST_SHOWN_BYTES: usize = 60;
+/// What a user may send without a command in it, bytes.
+const MOST_INPUT: usize = 1 << 20;
+/// Words of a command that are shown.
+const SHOWN_WORDS: usize = 10;
+/// Lines around the current one that are listed.
+const CONTEXT_LINES: i64 = 5;
+
+/// The user of a debugger.
+pub trait Console {
+    /// Sends; a failure is found by the next [`Console::receive`].
+    fn send(&mut self, bytes: &[u8]);
+    /// Waits for input and appends some; whether there still is somebody.
+    fn receive(&mut self, into: &mut Vec<u8>) -> bool;
+    /// Whether the script is to end: nobody will ever see what comes of it, or the process ends.
+    fn is_over(&mut self) -> bool;
+}
+
+/// What a user wants that only Lua can do, or that lets the script go on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Run to the next line.
+    Step,
+    /// Run to the next breakpoint.
+    Continue,
+    /// Show the variable of this name, or all of the function that runs.
+    Print(Option<Vec<u8>>),
+    /// Show which function was called from where.
+    Trace,
+    /// Run some code.
+    Eval(Vec<u8>),
+    /// Call a command.
+    Call(Vec<Vec<u8>>),
+    /// End the script.
+    Abort,
+    /// Nobody is there any more.
+    Gone,
+    /// What was sent makes no sense: the script ends with this error.
+    Fail(&'static str),
+}
+
+/// A session.
+pub struct Debugger {
+    console: Box<dyn Console>,
+    source: Vec<Vec<u8>>,
+    breakpoints: Vec<i64>,
+    /// Whether the script stops at the next line, and commands are logged.
+    steps: bool,
+    /// Whether the script itself wants to stop at the next line.
+    wants_stop: bool,
+    /// The line that is about to run.
+    line: i64,
+    log: Vec<Vec<u8>>,
+    input: Vec<u8>,
+    /// What is shown of a value, bytes; 0 for all of it.
+    shown_bytes: usize,
+    has_hinted: bool,
+}
+
+impl Debugger {
+    /// A session about a script with this source; it stops at its first line.
+    pub fn new(console: Box<dyn Console>, source: &[u8]) -> Self {
+        let end = source.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+        let source = &source[..end.map_or(0, |last| last + 1)];
+        Debugger {
+            console,
+            source: source.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect(),
+            breakpoints: Vec::new(),
+            steps: true,
+            wants_stop: false,
+            line: -1,
+            log: Vec::new(),
+            input: Vec::new(),
+            shown_bytes: SHOWN_BYTES,
+            has_hinted: false,
+        }
+    }
+
+    // ---- where the script is ---------------------------------------------------------------------------------------
+
+    /// The script is about to run a line of its own, or of code that it has made.
+    pub fn comes_to(&mut self, line: i64) {
+        self.line = line;
+    }
+
+    /// The line that is about to run.
+    pub fn line(&self) -> i64 {
+        self.line
+    }
+
+    /// Why the script stops at the current line, if it does; it will not stop at the next one for that.
+    pub fn take_reason(&mut self) -> Option<&'static str> {
+        let reason = if self.wants_stop {
+            "server.breakpoint() called"
+        } else if self.is_breakpoint(self.line) {
+            "break point"
+        } else if self.steps {
+            "step over"
+        } else {
+            return None;
+        };
+        (self.steps, self.wants_stop) = (false, false);
+        Some(reason)
+    }
+
+    /// Has the script stop at its next line.
+    pub fn stop_soon(&mut self) {
+        self.wants_stop = true;
+    }
+
+    /// Whether commands are logged; the value before is returned.
+    pub fn set_stepping(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.steps, on)
+    }
+
+    /// Tells the user where the script has stopped.
+    pub fn tell_stop(&mut self, reason: &str) {
+        self.say(format!("* Stopped at {}, stop reason = {reason}", self.line));
+        self.say_line(self.line);
+        self.flush();
+    }
+
+    /// Whether the script is to end.
+    pub fn is_over(&mut self) -> bool {
+        self.console.is_over()
+    }
+
+    // ---- the log ---------------------------------------------------------------------------------------------------
+
+    /// Logs a line.
+    pub fn say(&mut self, line: impl Into<Vec<u8>>) {
+        self.log.push(line.into());
+    }
+
+    /// Logs a line that shows a value, which is trimmed.
+    pub fn say_trimmed(&mut self, mut line: Vec<u8>) {
+        let trimmed = self.shown_bytes != 0 && line.len() > self.shown_bytes;
+        if trimmed {
+            line.truncate(self.shown_bytes);
+            line.extend_from_slice(b" ...");
+        }
+        self.say(line);
+        if trimmed && !std::mem::replace(&mut self.has_hinted, true) {
+            self.say("<hint> The above reply was trimmed. Use 'maxlen 0' to disable trimming.");
+        }
+    }
+
+    /// Logs a command that the script calls.
+    pub fn say_command<'w>(&mut self, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        if !self.steps {
+            return;
+        }
+        let count = words.len();
+        let mut line = b"<command>".to_vec();
+        for (index, word) in words.enumerate() {
+            if index == SHOWN_WORDS {
+                line.extend_from_slice(format!(" ... ({} more)", count - index - 1).as_bytes());
+                break;
+            }
+            line.push(b' ');
+            line.extend_from_slice(until_zero(word));
+        }
+        self.say(line);
+    }
+
+    /// Logs the reply of a command that the script has called.
+    pub fn say_reply(&mut self, reply: &[u8]) {
+        if self.steps {
+            let mut line = b"<reply> ".to_vec();
+            reply::append_readable(reply, &mut line);
+            self.say_trimmed(line);
+        }
+    }
+
+    /// Logs an error that the script is given.
+    pub fn say_error(&mut self, text: &[u8]) {
+        if self.steps {
+            self.say([b"<error> ", until_zero(text)].concat());
+        }
+    }
+
+    /// Sends what was logged.
+    pub fn flush(&mut self) {
+        let mut answer = format!("*{}\r\n", self.log.len()).into_bytes();
+        for line in self.log.drain(..) {
+            answer.push(b'+');
+            let without_breaks = line.iter().map(|byte| match byte {
+                b'\r' | b'\n' => b' ',
+                other => *other,
+            });
+            answer.extend(without_breaks);
+            answer.extend_from_slice(b"\r\n");
+        }
+        self.console.send(&answer);
+    }
+
+    /// Tells the user that this was all, and sends the reply of the script.
+    pub fn end(&mut self, reply: &[u8]) {
+        self.say("<endsession>");
+        self.flush();
+        self.console.send(reply);
+    }
+
+    // ---- the source ------------------------------------------------------------------------------------------------
+
+    fn is_breakpoint(&self, line: i64) -> bool {
+        self.breakpoints.contains(&line)
+    }
+
+    /// Logs a line of the source.
+    pub fn say_line(&mut self, number: i64) {
+        let is_source = |at: i64| usize::try_from(at - 1).ok().and_then(|index| self.source.get(index));
+        let text = is_source(number).map_or(&b"<out of range source code line>"[..], |line| until_zero(line));
+        let mark = match (number == self.line, self.is_breakpoint(number)) {
+            (true, true) => "->#",
+            (true, false) => "-> ",
+            (false, true) => "  #",
+            (false, false) => "   ",
+        };
+        let line = [format!("{mark}{number:<3} ").as_bytes(), text].concat();
+        self.say(line);
+    }
+
+    fn list(&mut self, around: i64, context: i64) {
+        for number in 1..=self.source.len() as i64 {
+            if around == 0 || (around - number).abs() <= context {
+                self.say_line(number);
+            }
+        }
+    }
+
+    // ---- commands --------------------------------------------------------------------------------------------------
+
+    /// The user's next order; commands that need no Lua are answered on the way.
+    pub fn next_order(&mut self) -> Order {
+        loop {
+            let words = match request::parse(&self.input) {
+                Parsed::Words(words) => words,
+                Parsed::Broken => {
+                    self.input.clear();
+                    return Order::Fail("ERR protocol error");
+                }
+                Parsed::Incomplete => {
+                    if !self.console.receive(&mut self.input) {
+                        self.input.clear();
+                        (self.steps, self.breakpoints) = (false, Vec::new());
+                        return Order::Gone;
+                    }
+                    if self.input.len() > MOST_INPUT {
+                        self.input.clear();
+                        return Order::Fail("ERR max client buffer reached");
+                    }
+                    continue;
+                }
+            };
+            // One command at a time: whatever came with it is dropped.
+            self.input.clear();
+            if let Some(order) = self.follow(&words) {
+                return order;
+            }
+            self.flush();
+        }
+    }
+
+    /// Does what a command wants; an order if that is not to be done here.
+    fn follow(&mut self, words: &[Vec<u8>]) -> Option<Order> {
+        let Some(name) = help::command(words) else {
+            self.say("<error> Unknown debugger command or wrong number of arguments.");
+            return None;
+        };
+        let word = |index: usize| words.get(index).map(Vec::as_slice);
+        match name {
+            "help" => help::lines().into_iter().for_each(|line| self.say(line)),
+            "maxlen" => self.trim_to(word(1)),
+            "step" | "next" => {
+                self.steps = true;
+                return Some(Order::Step);
+            }
+            "continue" => return Some(Order::Continue),
+            "list" => {
+                let around = word(1).map(leading_number).filter(|line| *line > 0);
+                self.list(
+                    around.unwrap_or(self.line),
+                    word(2).map_or(CONTEXT_LINES, leading_number),
+                );
+            }
+            "whole" => self.list(1, 1_000_000),
+            "print" => return Some(Order::Print(word(1).map(<[u8]>::to_vec))),
+            "break" => self.change_breakpoints(&words[1..]),
+            "trace" => return Some(Order::Trace),
+            "eval" => return Some(Order::Eval(words[1..].join(&b' '))),
+            "abort" => return Some(Order::Abort),
+            _ => return Some(Order::Call(words[1..].to_vec())),
+        }
+        None
+    }
+
+    fn trim_to(&mut self, bytes: Option<&[u8]>) {
+        let Some(bytes) = bytes else {
+            return self.say(format!("Current maxlen is {}", self.shown_bytes));
+        };
+        let bytes = weft_resp::number::parse_i64(bytes).and_then(|bytes| usize::try_from(bytes).ok());
+        let Some(bytes) = bytes else {
+            return self.say("<error> Invalid maxlen value.");
+        };
+        self.has_hinted = true;
+        self.shown_bytes = match bytes {
+            0 => 0,
+            bytes => bytes.max(LEAST_SHOWN_BYTES),
+        };
+        match self.shown_bytes {
+            0 => self.say("<value> replies are not truncated."),
+            bytes => self.say(format!("<value> replies are truncated at {bytes} bytes.")),
+        }
+    }
+
+    fn change_breakpoints(&mut self, lines: &[Vec<u8>]) {
+        if lines.is_empty() {
+            return self.say_breakpoints();
+        }
+        for word in lines {
+            match weft_resp::number::parse_i64(word) {
+                None => self.say([b"Invalid argument:'", until_zero(word), b"'"].concat()),
+                Some(0) => {
+                    self.breakpoints.clear();
+                    self.say("All breakpoints removed.");
+                }
+                Some(line) if line > 0 => self.add_breakpoint(line),
+                Some(line) => {
+                    let at = self
+                        .breakpoints
+                        .iter()
+                        .position(|other| Some(*other) == line.checked_neg());
+                    match at.map(|at| self.breakpoints.remove(at)) {
+                        Some(_) => self.say("Breakpoint removed."),
+                        None => self.say("No breakpoint in the specified line."),
+                    }
+                }
+            }
+        }
+    }
+
+    fn say_breakpoints(&mut self) {
+        if self.breakpoints.is_empty() {
+            return self.say("No breakpoints set. Use 'b <line>' to add one.");
+        }
+        self.say(format!("{} breakpoints set:", self.breakpoints.len()));
+        for line in self.breakpoints.clone() {
+            self.say_line(line);
+        }
+    }
+
+    fn add_breakpoint(&mut self, line: i64) {
+        if self.breakpoints.len() == MOST_BREAKPOINTS {
+            self.say("Too many breakpoints set.");
+        } else if line > self.source.len() as i64 || self.is_breakpoint(line) {
+            self.say("Wrong line number.");
+        } else {
+            self.breakpoints.push(line);
+            self.list(line, 1);
+        }
+    }
+}
+
+/// What C sees of a text: it ends at the first zero byte.
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// The whole number that a word begins with, 0 if none, as C reads it.
+fn leading_number(word: &[u8]) -> i64 {
+    let word = word.trim_ascii_start();
+    let (negative, digits) = match word.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, word),
+    };
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0i64, |sum, digit| {
+        sum.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
+    });
+    let number = number.min(i64::from(i32::MAX));
+    if negative { -number } else { number }
+}
+
+#[cfg(test)]
+mod tests;

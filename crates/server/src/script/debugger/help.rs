@@ -1,0 +1,117 @@
+//! The commands of the debugger: their names, what they take, and what help says of them.
+
+/// Where the descriptions begin.
+const NAME_WIDTH: usize = 21;
+/// How wide a line is.
+const LINE_WIDTH: usize = 70;
+
+/// A command.
+struct Command {
+    name: &'static str,
+    /// How many letters of it are enough; 0 if it has no short form.
+    short: usize,
+    /// What it takes, as help shows it.
+    parameters: &'static [&'static str],
+    description: &'static str,
+}
+
+/// What users of the debugger know by heart: names and words are Valkey's.
+#[rustfmt::skip]
+const COMMANDS: &[Command] = &[
+    Command { name: "help", short: 1, parameters: &[], description: "Show this help." },
+    Command { name: "maxlen", short: 3, parameters: &["[len]"],
+        description: "Trim logged replies to len. Specifying zero as <len> means unlimited. If no <len> is specified, \
+                      the current value is shown. Usage: maxlen [len]" },
+    Command { name: "step", short: 1, parameters: &[], description: "Run current line and stop again." },
+    Command { name: "next", short: 1, parameters: &[], description: "Alias for step." },
+    Command { name: "continue", short: 1, parameters: &[], description: "Run till next breakpoint." },
+    Command { name: "list", short: 1, parameters: &["[line]", "[ctx]"],
+        description: "List source code around a specific line. If no line is specified the list is printed around the \
+                      current line. [ctx] specifies how many lines to show before/after [line]." },
+    Command { name: "whole", short: 1, parameters: &[],
+        description: "List all source code. Alias for 'list 1 1000000'." },
+    Command { name: "print", short: 1, parameters: &["[var]"],
+        description: "Show the value of the specified variable [var]. Can also show global vars KEYS and ARGV. If no \
+                      [var] is specidied, shows the value of all local variables." },
+    Command { name: "break", short: 1, parameters: &["[line|-line]"],
+        description: "Add/Remove a breakpoint to the specified line. If no [line] is specified, it shows all \
+                      breakpoints. When line = 0, it removes all breakpoints." },
+    Command { name: "trace", short: 1, parameters: &[], description: "Show a backtrace." },
+    Command { name: "eval", short: 1, parameters: &["<code>"],
+        description: "Execute some Lua code (in a different callframe)." },
+    Command { name: "valkey", short: 1, parameters: &["<cmd>"], description: "Execute a command." },
+    Command { name: "redis", short: 1, parameters: &["<cmd>"], description: "" },
+    Command { name: "server", short: 0, parameters: &["<cmd>"], description: "" },
+    Command { name: "abort", short: 1, parameters: &[],
+        description: "Stop the execution of the script. In sync mode dataset changes will be retained." },
+];
+
+impl Command {
+    fn is_called(&self, word: &[u8]) -> bool {
+        let name = self.name.as_bytes();
+        let is_short = self.short > 0 && word.len() == self.short && word.eq_ignore_ascii_case(&name[..self.short]);
+        is_short || super::until_zero(word).eq_ignore_ascii_case(name)
+    }
+
+    /// Whether it takes so many arguments. What must be given may be given in several words.
+    fn takes(&self, arguments: usize) -> bool {
+        match self
+            .parameters
+            .first()
+            .is_some_and(|parameter| parameter.starts_with('<'))
+        {
+            true => arguments > 0,
+            false => arguments <= self.parameters.len(),
+        }
+    }
+
+    fn add_help(&self, lines: &mut Vec<Vec<u8>>) {
+        let (short, rest) = self.name.split_at(self.short);
+        let mut title = match short {
+            "" => rest.to_owned(),
+            short => format!("[{short}]{rest}"),
+        };
+        for parameter in self.parameters {
+            title.push(' ');
+            title.push_str(parameter);
+        }
+        let fits = title.len() < NAME_WIDTH;
+        let mut first = format!("{title:<width$}", width = NAME_WIDTH);
+        if !fits {
+            lines.push(format!("{title} ").into_bytes());
+            first = " ".repeat(NAME_WIDTH);
+        }
+        for line in wrapped(self.description, LINE_WIDTH - NAME_WIDTH) {
+            lines.push([first.as_bytes(), line.as_bytes()].concat());
+            first = " ".repeat(NAME_WIDTH);
+        }
+    }
+}
+
+/// The full name of the command that words call, if it takes so many.
+pub(super) fn command(words: &[Vec<u8>]) -> Option<&'static str> {
+    let (name, arguments) = words.split_first()?;
+    let mut named = COMMANDS.iter().filter(|command| command.is_called(name));
+    Some(named.find(|command| command.takes(arguments.len()))?.name)
+}
+
+/// What help answers.
+pub(super) fn lines() -> Vec<Vec<u8>> {
+    let mut lines = vec![b"LUA debugger help:".to_vec()];
+    for command in COMMANDS.iter().filter(|command| !command.description.is_empty()) {
+        command.add_help(&mut lines);
+    }
+    lines
+}
+
+/// A text in lines of at most `width` letters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<&str> {
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while rest.len() > width {
+        let end = rest[..width].rfind(' ').unwrap_or(width);
+        lines.push(&rest[..end]);
+        rest = rest[end..].trim_start_matches(' ');
+    }
+    lines.push(rest);
+    lines
+}

@@ -1,0 +1,117 @@
+//! A server out of its parts: what differs between one that serves clients and one that only a debugger's script sees.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::Instant;
+
+use weft_sync::Mailbox;
+
+use super::{Job, Order, Pause, Server, SupplyOrder, WorkerLink};
+use crate::acl::Acl;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::journal::Journal;
+use crate::keyspace::Keyspace;
+use crate::keyspace::lazyfree::LazyFree;
+use crate::net::usage::ClientMemory;
+use crate::observe::metrics::Metrics;
+use crate::observe::used::UsedMemory;
+use crate::persist::rdb::Status;
+use crate::shutdown::ShutdownRequest;
+
+/// What a server is made of. The fields are those of [`Server`].
+pub struct Parts {
+    /// Parameters.
+    pub config: Config,
+    /// Users.
+    pub acl: Acl,
+    /// Data.
+    pub keyspace: Keyspace,
+    /// The cluster, in cluster mode.
+    pub cluster: Option<Cluster>,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Frees in the background.
+    pub lazyfree: LazyFree,
+    /// Takes long commands.
+    pub background: mpsc::Sender<Job>,
+    /// Takes scripts that may be long.
+    pub script_jobs: mpsc::Sender<Job>,
+    /// The way to the thread that serves replicas.
+    pub supply: mpsc::Sender<SupplyOrder>,
+    /// What the coordinator shall do.
+    pub orders: mpsc::Sender<Order>,
+    /// 40 hexadecimal digits.
+    pub run_id: String,
+    /// When the process started, and the same in seconds since the epoch.
+    pub started: (Instant, u64),
+    /// Bytes in use.
+    pub memory: Arc<UsedMemory>,
+}
+
+impl Server {
+    /// A server of which nobody knows yet.
+    pub fn new(parts: Parts) -> Server {
+        Server {
+            acl: parts.acl,
+            keyspace: parts.keyspace,
+            cluster: parts.cluster,
+            journal: Arc::new(Journal::new(parts.workers, parts.memory.clone())),
+            workers: (0..parts.workers).map(|_| link()).collect(),
+            metrics: parts.metrics,
+            errors: Default::default(),
+            observed: Default::default(),
+            lazyfree: parts.lazyfree,
+            blocked: Default::default(),
+            watched: Default::default(),
+            pubsub: Default::default(),
+            tracking: Default::default(),
+            monitors: Default::default(),
+            directory: Default::default(),
+            background: parts.background,
+            script_jobs: parts.script_jobs,
+            scripts: Default::default(),
+            repl: Default::default(),
+            linked_clients: Mutex::default(),
+            supply: parts.supply,
+            tls: Default::default(),
+            supply_waker: OnceLock::new(),
+            myself: OnceLock::new(),
+            pause: Pause::default(),
+            active_expire: AtomicBool::new(true),
+            next_client_id: AtomicU64::new(1),
+            next_ticket: AtomicU64::new(1),
+            connections: AtomicUsize::new(0),
+            due_slots: Mutex::new(Vec::new()),
+            run_id: parts.run_id,
+            started: parts.started.0,
+            started_unix_s: parts.started.1,
+            shutdown: ShutdownRequest::default(),
+            dumps: Status::default(),
+            aof: Arc::default(),
+            aof_files: Mutex::default(),
+            replay: OnceLock::new(),
+            snapshot: Default::default(),
+            orders: parts.orders,
+            coordinator: OnceLock::new(),
+            // Without workers nobody is counted.
+            client_memory: ClientMemory::new(parts.workers.max(1)),
+            memory: parts.memory,
+            active_workers: AtomicUsize::new(1),
+            tunings: AtomicU64::new(0),
+            config: parts.config,
+        }
+    }
+}
+
+fn link() -> WorkerLink {
+    WorkerLink {
+        mailbox: Mailbox::new(),
+        waker: OnceLock::new(),
+        connections: AtomicUsize::new(0),
+        executed: AtomicU64::new(0),
+        published_bytes: AtomicUsize::new(0),
+    }
+}
