@@ -33,12 +33,13 @@ use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::coordinator::Coordinator;
 use crate::journal::Journal;
 use crate::keyspace::lazyfree::LazyFree;
-use crate::keyspace::{Exclusive, Keyspace};
+use crate::keyspace::{Exclusive, Keyspace, SLOTS};
 use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Listeners};
 use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
+use crate::observe::slot_stats::SlotStats;
 use crate::observe::syslog::{self, Syslog};
 use crate::observe::used::UsedMemory;
 use crate::persist::rdb::Status;
@@ -389,6 +390,8 @@ pub(crate) fn server(
         journal: Arc::new(Journal::new(workers, memory.clone())),
         workers: (0..workers).map(|_| link()).collect(),
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
+        slot_stats: SlotStats::new(seats, SLOTS),
+        acknowledgements: Default::default(),
         errors: Default::default(),
         observed: Default::default(),
         lazyfree: LazyFree::start(memory.clone()).map_err(fatal("cannot start the freeing thread"))?,
