@@ -119,6 +119,8 @@ impl Bus {
                 log::warning!("The cluster bus cannot wait for events: {error}");
                 std::thread::sleep(ROUND);
             }
+            // A node that sleeps neither talks nor listens.
+            server.repl.stand_still();
             for event in events.drain(..) {
                 self.handle(cluster, event);
             }
@@ -131,6 +133,7 @@ impl Bus {
                 self.round(cluster);
             }
             self.conclude(cluster);
+            self.pressed |= topology::look_at_acknowledgements(&server);
         }
     }
 
