@@ -125,7 +125,6 @@ impl Scene {
             reach: None,
         };
         work(&mut keys);
-        drop(keys);
         effects
     }
 }
