@@ -278,7 +278,7 @@ fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> Command
 pub fn asker(client: &Client) -> Asker {
     Asker {
         ipv6: client.local_address.starts_with('['),
-        tls: false,
+        tls: client.flags.has(Flags::TLS),
     }
 }
 

@@ -49,6 +49,7 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     let server = link.server().clone();
     let config = &server.config;
     let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
+        0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
         0 => config.integer(id::PORT),
         announced => announced,
     };
