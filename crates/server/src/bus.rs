@@ -121,6 +121,8 @@ impl Bus {
                 log::warning!("The cluster bus cannot wait for events: {error}");
                 std::thread::sleep(ROUND);
             }
+            // A node that sleeps neither talks nor listens.
+            server.repl.stand_still();
             for event in events.drain(..) {
                 self.handle(cluster, event);
             }
@@ -133,6 +135,7 @@ impl Bus {
                 self.round(cluster);
             }
             self.conclude(cluster);
+            self.pressed |= topology::look_at_acknowledgements(&server);
         }
     }
 

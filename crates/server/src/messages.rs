@@ -8,10 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_resp::{Protocol, Reply};
+
 use crate::config::{id, keyspace_events};
 use crate::keyspace::effects::{Change, Effects, Hooks, Notice, What};
 use crate::keyspace::event::{Class, Event};
+use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, Flags};
+use crate::observe::slot_stats::SlotFigure;
 use crate::pubsub::{Space, Subscriber};
 use crate::state::{Server, WorkerId};
 use crate::tracking::{Invalid, Invalidation};
@@ -23,6 +27,8 @@ const FORGOTTEN_A_TURN: usize = 100;
 pub struct Post<'a> {
     server: &'a Server,
     effects: &'a mut Effects,
+    /// The row of this thread.
+    seat: usize,
     /// The worker that this thread is; none for others.
     own: Option<WorkerId>,
 }
@@ -32,7 +38,12 @@ impl<'a> Post<'a> {
     pub fn new(server: &'a Server, effects: &'a mut Effects, seat: usize) -> Self {
         // Workers took the first seats.
         let own = Some(seat).filter(|seat| *seat < server.workers.len());
-        Post { server, effects, own }
+        Post {
+            server,
+            effects,
+            seat,
+            own,
+        }
     }
 
     /// Whether the thread tells its own clients itself.
@@ -73,7 +84,27 @@ impl<'a> Post<'a> {
                 self.send(worker, Notice::Published(publication.clone()));
             }
         }
+        if space == Space::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
+            self.count_for_slot(channel, payload, prepared.receivers);
+        }
         prepared.receivers
+    }
+
+    /// Books what the receivers of a message of a shard channel get on the channel's slot.
+    #[cold]
+    fn count_for_slot(&self, channel: &[u8], payload: &[u8], receivers: usize) {
+        if self.server.cluster.is_none() {
+            return;
+        }
+        let mut message = Vec::new();
+        let mut reply = Reply::new(&mut message, Protocol::Resp2);
+        reply.array(3);
+        for word in [&b"smessage"[..], channel, payload] {
+            reply.bulk(word);
+        }
+        let bytes = message.len() * receivers;
+        let (stats, slot) = (&self.server.slot_stats, cluster_slot(channel));
+        stats.add(self.seat, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
     /// Publishes an event, to the channel of its key and to that of its name.

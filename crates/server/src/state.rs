@@ -29,6 +29,7 @@ use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
 use crate::observe::metrics::Metrics;
 use crate::observe::monitor::Monitors;
+use crate::observe::slot_stats::SlotStats;
 use crate::observe::used::UsedMemory;
 use crate::observe::{Observations, lock};
 use crate::persist::aof::reading::{Commands, Fault};
@@ -388,6 +389,8 @@ pub struct Blocked {
     pub request_bytes: usize,
     /// How logs show the command, if they may want to.
     pub subject: Option<Subject>,
+    /// The slot of its keys, if what slots cost is counted.
+    pub slot: Option<u16>,
 }
 
 impl Unserved {
@@ -462,6 +465,18 @@ pub enum SupplyOrder {
     Look,
 }
 
+/// A command that replicas are to have before it is carried out here.
+pub struct Acknowledgement {
+    /// The ticket of the command in the log.
+    pub ticket: u64,
+    /// How many replicas are to have it.
+    pub replicas: i64,
+    /// How long they may take.
+    pub until: Instant,
+    /// Makes the job of what follows, told whether they have it.
+    pub then: Box<dyn FnOnce(bool) -> Job + Send>,
+}
+
 /// What only the coordinator can do, for others.
 pub enum Order {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
@@ -487,6 +502,10 @@ pub struct Server {
     pub workers: Vec<WorkerLink>,
     /// Counters.
     pub metrics: Metrics,
+    /// What the slots of a cluster cost.
+    pub slot_stats: SlotStats,
+    /// Commands that wait for replicas before they are carried out.
+    pub acknowledgements: Mutex<Vec<Acknowledgement>>,
     /// Error replies by code.
     pub errors: ErrorCounts,
     /// Command log, spikes, rates.

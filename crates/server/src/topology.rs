@@ -22,11 +22,11 @@ use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
 use crate::messages::{Post, wake};
-use crate::observe::log;
+use crate::observe::{lock as lock_list, log};
 use crate::repl::{Endpoint, Standing};
 use crate::role;
 use crate::shutdown::Shutdown;
-use crate::state::{Message, PauseReason, Server};
+use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
 
 /// Between two looks whether a script still runs on a thread of its own.
 const RETRY: Duration = Duration::from_millis(1);
@@ -107,14 +107,8 @@ pub fn change<R>(
     result
 }
 
-/// Has the replicas repeat a command, if there are any, and waits until they have it, or that long; whether they do. So a
-/// replica that takes over knows what this node is about to do. On a background thread.
-pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
-    let replicas = &server.repl.replicas;
-    let wanted = replicas.online();
-    if wanted == 0 {
-        return true;
-    }
+/// Has the replicas repeat a command; returns its ticket in the log. On a background thread.
+fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
     server.scripts.running.keep_out();
     let ticket = {
         let _all = seat.exclusive();
@@ -127,11 +121,22 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
     };
     server.scripts.running.let_in();
     server.journal.wake();
+    server.repl.replicas.ask();
+    ticket
+}
+
+/// Has the replicas repeat a command, if there are any, and waits until they have it, or that long; whether they do. So a
+/// replica that takes over knows what this node is about to do. On a background thread.
+pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
+    let replicas = &server.repl.replicas;
+    let wanted = replicas.online();
+    if wanted == 0 {
+        return true;
+    }
+    let ticket = repeat(server, seat, words);
     let start = Instant::now();
-    replicas.ask();
     loop {
-        let offset = replicas.shelf().offset_of(ticket);
-        if offset.is_some_and(|offset| replicas.having(offset) >= wanted) {
+        if replicas.having_ticket(ticket) >= wanted {
             return true;
         }
         if start.elapsed() >= patience {
@@ -140,6 +145,61 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
         std::thread::sleep(RETRY);
         server.journal.wake();
     }
+}
+
+/// The same without a thread that waits: `then` is told later, and makes the job of what follows.
+pub fn repeat_first_then(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    words: &[&[u8]],
+    patience: Duration,
+    then: impl FnOnce(bool) -> Job + Send + 'static,
+) {
+    let replicas = server.repl.replicas.online();
+    if replicas == 0 {
+        return then(true)(server, seat);
+    }
+    let ticket = repeat(server, seat, words);
+    lock_list(&server.acknowledgements).push(Acknowledgement {
+        ticket,
+        replicas,
+        until: Instant::now() + patience,
+        then: Box::new(then),
+    });
+    if let Some(cluster) = &server.cluster {
+        cluster.wake_bus();
+    }
+}
+
+/// Has those go on whose commands the replicas have, or have not got in time; whether there are others left. The bus looks.
+pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
+    let mut waiting = lock_list(&server.acknowledgements);
+    if waiting.is_empty() {
+        return false;
+    }
+    server.journal.wake();
+    let (replicas, now) = (&server.repl.replicas, Instant::now());
+    for Acknowledgement {
+        ticket,
+        replicas: wanted,
+        until,
+        then,
+    } in std::mem::take(&mut *waiting)
+    {
+        let have = replicas.having_ticket(ticket) >= wanted;
+        if have || now >= until {
+            // Without background threads the process is about to end.
+            let _ = server.background.send(then(have));
+        } else {
+            waiting.push(Acknowledgement {
+                ticket,
+                replicas: wanted,
+                until,
+                then,
+            });
+        }
+    }
+    !waiting.is_empty()
 }
 
 /// Has the replica that is furthest on take over, as this server is about to end. Whoever waits for that waits no longer
@@ -219,6 +279,10 @@ pub fn begin(server: &Arc<Server>, cluster: &Cluster) {
 fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
     let (view, resync) = cluster.next_view();
     let before = view.map(|view| cluster.put_in_place(view));
+    if let Some(before) = &before {
+        // What a slot cost its former owner, or this node the last time it was its own, is no matter of the new one.
+        server.slot_stats.reset(cluster.view().moved_since(before));
+    }
     take_role(server, &cluster.view(), resync);
     server.repl.put(Standing::YIELDS, false);
     before

@@ -148,10 +148,22 @@ impl State {
         if keys == 0 {
             self.set_migrating(slot, None);
         }
-        let was_mine = self.owner(slot) == Some(self.myself);
+        let primary = self.my_primary();
+        let was_ours = self.owner(slot) == Some(primary);
         self.delete_slot(slot);
         self.add_slot(node, slot);
-        if was_mine && node != self.myself && self.me().slots.is_empty() {
+        let is_bare = self.nodes.get(&primary).is_some_and(|primary| primary.slots.is_empty());
+        let lost_last = was_ours && node != primary && is_bare;
+        if lost_last && self.settings.replica_migration {
+            log::notice!(
+                "Lost my last slot during slot migration. Reconfiguring myself as a replica of {} in shard {}",
+                self.nodes[&node].named(),
+                self.nodes[&node].shard
+            );
+            // That shard has a history of its own.
+            self.set_primary(node, true, true);
+            self.todo.sync = true;
+        } else if lost_last && self.me().is_primary() {
             log::notice!(
                 "My last slot was migrated to node {} in shard {}. I am now an empty primary.",
                 self.nodes[&node].named(),

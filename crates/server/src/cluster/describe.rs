@@ -84,8 +84,8 @@ pub fn nodes(state: &State, asker: Asker) -> String {
     out
 }
 
-/// What CLUSTER INFO tells.
-pub fn info(state: &State) -> String {
+/// What CLUSTER INFO tells. `up` is whether commands are taken: whoever has read that may go by it.
+pub fn info(state: &State, up: bool) -> String {
     let mut out = String::new();
     let (mut ok, mut pfail, mut fail) = (0, 0, 0);
     for node in state.nodes.values() {
@@ -102,7 +102,7 @@ pub fn info(state: &State) -> String {
     let mut put = |name: &str, value: &dyn std::fmt::Display| {
         let _ = write!(out, "{name}:{value}\r\n");
     };
-    put("cluster_state", &if state.up { "ok" } else { "fail" });
+    put("cluster_state", &if up { "ok" } else { "fail" });
     put("cluster_slots_assigned", &(ok + pfail + fail));
     put("cluster_slots_ok", &ok);
     put("cluster_slots_pfail", &pfail);

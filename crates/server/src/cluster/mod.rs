@@ -30,6 +30,7 @@ pub mod links;
 pub mod manual;
 pub mod message;
 pub mod node;
+mod open_slots;
 mod ownership;
 mod process;
 mod replicas;
@@ -124,6 +125,20 @@ impl Cluster {
             state.configure(settings);
         }
         state
+    }
+
+    /// What the dump for a replica tells of slots on their way: a note and its name.
+    pub fn open_slots_note(&self) -> Option<(&'static str, Vec<u8>)> {
+        let text = lock(&self.state).open_slots_note()?;
+        Some((open_slots::NOTE, text.into_bytes()))
+    }
+
+    /// Takes over what the dump of this node's primary tells of slots on their way.
+    pub fn take_open_slots(&self, note: &[u8]) {
+        if !note.is_empty() {
+            lock(&self.state).take_open_slots(note);
+            self.wake_bus();
+        }
     }
 
     /// The number of the view in place.

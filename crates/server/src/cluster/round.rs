@@ -30,6 +30,7 @@ impl State {
         self.advance_manual(now_ms);
         self.advance_failover(now_ms);
         self.consider_migration(now_ms);
+        self.open_slots();
         self.announce_change(now_ms);
         if self.look || !self.up {
             self.look = false;

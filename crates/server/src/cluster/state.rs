@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::election::Election;
 use super::manual::Manual;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
+use super::open_slots::OpenSlot;
 use super::settings::Settings;
 use crate::keyspace::SLOTS;
 use crate::observe::log;
@@ -132,6 +133,8 @@ pub struct State {
     pub migrating: BTreeMap<u16, NodeId>,
     /// Slots on their way from other nodes.
     pub importing: BTreeMap<u16, NodeId>,
+    /// Slots on their way of which this node's primary has told, and whose nodes are not known yet.
+    pub unopened: Vec<OpenSlot>,
     /// Slots whose owner has stopped to claim them: nobody is told that they are its.
     pub unclaimed: super::slot_set::SlotSet,
     /// The newest version of anything.
@@ -198,6 +201,7 @@ impl State {
             owners: vec![None; SLOTS],
             migrating: BTreeMap::new(),
             importing: BTreeMap::new(),
+            unopened: Vec::new(),
             unclaimed: Default::default(),
             current_epoch: 0,
             last_vote_epoch: 0,
@@ -389,6 +393,7 @@ impl State {
     pub fn close_slots(&mut self) {
         self.migrating.clear();
         self.importing.clear();
+        self.unopened.clear();
         self.todo.publish = true;
     }
 

@@ -209,6 +209,15 @@ impl View {
         !self.importing.is_empty() && self.importing.contains_key(&slot)
     }
 
+    /// Slots that have another owner than in an older view.
+    pub fn moved_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
+        let same = |slot: u16| match (self.owner(slot), older.owner(slot)) {
+            (Owner::Other(now), Owner::Other(before)) => now.id == before.id,
+            (now, before) => now == before,
+        };
+        (0..SLOTS as u16).filter(move |slot| !same(*slot))
+    }
+
     /// Slots that were of this node's shard in an older view and are not any more.
     pub fn lost_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
         (0..SLOTS as u16).filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))

@@ -113,6 +113,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         nanoseconds: 0,
         request_bytes: 0,
         subject: None,
+        slot: None,
     }));
 }
 

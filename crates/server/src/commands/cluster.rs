@@ -127,7 +127,8 @@ fn read_write(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- looking ----------------------------------------------------------------------------------------------
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = look(ctx, describe::info)?;
+    let up = cluster_of(ctx)?.view().up;
+    let text = look(ctx, |state| describe::info(state, up))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::observe::log;
 use crate::repl::Standing;
 use crate::state::Server;
 
-use super::cluster;
+use super::cluster::{self, Moving};
 use super::execute::Thread;
 use super::script;
 
@@ -233,7 +233,9 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
-    if standing.has(Standing::FOLLOWS) && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+    // The second look at a slot on its way sends the client elsewhere.
+    let goes_on = matches!(thread.moving, Some(Moving::Out { runs_here: false, .. }));
+    if standing.has(Standing::FOLLOWS) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
     if standing.has(Standing::LACKS_REPLICAS) && !standing.has(Standing::FOLLOWS) && writes() {

@@ -438,7 +438,7 @@ fn attempt(
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
     if let Some(error) = redirected(thread, request, keys, connection) {
-        return refuse_moving(thread, request, connection, error);
+        return refuse_moving(thread, (request, keys), connection, error);
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)

@@ -26,6 +26,7 @@ use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
 use super::room;
 use super::script;
+use super::slot_stats;
 use super::transaction::{self, Role};
 
 /// Batches after which it is looked anew how far lookups reach.
@@ -356,6 +357,7 @@ fn admitted(
         }
         Admission::Redirected(error) => {
             thread.server.metrics.rejected(thread.seat, command.id as usize);
+            book_refused(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
             transaction::redirected(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
@@ -363,10 +365,12 @@ fn admitted(
             false
         }
         Admission::Refused(error) => {
+            book_refused(thread, plan, command, (ranges, keys), connection);
             reject(thread, plan, command, connection, error);
             false
         }
         Admission::Denied(denial) => {
+            book_refused(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
             let args = args_of(plan, ranges, &connection.input);
             let error = permission::refuse(
@@ -382,6 +386,21 @@ fn admitted(
             connection.client.flags.put(Flags::CLOSE_ASAP, true);
             false
         }
+    }
+}
+
+/// Books the request of a command that is not admitted, if what slots cost is counted.
+fn book_refused(
+    thread: &Thread,
+    plan: &Plan,
+    command: &'static Command<Binding>,
+    (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
+    connection: &Connection,
+) {
+    if thread.tunables.slot_stats {
+        let request = &connection.input[plan.start..plan.end];
+        let args = args_of(plan, ranges, &connection.input);
+        slot_stats::book_request(thread, &connection.client, command, (request, args), keys);
     }
 }
 

@@ -28,8 +28,13 @@ use super::execute::Thread;
 /// Which way the slot of an admitted command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moving {
-    /// Away from here.
-    Out(u16),
+    /// Away from here, or from the primary of this replica.
+    Out {
+        /// Its number.
+        slot: u16,
+        /// Whether this node is no replica, or the command one that it may run.
+        runs_here: bool,
+    },
     /// To here, and the client was sent after it.
     In {
         /// Whether the command has several different keys.
@@ -125,7 +130,7 @@ impl<'a> Collector<'a> {
 }
 
 /// Whether a command has words that belong to a slot and are no keys.
-fn routes_words(command: &Command<Binding>) -> bool {
+pub(super) fn routes_words(command: &Command<Binding>) -> bool {
     command
         .spec
         .key_specs
@@ -233,12 +238,17 @@ fn judge(
 ) -> Result<Option<Moving>, CommandError> {
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
-    let (leaves, comes) = (mine && view.migrating(slot).is_some(), view.is_importing(slot));
+    let reads = client.flags.has(Flags::READONLY);
+    // A replica knows which keys its primary has, so whoever reads from it is sent on as from there.
+    let minds = !view.is_replica || reads;
+    let leaves = minds && view.is_of_my_shard(slot) && view.migrating(slot).is_some();
+    let comes = minds && view.is_importing(slot);
     if migrates && (leaves || comes) {
         return Ok(None);
     }
     if leaves && !wanted.channels {
-        return Ok(Some(Moving::Out(slot)));
+        let runs_here = mine || !writes;
+        return Ok(Some(Moving::Out { slot, runs_here }));
     }
     if comes && asking {
         return Ok((!wanted.channels).then_some(Moving::In { many: wanted.many }));
@@ -246,16 +256,21 @@ fn judge(
     if mine {
         return Ok(None);
     }
-    let reads_here = (client.flags.has(Flags::READONLY) || wanted.channels) && !writes;
+    let reads_here = (reads || wanted.channels) && !writes;
     if reads_here && view.is_of_my_shard(slot) {
         return Ok(None);
     }
+    Err(moved(view, client, slot, endpoint))
+}
+
+/// Sends a client to the owner of a slot.
+fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> CommandError {
     match view.owner(slot) {
         Owner::Other(place) => {
             let place = place.text(endpoint, asker(client));
-            Err(CommandError::text(format!("MOVED {slot} {place}")))
+            CommandError::text(format!("MOVED {slot} {place}"))
         }
-        Owner::Nobody | Owner::Myself => Err(UNSERVED),
+        Owner::Nobody | Owner::Myself => UNSERVED,
     }
 }
 
@@ -288,12 +303,14 @@ pub fn settle_moving<'k>(
             false => missing += 1,
         }
     }
+    let endpoint = Endpoint::of(&thread.server.config);
     match moving {
-        Moving::Out(_) if missing == 0 => Ok(()),
-        Moving::Out(_) if here > 0 => Err(UNSTABLE),
-        Moving::Out(slot) => match view.migrating(slot) {
+        Moving::Out { runs_here: true, .. } if missing == 0 => Ok(()),
+        Moving::Out { slot, .. } if missing == 0 => Err(moved(view, client, slot, endpoint)),
+        Moving::Out { .. } if here > 0 => Err(UNSTABLE),
+        Moving::Out { slot, .. } => match view.migrating(slot) {
             Some(place) => {
-                let place = place.text(Endpoint::of(&thread.server.config), asker(client));
+                let place = place.text(endpoint, asker(client));
                 Err(CommandError::text(format!("ASK {slot} {place}")))
             }
             None => Err(UNSTABLE),

@@ -31,6 +31,7 @@ use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
 use super::room::{self, Room};
 use super::serve;
+use super::slot_stats;
 use super::{loans, logging};
 
 /// Failed attempts after which a writer asks readers to stay out.
@@ -87,6 +88,8 @@ pub struct Thread {
     pub reach: Reach,
     /// Batches run, for what happens at every so many of them.
     pub batches: u32,
+    /// The slot that the transaction or script under way is booked on, if what slots cost is counted.
+    pub(super) slot: Option<u16>,
     /// Scratch: slots to lease.
     pub(super) order: Vec<(u16, bool, u32)>,
 }
@@ -124,6 +127,7 @@ impl Thread {
             room: Room::default(),
             reach: Reach::default(),
             batches: 0,
+            slot: None,
             order: Vec::new(),
             server,
         }
@@ -137,6 +141,7 @@ impl Thread {
             room::begin(self);
         }
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
+        self.effects.scribe.measures = self.tunables.slot_stats;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -426,7 +431,7 @@ fn run_held<'p>(
             return Outcome::Contended;
         }
         if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
-            return refuse_moving(thread, request, connection, error);
+            return refuse_moving(thread, (request, keys), connection, error);
         }
     }
     run(thread, Some(pass), request, keys, held, connection)
@@ -450,7 +455,7 @@ pub fn run_exclusive(
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
     let held = Held::Everything(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
-        return refuse_moving(thread, request, connection, error);
+        return refuse_moving(thread, (request, keys), connection, error);
     }
     let outcome = run(thread, None, request, keys, held, connection);
     settle_effects(thread);
@@ -478,16 +483,27 @@ pub(super) fn settle_moving(
 #[cold]
 pub(super) fn refuse_moving(
     thread: &mut Thread,
-    request: &Request<'_>,
+    (request, keys): (&Request<'_>, &[PlannedKey]),
     connection: &mut Connection,
     error: CommandError,
 ) -> Outcome {
     thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    book_refused(thread, request, keys, connection);
     connection.client.last_command = request.command.full_name;
     let before = connection.output.mark();
     write_error(thread, &error, &mut connection.output.bytes);
     connection.settle_reply(before);
     Outcome::Done
+}
+
+/// Books what a command that is refused, or queued, was sent with, if what slots cost is counted.
+#[inline]
+pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) {
+    if thread.tunables.slot_stats {
+        let bytes = &connection.input[request.plan.start..request.plan.end];
+        let args = request.args(&connection.input);
+        slot_stats::book_request(thread, &connection.client, request.command, (bytes, args), keys);
+    }
 }
 
 /// Runs a plan's handler with what is held. What it left is for [`settle_effects`], once the leases have ended.
@@ -541,7 +557,7 @@ pub(super) fn run_as<'p>(
         let result = handler(&mut context);
         if context.keys.effects.logs() {
             logging::end_call(&mut context.keys, &context.after, dirty);
-            context.keys.effects.scribe.end_unit();
+            context.keys.effects.scribe.end_measured_unit();
         }
         let unserved = if context.keys.effects.ready.is_empty() {
             None
@@ -578,7 +594,8 @@ pub(super) fn run_as<'p>(
         }
         After::Background(work) => {
             thread.ticks = thread.timer.raw();
-            let work = record::counted(command, args, client, request_bytes, *work);
+            let slot = slot_stats::slot_if_counted(thread, command, args, keys);
+            let work = record::counted((command, args), client, request_bytes, slot, *work);
             return Outcome::After(After::Background(Box::new(work)));
         }
         After::AsWriter => {
@@ -591,6 +608,7 @@ pub(super) fn run_as<'p>(
             blocked.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
             thread.ticks = now;
             blocked.request_bytes = request_bytes;
+            blocked.slot = slot_stats::slot_if_counted(thread, command, args, keys);
             let subject = || record::subject_of(command, args, client);
             blocked.subject = record::might_be_remembered(&thread.tunables, &blocked).then(subject);
             return Outcome::After(After::Block(blocked));
@@ -606,6 +624,9 @@ pub(super) fn run_as<'p>(
     record::remember(&thread.server, command, thresholds, &ending, || {
         record::subject_of(command, args, client)
     });
+    if thread.tunables.slot_stats {
+        slot_stats::book_run(thread, (request, keys), (client, input), &ending);
+    }
     match after {
         After::Nothing => {
             // Nothing to drop: a call to find that out would cost more than all else here.

@@ -23,6 +23,7 @@ pub mod replay;
 pub mod room;
 pub mod script;
 pub mod serve;
+mod slot_stats;
 pub mod stream;
 pub mod transaction;
 pub mod tunables;

@@ -17,6 +17,7 @@ use crate::observe::metrics::Counter;
 use crate::state::{Blocked, Server};
 use weft_reactor::unix_ms;
 
+use super::slot_stats;
 use super::tunables::Tunables;
 
 #[cfg(test)]
@@ -177,17 +178,19 @@ pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
 const ENDING_NS: u64 = 100_000;
 
 /// Books a command that has waited: it ends with its wait. `row` is that of the thread, `nanoseconds` what serving it
-/// took, `reply_bytes` the size of its reply.
+/// took, `reply_bytes` the size of its reply, `got_it` whether that is what it waited for.
 pub fn waited(
-    server: &Server,
-    row: usize,
-    tunables: &Tunables,
+    (server, row, tunables): (&Server, usize, &Tunables),
     blocked: &mut Blocked,
     (nanoseconds, reply_bytes): (u64, usize),
     failed: bool,
+    got_it: bool,
 ) {
     let nanoseconds = blocked.nanoseconds + nanoseconds;
     server.metrics.executed(row, blocked.command, nanoseconds, failed);
+    if blocked.slot.is_some() {
+        slot_stats::book_waited(server, row, blocked, nanoseconds, got_it.then_some(reply_bytes));
+    }
     if tunables.latency_tracking {
         server.metrics.latency(row, blocked.command, nanoseconds);
     }
@@ -204,11 +207,12 @@ pub fn waited(
 }
 
 /// Makes background work of a command count as the command: its time, its error, its place in the logs.
+/// `slot` is whose keys it is about, if what slots cost is counted.
 pub fn counted(
-    command: &'static Command<Binding>,
-    args: Args<'_>,
+    (command, args): (&'static Command<Binding>, Args<'_>),
     client: &Client,
     request_bytes: usize,
+    slot: Option<u16>,
     work: BackgroundReply,
 ) -> BackgroundReply {
     let subject = subject_of(command, args, client);
@@ -223,6 +227,10 @@ pub fn counted(
         server.metrics.executed(row, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
             server.metrics.latency(row, command.id as usize, nanoseconds);
+        }
+        if let Some(slot) = slot {
+            let cost = (nanoseconds, request_bytes, bytes.len());
+            slot_stats::book_background(server, (row, command.id as usize), slot, cost);
         }
         if failed {
             let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();

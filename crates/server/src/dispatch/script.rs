@@ -54,6 +54,7 @@ use super::effects::release;
 use super::execute::{Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::plan::plan_to_write;
 use super::record::{self, Ending, Thresholds};
+use super::slot_stats::{self, Cost};
 use super::{room, serve, transaction};
 use prepared::{Prepared, prepare};
 pub use prepared::{lacks_memory, may_write, only_reads};
@@ -78,6 +79,9 @@ pub fn run_leased<'p>(
         room::make(thread, pass);
     }
     let args = request.args(&connection.input);
+    if thread.tunables.slot_stats {
+        thread.slot = slot_stats::slot_of(request.command, args, keys);
+    }
     let prepared = match prepare(
         thread,
         request.command,
@@ -100,7 +104,7 @@ pub fn run_leased<'p>(
         let settled = settle_moving(thread, request, keys, &Held::Many(many), connection);
         if let Err(error) = settled {
             many.clear();
-            return refuse_moving(thread, request, connection, error);
+            return refuse_moving(thread, (request, keys), connection, error);
         }
     }
     let impatient = connection.lease_failures >= PATIENCE;
@@ -237,6 +241,11 @@ fn finish(
     record::remember(&thread.server, request.command, thresholds, &ending, || {
         record::subject_of(request.command, args, &connection.client)
     });
+    if thread.tunables.slot_stats {
+        let request_bytes = slot_stats::request_bytes(&connection.input[request.plan.start..request.plan.end], args);
+        let cost = Cost::of(&ending, request_bytes, thread.effects.scribe.take_measured());
+        slot_stats::book(thread, &connection.client, request.command, thread.slot, cost);
+    }
 }
 
 /// Has a thread for scripts run it from the start.

@@ -262,7 +262,10 @@ impl Stream {
             }
             self.plans.clear();
             self.lane.connection.in_batch = false;
-            if let Some(after) = self.lane.after.take() {
+            let after = self.lane.after.take();
+            // Commands behind it have been received, and are to be planned anew.
+            let held_up = after.is_some();
+            if let Some(after) = after {
                 self.finish(seat, after);
             }
             self.conclude();
@@ -284,7 +287,7 @@ impl Stream {
                 }
                 false => pause = FIRST_PAUSE,
             }
-            if !refused && rest != Rest::More {
+            if !refused && !held_up && rest != Rest::More {
                 return Ok(());
             }
         }

@@ -49,9 +49,10 @@ use super::admit::CHANGES;
 use super::announce::{self, Caller};
 use super::cluster;
 use super::execute::{
-    Call, Outcome, Request, Thread, finish_command, lease, refuse_moving, settle_effects, write_error,
+    Call, Outcome, Request, Thread, book_refused, finish_command, lease, refuse_moving, settle_effects, write_error,
 };
 use super::record::{self, Ending, Thresholds};
+use super::slot_stats::{self, Cost};
 use super::{loans, logging};
 use super::{script, serve};
 
@@ -134,7 +135,7 @@ pub fn queue_here(
             None => return Outcome::Contended,
             Some(Err(error)) => {
                 redirected(thread, &mut connection.client, request.command);
-                return refuse_moving(thread, request, connection, error);
+                return refuse_moving(thread, (request, keys), connection, error);
             }
             Some(Ok(())) => {}
         }
@@ -153,6 +154,7 @@ fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
 
 /// Keeps an admitted command for EXEC.
 pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+    book_refused(thread, request, keys, connection);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -344,7 +346,14 @@ fn abort(
 }
 
 /// Books EXEC itself; its time is that of all its commands.
-fn finish_exec(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection, start: u64, failed: bool) {
+/// Returns it, ns.
+fn finish_exec(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    start: u64,
+    failed: bool,
+) -> u64 {
     connection.client.last_command = request.command.full_name;
     announce::forget_caching(&mut connection.client);
     if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
@@ -355,7 +364,7 @@ fn finish_exec(thread: &mut Thread, request: &Request<'_>, connection: &mut Conn
         Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
     thread.ticks = start;
-    finish_command(thread, request.command, failed);
+    finish_command(thread, request.command, failed)
 }
 
 fn run<'p>(
@@ -377,7 +386,7 @@ fn run<'p>(
         && let Err(error) = cluster::settle_transaction(thread, &connection.client, transaction, &held)
     {
         redirected(thread, &mut connection.client, request.command);
-        return refuse_moving(thread, request, connection, error);
+        return refuse_moving(thread, (request, &[]), connection, error);
     }
     if let Some(watches) = connection.client.watches.take() {
         take_out(&watches, &mut held, &thread.server);
@@ -387,11 +396,27 @@ fn run<'p>(
     };
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
+    let slot_stats = thread.tunables.slot_stats;
+    thread.slot = slot_stats
+        .then(|| slot_stats::slot_of_transaction(&transaction))
+        .flatten();
     let before = connection.output.mark();
+    let length_before = connection.output.len();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
     let unserved = serve_ready(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
-    finish_exec(thread, request, connection, start, false);
+    let nanoseconds = finish_exec(thread, request, connection, start, false);
+    if slot_stats {
+        let args = request.args(&connection.input);
+        let bytes = &connection.input[request.plan.start..request.plan.end];
+        let cost = Cost {
+            nanoseconds,
+            request_bytes: slot_stats::request_bytes(bytes, args),
+            reply_bytes: connection.output.len() - length_before,
+            repeated_bytes: thread.effects.scribe.take_measured(),
+        };
+        slot_stats::book_exec(thread, &connection.client, request.command, cost);
+    }
     settle(thread, connection, before, parts, unserved)
 }
 
@@ -424,6 +449,7 @@ fn run_all<'p>(
 ) -> Vec<(Mark, After)> {
     let mut parts = Vec::new();
     let protocol = connection.client.protocol;
+    let length_before = connection.output.len();
     Reply::new(&mut connection.output.bytes, protocol).array(transaction.commands.len());
     for queued in &transaction.commands {
         let held = match held {
@@ -433,6 +459,10 @@ fn run_all<'p>(
             Held::One(_) | Held::Private(_) | Held::Nothing => Held::Nothing,
         };
         let after = run_queued(thread, pass, transaction, queued, held, connection);
+        if thread.tunables.slot_stats {
+            let so_far = connection.output.len() - length_before;
+            slot_stats::book_part(thread, &connection.client, so_far);
+        }
         if !matches!(after, After::Nothing) {
             parts.push((connection.output.mark(), after));
         }
@@ -497,7 +527,8 @@ fn run_queued<'p>(
     if let After::Background(work) = after {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
-        let work = record::counted(command, args, client, queued.request_bytes(), *work);
+        // The time of what follows behind the leases is not that of EXEC either.
+        let work = record::counted((command, args), client, queued.request_bytes(), None, *work);
         return After::Background(Box::new(work));
     }
     let length = output.len() - length_before;
@@ -580,7 +611,7 @@ pub(super) fn serve_ready<'p>(
     held: Held<'_, 'p>,
     client: &mut Client,
 ) -> Option<Box<Unserved>> {
-    thread.effects.scribe.end_unit();
+    thread.effects.scribe.end_measured_unit();
     let unserved = match thread.effects.ready.is_empty() {
         true => None,
         false => serve_all(thread, pass, held, client),

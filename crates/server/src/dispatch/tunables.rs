@@ -51,6 +51,8 @@ pub struct Tunables {
     pub clock: AccessClock,
     /// `latency-tracking`.
     pub latency_tracking: bool,
+    /// `cluster-slot-stats-enabled`, in cluster mode.
+    pub slot_stats: bool,
     /// `commandlog-execution-slower-than`, ns; `u64::MAX` when off.
     pub slow_ns: u64,
     /// `commandlog-request-larger-than`, bytes; `usize::MAX` when off.
@@ -131,6 +133,7 @@ impl Tunables {
                 lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
             },
             latency_tracking: config.boolean(id::LATENCY_TRACKING),
+            slot_stats: server.cluster.is_some() && config.boolean(id::CLUSTER_SLOT_STATS_ENABLED),
             slow_ns: threshold_ns(id::COMMANDLOG_EXECUTION_SLOWER_THAN),
             large_request: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
             large_reply: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),

@@ -100,13 +100,17 @@ pub fn receive(
             log::notice!("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF to {medium}");
         }
     }
-    let loaded = match plan.to_disk {
+    let mut loaded = match plan.to_disk {
         true => load_from_file(server, seat, link, extent, plan)?,
         false => load_from_link(server, seat, link, extent, plan)?,
     };
     let db = loaded.loaded.position.db.unwrap_or(0);
     server.repl.stream_db.store(db, Ordering::Relaxed);
+    let open_slots = std::mem::take(&mut loaded.loaded.position.open_slots);
     put_into_place(server, seat, link.term(), loaded, id, offset)?;
+    if let Some(cluster) = &server.cluster {
+        cluster.take_open_slots(&open_slots);
+    }
     Ok(db)
 }
 

@@ -96,6 +96,9 @@ pub struct Scribe {
     forced: Target,
     /// Whether deletions of expired keys free them in the background, which the log says.
     pub lazy_expire: bool,
+    /// Whether the bytes of units are to be noted.
+    pub measures: bool,
+    measured_bytes: usize,
     last_ticket: u64,
     /// Whether the log thread may sleep though there is something for it.
     news: bool,
@@ -217,6 +220,40 @@ impl Scribe {
         self.ops[start + 5..start + OP_HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
         self.last_op = start;
         self.unit_ops += 1;
+    }
+
+    /// Ends the unit of a command, and notes how many bytes each replica gets of it if somebody wants to know.
+    #[inline]
+    pub fn end_measured_unit(&mut self) {
+        if self.measures {
+            self.measured_bytes = self.unit_bytes(Target::REPLICAS);
+        }
+        self.end_unit();
+    }
+
+    /// The bytes that were noted last; they are told once.
+    pub fn take_measured(&mut self) -> usize {
+        std::mem::take(&mut self.measured_bytes)
+    }
+
+    /// How many bytes a consumer with this target gets of the unit under way, not counting SELECT.
+    #[cold]
+    fn unit_bytes(&self, target: Target) -> usize {
+        let mut rest = &self.ops[self.unit..];
+        let mut bytes = match self.unit_ops {
+            0 | 1 => 0,
+            _ => b"*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n".len(),
+        };
+        while let Some((header, behind)) = rest.split_at_checked(OP_HEADER_BYTES) {
+            let mut length = [0; 4];
+            length.copy_from_slice(&header[5..]);
+            let length = u32::from_le_bytes(length) as usize;
+            if header[0] & target.0 != 0 {
+                bytes += length;
+            }
+            rest = behind.get(length..).unwrap_or_default();
+        }
+        bytes
     }
 
     /// Ends a unit: if it has several ops they are repeated as a transaction.

@@ -181,6 +181,12 @@ impl Metrics {
         }
     }
 
+    /// Adds to the time of a command of which an execution was noted, or takes from it.
+    pub fn correct_time(&self, seat: usize, command: usize, nanoseconds: i64) {
+        self.commands
+            .add_as_only_writer(seat, command * PER_COMMAND + 1, nanoseconds);
+    }
+
     /// Notes the latency of one execution.
     #[inline]
     pub fn latency(&self, seat: usize, command: usize, nanoseconds: u64) {
@@ -195,6 +201,11 @@ impl Metrics {
     /// Notes a refusal.
     pub fn rejected(&self, seat: usize, command: usize) {
         self.commands.add_as_only_writer(seat, command * PER_COMMAND + 2, 1);
+    }
+
+    /// Notes that a command failed whose execution was noted as a success.
+    pub fn failed(&self, seat: usize, command: usize) {
+        self.commands.add_as_only_writer(seat, command * PER_COMMAND + 3, 1);
     }
 
     /// The figures of one command over all threads.

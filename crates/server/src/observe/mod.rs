@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod process;
 pub mod rates;
+pub mod slot_stats;
 pub mod syslog;
 pub mod used;
 

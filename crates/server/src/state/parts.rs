@@ -11,10 +11,11 @@ use crate::acl::Acl;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::journal::Journal;
-use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
+use crate::keyspace::{Keyspace, SLOTS};
 use crate::net::usage::ClientMemory;
 use crate::observe::metrics::Metrics;
+use crate::observe::slot_stats::SlotStats;
 use crate::observe::used::UsedMemory;
 use crate::persist::rdb::Status;
 use crate::shutdown::ShutdownRequest;
@@ -54,6 +55,7 @@ pub struct Parts {
 impl Server {
     /// A server of which nobody knows yet.
     pub fn new(parts: Parts) -> Server {
+        let seats = parts.keyspace.slots.seats();
         Server {
             acl: parts.acl,
             keyspace: parts.keyspace,
@@ -61,6 +63,8 @@ impl Server {
             journal: Arc::new(Journal::new(parts.workers, parts.memory.clone())),
             workers: (0..parts.workers).map(|_| link()).collect(),
             metrics: parts.metrics,
+            slot_stats: SlotStats::new(seats, SLOTS),
+            acknowledgements: Mutex::default(),
             errors: Default::default(),
             observed: Default::default(),
             lazyfree: parts.lazyfree,

@@ -317,7 +317,16 @@ fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>
         // Who waits for it may have given up.
         let _ = told.send((place.id.clone(), place.offset));
     });
-    Box::new(|| place.notes())
+    let open_slots = moment
+        .server
+        .cluster
+        .as_ref()
+        .and_then(|cluster| cluster.open_slots_note());
+    Box::new(|| {
+        let mut notes = place.notes();
+        notes.extend(open_slots);
+        notes
+    })
 }
 
 fn make_consumer(

@@ -203,7 +203,10 @@ impl Worker {
         };
         match &served.refusal {
             Some(refusal) => self.book_refusal(token, &blocked, refusal),
-            None => self.book(&mut blocked, (served.nanoseconds, served.reply.len()), served.failed),
+            None => {
+                let cost = (served.nanoseconds, served.reply.len());
+                self.book(&mut blocked, cost, served.failed, true);
+            }
         }
         self.note_logged(token, served.log_ticket);
         if waiter.keys.len() > 1 {
@@ -233,7 +236,7 @@ impl Worker {
             ClientWait::Keys(mut blocked) => {
                 let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
-                self.book(&mut blocked, (0, null.len()), false);
+                self.book(&mut blocked, (0, null.len()), false, false);
                 if error.is_some() {
                     // Valkey counts it so.
                     self.server().metrics.rejected(self.thread.seat, blocked.command);
@@ -266,7 +269,7 @@ impl Worker {
         let mut reply = Vec::new();
         error.write(&mut reply);
         self.take_out(blocked.waiter.clone());
-        self.book(&mut blocked, (0, reply.len()), true);
+        self.book(&mut blocked, (0, reply.len()), true, false);
         let server = self.server();
         server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
         server.errors.count(error.code());
@@ -360,10 +363,12 @@ impl Worker {
         self.take_out(waiter);
     }
 
-    /// Books the end of a command that has waited.
-    fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool) {
-        let thread = &self.thread;
-        record::waited(&thread.server, thread.seat, &thread.tunables, blocked, cost, failed);
+    /// Books the end of a command that has waited; `got_it` is whether it has what it waited for.
+    fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool, got_it: bool) {
+        let Thread {
+            server, seat, tunables, ..
+        } = &self.thread;
+        record::waited((server, *seat, tunables), blocked, cost, failed, got_it);
     }
 
     /// Books the end of a command that waited and was not permitted to go on.

@@ -11,7 +11,7 @@ use super::valkey::Valkey;
 use super::{id_of, is_up, wait_for};
 
 /// A key of the first of two primaries.
-const KEY: &str = "{b}";
+pub const KEY: &str = "{b}";
 
 enum Process {
     Weft(Server),
@@ -19,17 +19,18 @@ enum Process {
 }
 
 /// A node that is Weft or Valkey, and a client of it.
-struct Node {
+pub struct Node {
     process: Process,
-    port: u16,
-    bus_port: String,
-    client: Client,
-    id: String,
+    pub port: u16,
+    pub bus_port: String,
+    pub client: Client,
+    pub id: String,
 }
 
 impl Node {
-    fn weft() -> Node {
-        let server = Server::start_node(&["--repl-diskless-sync-delay", "0"]);
+    pub fn weft() -> Node {
+        let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "local"];
+        let server = Server::start_node(&arguments);
         let (port, bus_port) = (server.port, server.bus_port.clone());
         Node::new(Process::Weft(server), port, bus_port)
     }
@@ -54,7 +55,7 @@ impl Node {
         }
     }
 
-    fn call(&mut self, words: &[&str]) -> String {
+    pub fn call(&mut self, words: &[&str]) -> String {
         self.client.call(words)
     }
 
@@ -65,16 +66,16 @@ impl Node {
         }
     }
 
-    fn is_primary(&mut self) -> bool {
+    pub fn is_primary(&mut self) -> bool {
         self.call(&["ROLE"]).starts_with("(master")
     }
 
-    fn follows(&mut self, port: u16) -> bool {
+    pub fn follows(&mut self, port: u16) -> bool {
         let role = self.call(&["ROLE"]);
         role.starts_with(&format!("(slave 127.0.0.1 {port} connected"))
     }
 
-    fn sees(&mut self, what: &str) -> usize {
+    pub fn sees(&mut self, what: &str) -> usize {
         let nodes = self.call(&["CLUSTER", "NODES"]);
         nodes.lines().filter(|line| line.contains(what)).count()
     }
@@ -110,7 +111,7 @@ fn form(mut nodes: Vec<Node>) -> Vec<Node> {
     nodes
 }
 
-fn weft(count: usize) -> Vec<Node> {
+pub fn weft(count: usize) -> Vec<Node> {
     form((0..count).map(|_| Node::weft()).collect())
 }
 

@@ -8,6 +8,7 @@ mod server;
 mod valkey;
 
 mod failover;
+mod slots;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

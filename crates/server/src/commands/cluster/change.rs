@@ -1,18 +1,23 @@
 //! The subcommands of CLUSTER that change what this node knows: arguments here, rules in [`crate::cluster::changes`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
+use crate::cluster::Cluster;
 use crate::cluster::changes::{Refusal, SlotChange};
 use crate::cluster::manual::Manner;
 use crate::cluster::state::State;
-use crate::commands::context::{CommandResult, Context, reply_bytes};
+use crate::commands::context::{After, CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
+use crate::keyspace::Seat;
 use crate::net::client::Flags;
 use crate::observe::log;
+use crate::observe::metrics::Counter;
+use crate::state::{Asker, Message, Server};
 use crate::topology::{self, Keys};
 
 /// Makes a change in the background and answers with OK, or with why not.
@@ -129,30 +134,104 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         });
     }
     let words: Vec<Vec<u8>> = (0..ctx.argc()).map(|index| ctx.arg(index).to_vec()).collect();
-    ctx.in_background(move |server, seat| {
-        let Some(cluster) = &server.cluster else {
-            unreachable!("cluster mode does not end");
-        };
-        // The words about the timeout are looked at last, when all else is right.
-        let checked = topology::change(server, cluster, seat, |state, keys| {
-            state.check_slot_change(slot, &slot_change, keys.of_slot(slot))?;
-            timeout.clone()
+    let order = SlotOrder {
+        slot,
+        change: slot_change,
+        words,
+        timeout,
+    };
+    if !ctx.may_block {
+        // Whoever this is a part of waits for its reply in place.
+        ctx.in_background(move |server, seat| match order.check(server, seat) {
+            Err(error) => error_bytes(&error),
+            Ok(patience) => {
+                let known = topology::repeat_first(server, seat, &order.words(), patience);
+                order.finish(server, seat, known)
+            }
         });
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let result = match checked {
-            Err(refusal) => Err(format!("ERR {refusal}")),
-            Ok(patience) if !topology::repeat_first(server, seat, &words, patience) => Err(UNSAFE.to_owned()),
-            Ok(_) => topology::change(server, cluster, seat, |state, keys| {
-                state.set_slot(slot, &slot_change, keys.of_slot(slot))
-            })
-            .map_err(|refusal| format!("ERR {refusal}")),
-        };
-        reply_bytes(Protocol::Resp2, |reply| match &result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
+        return Ok(());
+    }
+    let command = ctx.command.id as usize;
+    ctx.after = After::Detached(Box::new(Box::new(move |asker| {
+        Box::new(move |server, seat| {
+            let patience = match order.check(server, seat) {
+                Ok(patience) => patience,
+                Err(error) => return answer_late(server, seat, (asker, command), error_bytes(&error)),
+            };
+            let words = order.words.clone();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            topology::repeat_first_then(server, seat, &words, patience, move |known| {
+                Box::new(move |server, seat| {
+                    let bytes = order.finish(server, seat, known);
+                    answer_late(server, seat, (asker, command), bytes);
+                })
+            });
         })
-    });
+    })));
     Ok(())
+}
+
+/// A SETSLOT on its way: it is checked, then the replicas get it, and then it is carried out here.
+struct SlotOrder {
+    slot: u16,
+    change: SlotChange,
+    /// As the client sent it.
+    words: Vec<Vec<u8>>,
+    timeout: Result<Duration, Refusal>,
+}
+
+impl SlotOrder {
+    fn words(&self) -> Vec<&[u8]> {
+        self.words.iter().map(Vec::as_slice).collect()
+    }
+
+    /// How long replicas may take.
+    fn check(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, String> {
+        let SlotOrder { slot, change, .. } = self;
+        let checked = topology::change(server, cluster_in(server), seat, |state, keys| {
+            state.check_slot_change(*slot, change, keys.of_slot(*slot))?;
+            // The words about the timeout are looked at last, when all else is right.
+            self.timeout.clone()
+        });
+        checked.map_err(|refusal| format!("ERR {refusal}"))
+    }
+
+    /// Carries it out, if the replicas know of it; returns the reply.
+    fn finish(&self, server: &Arc<Server>, seat: &mut Seat, replicas_know: bool) -> Vec<u8> {
+        if !replicas_know {
+            return error_bytes(UNSAFE);
+        }
+        let SlotOrder { slot, change, .. } = self;
+        let result = topology::change(server, cluster_in(server), seat, |state, keys| {
+            state.set_slot(*slot, change, keys.of_slot(*slot))
+        });
+        match result {
+            Ok(()) => reply_bytes(Protocol::Resp2, |reply| reply.ok()),
+            Err(refusal) => error_bytes(&format!("ERR {refusal}")),
+        }
+    }
+}
+
+fn cluster_in(server: &Server) -> &Cluster {
+    match &server.cluster {
+        Some(cluster) => cluster,
+        None => unreachable!("cluster mode does not end"),
+    }
+}
+
+fn error_bytes(error: &str) -> Vec<u8> {
+    reply_bytes(Protocol::Resp2, |reply| reply.error(error))
+}
+
+/// Answers a client that waits for the end of a command which counts as done already; an error is added to its figures.
+fn answer_late(server: &Server, seat: &Seat, ((worker, client, ticket), command): (Asker, usize), bytes: Vec<u8>) {
+    if let Some(error) = bytes.strip_prefix(b"-") {
+        let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
+        server.metrics.failed(seat.index(), command);
+        server.metrics.add(seat.index(), Counter::ErrorReplies, 1);
+        server.errors.count(code.unwrap_or_default());
+    }
+    server.workers[worker].send(Message::Reply { client, ticket, bytes });
 }
 
 /// The error of a change that the replicas have not got in time.

@@ -1,74 +1,128 @@
-//! CLUSTER SLOT-STATS: how many keys the slots of this node have.
+//! CLUSTER SLOT-STATS: how many keys the slots of this node's shard have, and what they cost.
 
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
+use crate::cluster::view::View;
 use crate::commands::context::{After, CommandResult, Context};
 use crate::commands::error::CommandError;
+use crate::config::id;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{SLOTS, slot_drop};
+use crate::observe::slot_stats::SlotFigure;
+
+/// What is told of a slot, and what slots may be ordered by.
+#[derive(Clone, Copy)]
+enum Metric {
+    Keys,
+    Cost(SlotFigure),
+}
+
+/// All there is, in the order of the reply. Those behind the first are counted only if a parameter says so.
+const METRICS: [(&str, Metric); 4] = [
+    ("key-count", Metric::Keys),
+    ("cpu-usec", Metric::Cost(SlotFigure::CpuUs)),
+    ("network-bytes-in", Metric::Cost(SlotFigure::BytesIn)),
+    ("network-bytes-out", Metric::Cost(SlotFigure::BytesOut)),
+];
 
 /// Which slots are shown, and in what order.
 enum Wanted {
     /// These, by number.
     Range(u16, u16),
-    /// So many with the most keys, or the fewest.
-    Ordered { limit: usize, descending: bool },
+    /// So many with the most of something, or the least.
+    Ordered { by: Metric, limit: usize, descending: bool },
 }
 
 pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let cluster = cluster_of(ctx)?;
+    let view = cluster_of(ctx)?.view();
+    let shown = match ctx.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
+        true => &METRICS[..],
+        false => &METRICS[..1],
+    };
+    let wanted = wanted(ctx, shown)?;
+    let Some(slots) = chosen(ctx, &view, &wanted) else {
+        ctx.after = After::Defer;
+        return Ok(());
+    };
+    let mut rows = Vec::with_capacity(slots.len());
+    for slot in slots {
+        let mut row = Vec::with_capacity(shown.len());
+        for (name, metric) in shown {
+            let Some(figure) = figure(ctx, slot, *metric) else {
+                ctx.after = After::Defer;
+                return Ok(());
+            };
+            row.push((*name, figure));
+        }
+        rows.push((slot, row));
+    }
+    let reply = &mut ctx.reply;
+    reply.array(rows.len());
+    for (slot, row) in rows {
+        reply.array(2);
+        reply.integer(slot.into());
+        reply.map(row.len());
+        for (name, figure) in row {
+            reply.bulk(name.as_bytes());
+            reply.integer(figure as i64);
+        }
+    }
+    Ok(())
+}
+
+/// A figure of a slot; `None` if somebody writes the slot at the moment.
+fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
+    match metric {
+        Metric::Cost(figure) => Some(ctx.server.slot_stats.sum(slot, figure)),
+        Metric::Keys => {
+            let reach = Reach::of(&ctx.keys.held, ctx.pass);
+            match reach.header(usize::from(slot)).may_hold_any() {
+                false => Some(0),
+                true => reach.view(usize::from(slot), slot_drop::count).map(|keys| keys as u64),
+            }
+        }
+    }
+}
+
+/// The slots to be shown, in order; `None` if somebody writes one of them at the moment.
+fn chosen(ctx: &Context<'_, '_>, view: &View, wanted: &Wanted) -> Option<Vec<u16>> {
+    let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
+    match *wanted {
+        Wanted::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
+        Wanted::Ordered { by, limit, descending } => {
+            let slots = (0..SLOTS as u16).filter(of_shard);
+            let figures: Option<Vec<(u64, u16)>> = slots.map(|slot| Some((figure(ctx, slot, by)?, slot))).collect();
+            let mut figures = figures?;
+            figures.sort_by_key(|(figure, slot)| (if descending { u64::MAX - figure } else { *figure }, *slot));
+            Some(figures.into_iter().take(limit).map(|(_, slot)| slot).collect())
+        }
+    }
+}
+
+fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, CommandError> {
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
-    let wanted = if is("slotsrange") && ctx.argc() == 5 {
+    if is("slotsrange") && ctx.argc() == 5 {
         let (first, last) = (slot_of(ctx.arg(3))?, slot_of(ctx.arg(4))?);
         if first > last {
             return Err(CommandError::text(format!(
                 "ERR Start slot number {first} is greater than end slot number {last}"
             )));
         }
-        Wanted::Range(first, last)
-    } else if is("orderby") && ctx.argc() >= 4 {
-        order(ctx)?
-    } else {
-        return Err(wrong_words(ctx));
-    };
-    let view = cluster.view();
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
-    let mut figures: Vec<(u16, usize)> = Vec::new();
-    for slot in (0..SLOTS as u16).filter(|slot| view.is_of_my_shard(*slot)) {
-        let keys = match reach.header(usize::from(slot)).may_hold_any() {
-            false => Some(0),
-            true => reach.view(usize::from(slot), slot_drop::count),
-        };
-        let Some(keys) = keys else {
-            ctx.after = After::Defer;
-            return Ok(());
-        };
-        figures.push((slot, keys));
+        return Ok(Wanted::Range(first, last));
     }
-    match wanted {
-        Wanted::Range(first, last) => figures.retain(|(slot, _)| (first..=last).contains(slot)),
-        Wanted::Ordered { limit, descending } => {
-            figures.sort_by_key(|(slot, keys)| (if descending { -(*keys as i64) } else { *keys as i64 }, *slot));
-            figures.truncate(limit);
-        }
+    if is("orderby") && ctx.argc() >= 4 {
+        return order(ctx, shown);
     }
-    let reply = &mut ctx.reply;
-    reply.array(figures.len());
-    for (slot, keys) in figures {
-        reply.array(2);
-        reply.integer(slot.into());
-        reply.map(1);
-        reply.bulk(b"key-count");
-        reply.integer(keys as i64);
-    }
-    Ok(())
+    Err(wrong_words(ctx))
 }
 
-fn order(ctx: &Context<'_, '_>) -> Result<Wanted, CommandError> {
-    if !ctx.arg(3).eq_ignore_ascii_case(b"key-count") {
-        return Err(CommandError::constant("ERR Unrecognized sort metric for ORDERBY."));
-    }
+fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, CommandError> {
+    let named = |(name, _): &&(&str, Metric)| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
+    let (_, by) = shown
+        .iter()
+        .find(named)
+        .ok_or(CommandError::constant("ERR Unrecognized sort metric for ORDERBY."))?;
     let (mut limit, mut descending) = (None, None);
     let mut index = 4;
     let twice = CommandError::constant("ERR Multiple filters of the same type are disallowed.");
@@ -93,6 +147,7 @@ fn order(ctx: &Context<'_, '_>) -> Result<Wanted, CommandError> {
         index += 1;
     }
     Ok(Wanted::Ordered {
+        by: *by,
         limit: limit.unwrap_or(SLOTS),
         descending: descending.unwrap_or(true),
     })

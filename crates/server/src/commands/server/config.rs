@@ -109,6 +109,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let server = ctx.server;
     server.metrics.reset_all_but(KEPT);
     server.metrics.reset_commands();
+    server.slot_stats.reset_all();
     server.errors.reset();
     server.scripts.cache.reset_statistics();
     server.lazyfree.reset();

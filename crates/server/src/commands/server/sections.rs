@@ -233,10 +233,11 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
         Section::ClusterInfo => {
             if let Some(cluster) = &server.cluster {
+                let up = cluster.view().up;
                 let state = cluster.lock(&server.config);
                 lines
                     .0
-                    .extend_from_slice(crate::cluster::describe::info(&state).as_bytes());
+                    .extend_from_slice(crate::cluster::describe::info(&state, up).as_bytes());
             }
         }
         Section::CommandStats => command_lines(server, &mut lines),

@@ -46,7 +46,7 @@ super::table! {
     CLUSTER_BLACKLIST_TTL "cluster-blacklist-ttl" = integer(60, 0, U64_MAX).unsigned(),
         Live, "Seconds for which a forgotten node is not taken in again.";
     CLUSTER_SLOT_STATS_ENABLED "cluster-slot-stats-enabled" = boolean(false),
-        NotYet, "Count keys, CPU time and traffic for each slot.";
+        Live, "Count keys, CPU time and traffic for each slot.";
     CLUSTER_SLOT_MIGRATION_LOG_MAX_LEN "cluster-slot-migration-log-max-len" = integer(1000, 0, i64::MAX).unsigned(),
         NotYet, "Finished slot migrations that are remembered.";
     SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES "slot-migration-max-failover-repl-bytes" = signed_memory(0, -1, i64::MAX),

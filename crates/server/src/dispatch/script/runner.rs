@@ -24,6 +24,7 @@ use crate::keyspace::{Exclusive, Pass};
 use crate::messages::Post;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::observe::metrics::Counter;
+use crate::observe::slot_stats::SlotFigure;
 use crate::script::{self, Answer, Beginning, Host, Outcome as Ended, Program, Run, Stop};
 
 /// When a script that runs on a worker is too long for it.
@@ -98,6 +99,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) commands: u64,
     /// Figures of commands, until it is certain that they count.
     tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
+    /// The same of slots: bytes of replies.
+    slot_tally: Vec<(u16, usize)>,
 }
 
 impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
@@ -145,6 +148,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             line: None,
             commands: 0,
             tally: Vec::new(),
+            slot_tally: Vec::new(),
             thread,
         }
     }
@@ -190,6 +194,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             Ok(Ended::Stopped(stop)) if stop != Stop::Shutdown => {
                 debug_assert!(!run.wrote(), "a script that has written does not begin anew");
                 self.tally.clear();
+                self.slot_tally.clear();
                 Finished::Stopped(stop)
             }
             Ok(Ended::Stopped(stop)) => Finished::Stopped(stop),
@@ -232,6 +237,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     /// Books what was kept back.
     fn settle_tally(&mut self) {
+        for (slot, bytes) in self.slot_tally.drain(..) {
+            let Thread { server, seat, .. } = &*self.thread;
+            server.slot_stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
+        }
         for (command, end) in std::mem::take(&mut self.tally) {
             let Thread {
                 server, seat, tunables, ..

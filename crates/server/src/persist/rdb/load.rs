@@ -107,6 +107,8 @@ pub struct Position {
     pub offset: Option<i64>,
     /// The database that the stream had selected.
     pub db: Option<usize>,
+    /// Slots of a cluster that were on their way; empty if the file tells of none.
+    pub open_slots: Vec<u8>,
 }
 
 /// A file whose head has been read and is acceptable.
@@ -465,6 +467,7 @@ fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<
         b"repl-stream-db" => position.db = usize::try_from(number()).ok(),
         b"repl-id" if text.len() == REPLICATION_ID_BYTES => position.id = text.to_vec(),
         b"repl-offset" => position.offset = Some(number()),
+        b"cluster-slot-states" => position.open_slots = text.to_vec(),
         b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-id" => {}
         _ => log::debug!("Unrecognized RDB AUX field: '{}'", String::from_utf8_lossy(name)),
     }

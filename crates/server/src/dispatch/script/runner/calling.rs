@@ -19,7 +19,7 @@ use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
 use crate::dispatch::record::{self, Ending, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
-use crate::dispatch::{cluster, logging};
+use crate::dispatch::{cluster, logging, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Buffers, Flags as ClientFlags};
 use crate::state::Question;
@@ -65,6 +65,9 @@ impl Runner<'_, '_, '_> {
         };
         let code = text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
         self.tally(command, CallEnd::Rejected(code));
+        if !self.one_slot {
+            self.thread.slot = None;
+        }
         Err(text)
     }
 
@@ -223,12 +226,25 @@ impl Runner<'_, '_, '_> {
         record::remember(&self.thread.server, command, thresholds, &ending, || {
             record::subject_of(command, args, &self.client)
         });
+        if self.thread.tunables.slot_stats {
+            self.count_for_slot(command, args);
+        }
         self.tally(Some(command), end);
         let effects = &mut self.thread.effects;
         if effects.garbage.len() + effects.removed.len() > GARBAGE_MAX {
             release(effects, &self.thread.server);
         }
         self.thread.effects.expired.truncate(EXPIRED_MAX);
+    }
+
+    /// Books what a command replied on its slot. The script is of that slot from now on, or of none.
+    #[cold]
+    fn count_for_slot(&mut self, command: &'static Command<Binding>, args: Args<'_>) {
+        let slot = slot_stats::slot_of(command, args, &self.planned);
+        if let Some(slot) = slot.filter(|_| slot_stats::counts(&self.client)) {
+            self.slot_tally.push((slot, self.output.len()));
+        }
+        self.thread.slot = slot.filter(|_| self.one_slot);
     }
 
     /// Completes a reply that others were to give, as far as that can be done here.

@@ -1,0 +1,225 @@
+//! Which slot a command's time and bytes are booked on, if `cluster-slot-stats-enabled` says so.
+//!
+//! A command costs the slot that all its keys are of; shard channels count as keys. What has no keys, or keys of several
+//! slots, costs none. In particular, as in Valkey:
+//!
+//! 1. What a client sends counts when its command is over: also if it was refused, or queued for EXEC, and not if a wait for
+//!    keys ended in vain. EXEC brings the bytes of its MULTI along.
+//! 2. What a client gets counts unless its command was refused or queued. Behind each command of a transaction the whole
+//!    reply so far counts, and once more behind EXEC.
+//! 3. The time of a transaction or a script is that of EXEC, EVAL or FCALL. They cost the slot of what ran in them last.
+//!    A script that may use keys of several slots costs none once it has called a command, even in vain; what its
+//!    commands reply is booked on their own slots.
+//! 4. Each replica gets what a command has it repeat.
+//! 5. A command that comes from the primary is answered nothing.
+//!
+//! Nothing here runs while the parameter is off.
+
+use weft_resp::Args;
+
+use crate::commands::context::Binding;
+use crate::commands::keys;
+use crate::commands::registry::Command;
+use crate::keyspace::access::PlannedKey;
+use crate::keyspace::hash::cluster_slot;
+use crate::net::client::{Client, Flags};
+use crate::net::transaction::Transaction;
+use crate::observe::slot_stats::SlotFigure;
+use crate::state::{Blocked, Server};
+
+use super::cluster::routes_words;
+use super::execute::{Request, Thread};
+use super::record::Ending;
+
+/// `MULTI`, as clients are taken to have sent it.
+const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
+
+/// The slot of what a command names, if there is just one.
+pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
+    if let Some((first, others)) = planned.split_first() {
+        return others
+            .iter()
+            .all(|other| other.slot == first.slot)
+            .then_some(first.slot);
+    }
+    if !routes_words(command) {
+        return None;
+    }
+    let (mut slot, mut crosses) = (None, false);
+    keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
+        let this = cluster_slot(args.at(position.index));
+        crosses |= slot.is_some_and(|slot| slot != this);
+        slot = Some(this);
+    });
+    slot.filter(|_| !crosses)
+}
+
+/// The slot of a transaction: of the last command that has one. A client's are all of one slot; a primary's need not be.
+pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
+    let commands = crate::commands::registry().commands();
+    transaction.commands.iter().rev().find_map(|queued| {
+        let command = commands.get(queued.command)?;
+        slot_of(command, transaction.args(queued), transaction.keys_of(queued))
+    })
+}
+
+/// How many bytes a request took. Spaces of an inline one count once.
+pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
+    match request.first() {
+        Some(b'*') => request.len(),
+        _ => args.iter().map(|word| word.len() + 1).sum::<usize>() + 1,
+    }
+}
+
+/// Whether what a client does costs slots anything: not if it was done before.
+pub fn counts(client: &Client) -> bool {
+    !client.flags.has(Flags::REPLAYS)
+}
+
+/// Whether a client gets the reply of the command that it runs.
+fn hears(client: &Client) -> bool {
+    let deaf = Flags::PRIMARY.with(Flags::REPLY_OFF).with(Flags::REPLY_SKIP);
+    !client.flags.has_any(deaf)
+}
+
+/// What a command cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Its time, ns.
+    pub nanoseconds: u64,
+    /// Bytes of its request.
+    pub request_bytes: usize,
+    /// Bytes of its reply.
+    pub reply_bytes: usize,
+    /// Bytes that each replica gets.
+    pub repeated_bytes: usize,
+}
+
+impl Cost {
+    /// The cost of a command that ended so.
+    pub fn of(ending: &Ending, request_bytes: usize, repeated_bytes: usize) -> Self {
+        Cost {
+            nanoseconds: ending.nanoseconds,
+            request_bytes,
+            reply_bytes: ending.reply_bytes,
+            repeated_bytes,
+        }
+    }
+}
+
+/// The slot that the end of a command will be booked on; `None` if what slots cost is not counted.
+#[inline]
+pub fn slot_if_counted(
+    thread: &Thread,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    planned: &[PlannedKey],
+) -> Option<u16> {
+    match thread.tunables.slot_stats {
+        true => slot_of(command, args, planned),
+        false => None,
+    }
+}
+
+/// Books a plan that has run; `input` is what its client has sent.
+#[cold]
+pub fn book_run(
+    thread: &mut Thread,
+    (request, planned): (&Request<'_>, &[PlannedKey]),
+    (client, input): (&Client, &[u8]),
+    ending: &Ending,
+) {
+    let args = request.args(input);
+    let slot = slot_of(request.command, args, planned);
+    let bytes = request_bytes(&input[request.plan.start..request.plan.end], args);
+    let cost = Cost::of(ending, bytes, thread.effects.scribe.take_measured());
+    book(thread, client, request.command, slot, cost);
+}
+
+/// Books a command that has run, on `slot`.
+pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: Option<u16>, cost: Cost) {
+    let Some(slot) = slot.filter(|_| counts(client)) else {
+        return;
+    };
+    let Thread { server, seat, .. } = thread;
+    book_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
+    let stats = &server.slot_stats;
+    stats.add(*seat, slot, SlotFigure::BytesIn, cost.request_bytes as u64);
+    if hears(client) {
+        stats.add(*seat, slot, SlotFigure::BytesOut, cost.reply_bytes as u64);
+    }
+    if cost.repeated_bytes > 0 {
+        let replicas = server.repl.replicas.known().len();
+        let bytes = cost.repeated_bytes * replicas;
+        stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
+    }
+}
+
+/// Adds a command's time to its slot. Slots have whole microseconds; the command's own figure, which has the time already,
+/// is made to agree.
+fn book_time(server: &Server, seat: usize, slot: u16, command: usize, nanoseconds: u64) {
+    let counted = server.slot_stats.add_time(seat, slot, nanoseconds);
+    let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
+    server.metrics.correct_time(seat, command, correction);
+}
+
+/// Books EXEC. What its commands replied was booked behind each of them.
+#[cold]
+pub fn book_exec(thread: &Thread, client: &Client, command: &Command<Binding>, cost: Cost) {
+    let request_bytes = cost.request_bytes + MULTI_BYTES;
+    book(thread, client, command, thread.slot, Cost { request_bytes, ..cost });
+}
+
+/// Books what a client of a transaction has got so far, behind one of its commands.
+#[cold]
+pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
+    if let Some(slot) = thread.slot.filter(|_| counts(client) && hears(client)) {
+        let stats = &thread.server.slot_stats;
+        stats.add(thread.seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+    }
+}
+
+/// Books the request of a command that was refused or queued.
+#[cold]
+pub fn book_request(
+    thread: &Thread,
+    client: &Client,
+    command: &Command<Binding>,
+    (request, args): (&[u8], Args<'_>),
+    planned: &[PlannedKey],
+) {
+    let slot = slot_of(command, args, planned).filter(|_| counts(client));
+    if let Some(slot) = slot {
+        let bytes = request_bytes(request, args) as u64;
+        let stats = &thread.server.slot_stats;
+        stats.add(thread.seat, slot, SlotFigure::BytesIn, bytes);
+    }
+}
+
+/// Books a command that has waited for keys; `reply_bytes` is what it got, if it got what it waited for.
+#[cold]
+pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds: u64, reply_bytes: Option<usize>) {
+    let Some(slot) = blocked.slot else {
+        return;
+    };
+    book_time(server, seat, slot, blocked.command, nanoseconds);
+    if let Some(reply_bytes) = reply_bytes {
+        let stats = &server.slot_stats;
+        stats.add(seat, slot, SlotFigure::BytesIn, blocked.request_bytes as u64);
+        stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+    }
+}
+
+/// Books a command that ran in the background, beside the keyspace; `seat` is that of its thread.
+#[cold]
+pub fn book_background(
+    server: &Server,
+    (seat, command): (usize, usize),
+    slot: u16,
+    (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
+) {
+    book_time(server, seat, slot, command, nanoseconds);
+    let stats = &server.slot_stats;
+    stats.add(seat, slot, SlotFigure::BytesIn, request_bytes as u64);
+    stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+}

@@ -1,0 +1,127 @@
+//! What each slot of a cluster costs: time of its commands, bytes received and sent for it.
+//!
+//! As with all counters each thread adds to a row of its own, and who asks adds the rows up. A row is made when its thread
+//! counts for the first time, so a server that does not count has none. Rows are never set back: a reset notes what they
+//! come to, so that it cannot be undone by an addition that was under way.
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A figure of a slot, as CLUSTER SLOT-STATS names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum SlotFigure {
+    /// `cpu-usec`
+    CpuUs,
+    /// `network-bytes-in`
+    BytesIn,
+    /// `network-bytes-out`
+    BytesOut,
+}
+
+const FIGURES: usize = SlotFigure::BytesOut as usize + 1;
+
+/// One thread's share.
+struct Row {
+    figures: Box<[AtomicU64]>,
+    /// Time that was not a whole microsecond yet, ns.
+    rest_ns: AtomicU64,
+}
+
+/// The figures of all slots.
+pub struct SlotStats {
+    slots: usize,
+    rows: Box<[OnceLock<Row>]>,
+    /// What the rows came to at the last reset, figure by figure; none before the first one.
+    baselines: OnceLock<Box<[AtomicU64]>>,
+}
+
+fn zeroes(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+impl SlotStats {
+    /// Zeroes for `seats` threads.
+    pub fn new(seats: usize, slots: usize) -> Self {
+        SlotStats {
+            slots,
+            rows: (0..seats).map(|_| OnceLock::new()).collect(),
+            baselines: OnceLock::new(),
+        }
+    }
+
+    /// The row of thread `seat`, to which nobody else adds.
+    fn row(&self, seat: usize) -> Option<&Row> {
+        let row = self.rows.get(seat)?;
+        Some(row.get_or_init(|| Row {
+            figures: zeroes(self.slots * FIGURES),
+            rest_ns: AtomicU64::new(0),
+        }))
+    }
+
+    /// Adds to a figure, in the row of thread `seat`; only that thread may.
+    pub fn add(&self, seat: usize, slot: u16, figure: SlotFigure, delta: u64) {
+        if delta == 0 {
+            return;
+        }
+        let cell = self.row(seat).and_then(|row| row.figures.get(index_of(slot, figure)));
+        if let Some(cell) = cell {
+            cell.store(cell.load(Relaxed).wrapping_add(delta), Relaxed);
+        }
+    }
+
+    /// Adds a time to `cpu-usec`; returns which part of it was counted, ns: whole microseconds. The rest is counted with
+    /// the thread's next time, so none is lost however short commands are.
+    pub fn add_time(&self, seat: usize, slot: u16, nanoseconds: u64) -> u64 {
+        let Some(row) = self.row(seat) else {
+            return nanoseconds;
+        };
+        let all = nanoseconds + row.rest_ns.load(Relaxed);
+        row.rest_ns.store(all % 1000, Relaxed);
+        self.add(seat, slot, SlotFigure::CpuUs, all / 1000);
+        all - all % 1000
+    }
+
+    fn total(&self, index: usize) -> u64 {
+        let rows = self.rows.iter().filter_map(OnceLock::get);
+        let cells = rows.filter_map(|row| row.figures.get(index));
+        cells.fold(0, |sum, cell| sum.wrapping_add(cell.load(Relaxed)))
+    }
+
+    /// A figure since its last reset.
+    pub fn sum(&self, slot: u16, figure: SlotFigure) -> u64 {
+        let index = index_of(slot, figure);
+        let baseline = self.baselines.get().and_then(|all| all.get(index));
+        self.total(index)
+            .wrapping_sub(baseline.map_or(0, |baseline| baseline.load(Relaxed)))
+    }
+
+    /// Sets these slots back to zero.
+    pub fn reset(&self, slots: impl Iterator<Item = u16>) {
+        if self.rows.iter().all(|row| row.get().is_none()) {
+            return;
+        }
+        let baselines = self.baselines.get_or_init(|| zeroes(self.slots * FIGURES));
+        for slot in slots {
+            for figure in [SlotFigure::CpuUs, SlotFigure::BytesIn, SlotFigure::BytesOut] {
+                let index = index_of(slot, figure);
+                if let Some(baseline) = baselines.get(index) {
+                    baseline.store(self.total(index), Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Sets all slots back to zero.
+    pub fn reset_all(&self) {
+        self.reset(0..self.slots as u16);
+    }
+}
+
+fn index_of(slot: u16, figure: SlotFigure) -> usize {
+    usize::from(slot) * FIGURES + figure as usize
+}
+
+#[cfg(test)]
+mod tests;

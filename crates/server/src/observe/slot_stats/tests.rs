@@ -1,0 +1,48 @@
+//! Figures of slots: rows, resets, parts of microseconds.
+
+use super::{SlotFigure, SlotStats};
+
+#[test]
+fn rows_of_threads_add_up_and_slots_stay_apart() {
+    let stats = SlotStats::new(3, 16);
+    stats.add(0, 5, SlotFigure::BytesIn, 10);
+    stats.add(2, 5, SlotFigure::BytesIn, 7);
+    stats.add(1, 6, SlotFigure::BytesOut, 1);
+    assert_eq!(stats.sum(5, SlotFigure::BytesIn), 17);
+    assert_eq!(stats.sum(5, SlotFigure::BytesOut), 0);
+    assert_eq!(stats.sum(6, SlotFigure::BytesOut), 1);
+    stats.add(3, 5, SlotFigure::BytesIn, 1);
+    stats.add(0, 16, SlotFigure::BytesIn, 1);
+    assert_eq!(stats.sum(5, SlotFigure::BytesIn), 17, "there is no fourth thread");
+    assert_eq!(stats.sum(16, SlotFigure::BytesIn), 0, "there is no such slot");
+}
+
+#[test]
+fn a_reset_is_of_the_slots_it_names() {
+    let stats = SlotStats::new(2, 16);
+    stats.reset_all();
+    for slot in 0..16 {
+        stats.add(0, slot, SlotFigure::CpuUs, 3);
+        stats.add(1, slot, SlotFigure::CpuUs, 4);
+    }
+    stats.reset([2, 15].into_iter());
+    stats.add(1, 2, SlotFigure::CpuUs, 1);
+    let sums: Vec<u64> = [1, 2, 15].map(|slot| stats.sum(slot, SlotFigure::CpuUs)).to_vec();
+    assert_eq!(sums, [7, 1, 0]);
+    stats.reset_all();
+    assert!((0..16).all(|slot| stats.sum(slot, SlotFigure::CpuUs) == 0));
+}
+
+#[test]
+fn short_commands_add_up_to_what_they_took() {
+    let stats = SlotStats::new(1, 2);
+    let counted: u64 = (0..1000).map(|_| stats.add_time(0, 1, 250)).sum();
+    assert_eq!(counted, 250_000, "what is told to be counted is what the slot has");
+    assert_eq!(stats.sum(1, SlotFigure::CpuUs), 250);
+    assert_eq!(stats.add_time(0, 1, 1999), 1000);
+    assert_eq!(
+        stats.add_time(0, 0, 1),
+        1000,
+        "the rest goes to the thread's next command"
+    );
+}
