@@ -15,9 +15,7 @@ use crate::keyspace::access::value_due_ms;
 impl Keyspace {
     /// An empty keyspace with the same databases and the same hashes, for one thread.
     pub fn beside(&self) -> Keyspace {
-        let mut beside = Keyspace::with_slots(self.counts.databases(), 1, self.hasher.is_clustered());
-        beside.hasher = self.hasher.clone();
-        beside
+        Keyspace::with_slots(self.counts.databases(), 1, self.hasher.clone())
     }
 }
 
