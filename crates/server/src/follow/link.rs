@@ -57,6 +57,8 @@ pub struct Link {
     term: u64,
     /// What was received and not looked at.
     pub ahead: Vec<u8>,
+    /// Whether the primary gets signs of life over it while a dump is loaded.
+    pub beats: bool,
 }
 
 impl Link {
@@ -70,7 +72,7 @@ impl Link {
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
-        if !server.repl.keep_socket(term, Some(spare)) {
+        if !server.repl.keep_socket(term, spare) {
             return Err(Failure::TermOver);
         }
         Ok(Link {
@@ -78,6 +80,7 @@ impl Link {
             server,
             term,
             ahead: Vec::new(),
+            beats: true,
         })
     }
 

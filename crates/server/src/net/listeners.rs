@@ -72,10 +72,9 @@ impl Listeners {
         };
         let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| open.port != port || !wanted.contains(&open.address));
-        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let kept = self.tcp.len();
         for place in places {
-            if let Err(error) = self.listen_at(&place, port, backlog, reactor) {
+            if let Err(error) = self.listen_at(config, &place, port, reactor) {
                 let name = place.name;
                 log::warning!(
                     "Warning: Could not create server TCP listening socket {name}:{port}: {}",
@@ -115,12 +114,19 @@ impl Listeners {
         });
     }
 
-    fn listen_at(&mut self, place: &Place<'_>, port: u16, backlog: u32, reactor: &mut Reactor) -> io::Result<()> {
+    fn listen_at(&mut self, config: &Config, place: &Place<'_>, port: u16, reactor: &mut Reactor) -> io::Result<()> {
         let address = place.address()?;
         if self.tcp.iter().any(|open| open.address == address && open.port == port) {
             return Ok(());
         }
-        let listener = Listener::tcp(address, port, backlog)?;
+        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
+        let listener = match config.boolean(id::MPTCP) {
+            true => Listener::multipath_tcp(address, port, backlog).or_else(|error| {
+                log::warning!("Listening without Multipath TCP: {}", reason(&error));
+                Listener::tcp(address, port, backlog)
+            })?,
+            false => Listener::tcp(address, port, backlog)?,
+        };
         let token = self.register(listener, reactor)?;
         self.tcp.push(Open { address, port, token });
         Ok(())
