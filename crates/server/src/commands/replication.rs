@@ -253,6 +253,8 @@ fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: 
         b"rdb-channel" => introduction.is_dump_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
+            // While tests have links stand still, who asks for the stream waits too.
+            server.repl.stand_still();
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
             introduction.dump_client =

@@ -189,8 +189,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT)
         && standing.has(Standing::FOLLOWS)
         && thread.server.cluster.is_none();
-    let reads_elsewhere =
-        || !client.flags.has(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
+    let reads_elsewhere = || !client.flags.has(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
         let state = thread.server.repl.state();
         return state

@@ -158,9 +158,12 @@ fn receive_both(
         if taken.is_err() {
             server.repl.sever();
         }
-        let kept = keeper
-            .join()
-            .unwrap_or_else(|_| Err(Failure::of("Keeping the stream of the PRIMARY", &io::ErrorKind::Other.into())));
+        let kept = keeper.join().unwrap_or_else(|_| {
+            Err(Failure::of(
+                "Keeping the stream of the PRIMARY",
+                &io::ErrorKind::Other.into(),
+            ))
+        });
         match (taken, kept) {
             (Ok(db), Ok(held)) => Ok((db, held)),
             // Whoever was cut off by the other has less to tell.

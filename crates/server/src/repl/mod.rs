@@ -329,6 +329,12 @@ impl Replication {
         self.standing().has(Standing::FOLLOWS)
     }
 
+    /// Whether data is being loaded, in the place of what there is or beside it.
+    pub fn is_loading(&self) -> bool {
+        let standing = self.standing();
+        standing.has(Standing::LOADING) || standing.has(Standing::LOADING_ASIDE)
+    }
+
     /// The number of the last decision about whom to follow.
     #[inline]
     pub fn term(&self) -> u64 {

@@ -105,9 +105,7 @@ impl Supplier {
             return;
         }
         let seconds = self.server.repl.replicas.grace_s.load(Ordering::Relaxed);
-        log::verbose!(
-            "Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds"
-        );
+        log::verbose!("Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds");
         self.graces.push(Grace {
             client,
             shown,
@@ -212,8 +210,6 @@ impl Supplier {
 impl super::Replica {
     /// How the log shows its client.
     pub(super) fn shown(&self) -> Vec<u8> {
-        self.connection
-            .client
-            .describe(unix_ms(), self.connection.buffers(0))
+        self.connection.client.describe(unix_ms(), self.connection.buffers(0))
     }
 }

@@ -153,7 +153,6 @@ impl DumpTarget {
     }
 }
 
-
 /// Several replicas that get the same bytes.
 struct Targets {
     server: Arc<Server>,
@@ -364,7 +363,11 @@ pub fn begin(
     };
     match snapshot::start(server, order) {
         Ok(thread) => {
-            let way = if alone { "direct socket to replica" } else { "pipe through parent process" };
+            let way = if alone {
+                "direct socket to replica"
+            } else {
+                "pipe through parent process"
+            };
             match with_mark {
                 true => log::notice!("Background RDB transfer started by pid {thread} to {way}"),
                 false => log::notice!("Background saving started by pid {thread}"),
@@ -392,8 +395,19 @@ fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, alone: bool, told: mpsc::
         for replica in &replicas {
             shelf.pin(*replica, place.offset);
         }
+        let is_empty = shelf.held_bytes() == 0;
         drop(shelf);
         if alone {
+            let what = if is_empty {
+                "no repl-backlog to track"
+            } else {
+                "tracking repl-backlog tail"
+            };
+            for replica in &replicas {
+                log::debug!(
+                    "Dual channel replication: Add rdb replica {replica} to waiting psync, with cid {replica}, {what}"
+                );
+            }
             server.repl.replicas.awaited().extend(&replicas);
         }
         // Who waits for it may have given up.

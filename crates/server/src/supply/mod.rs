@@ -360,7 +360,10 @@ impl Supplier {
         }
         if let Some(dump) = &self.dump
             && !dump::outlives(&server, dump.with_mark)
-            && !self.replicas.values().any(|replica| dump.replicas.contains(&replica.id()))
+            && !self
+                .replicas
+                .values()
+                .any(|replica| dump.replicas.contains(&replica.id()))
             && server.snapshot.cancel(&[Purpose::Replicas])
             && !replica.introduction.is_dump_channel
         {
@@ -694,7 +697,10 @@ impl Supplier {
                     }
                     self.publish(*token, |known| known.progress = Progress::DumpBegun);
                 }
-                self.dump = Some(Dump { replicas: ids, with_mark });
+                self.dump = Some(Dump {
+                    replicas: ids,
+                    with_mark,
+                });
             }
             Err(dump::CannotBegin::Busy) => {
                 // They go on waiting.

@@ -90,7 +90,12 @@ impl Supplier {
             Lookup::Found(command) => {
                 replica.connection.client.last_command = command.full_name;
                 let flags = command.spec.flags;
-                (command.full_name, [flag::WRITE, flag::READONLY, flag::MAY_REPLICATE].iter().any(|touches| flags.contains(*touches)))
+                (
+                    command.full_name,
+                    [flag::WRITE, flag::READONLY, flag::MAY_REPLICATE]
+                        .iter()
+                        .any(|touches| flags.contains(*touches)),
+                )
             }
             Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => ("<unknown>", false),
         };

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::lasting::{follow, until};
-use super::serving::{AT_ONCE, Replica, settle, under_load};
 use super::server::{PATIENCE, Server};
+use super::serving::{AT_ONCE, Replica, settle, under_load};
 use super::{DUMP, FIRST_ID, Link, Primary, UP, Valkey, await_info, compare, info, write_everything};
 
 const DUAL: [&str; 2] = ["--dual-channel-replication-enabled", "yes"];
@@ -34,7 +34,17 @@ impl Channels {
         assert_eq!(main.line(), "+DUALCHANNELSYNC");
         let mut dump = Replica::connect(port);
         dump.send(&[
-            "REPLCONF", "capa", "eof", "rdb-only", "1", "rdb-channel", "1", "listening-port", "1234", "version", "9.1.2",
+            "REPLCONF",
+            "capa",
+            "eof",
+            "rdb-only",
+            "1",
+            "rdb-channel",
+            "1",
+            "listening-port",
+            "1234",
+            "version",
+            "9.1.2",
         ]);
         assert_eq!(dump.line(), "+OK");
         dump.send(&["SYNC"]);
@@ -81,7 +91,10 @@ fn a_primary_sends_the_stream_beside_the_dump() {
     await_info(&mut client, "replicas_waiting_psync:1");
     let shown = replicas(&mut client);
     assert_eq!(shown.len(), 1, "{shown:?}");
-    assert!(shown[0].ends_with("state=wait_bgsave,offset=0,lag=0,type=rdb-channel"), "{shown:?}");
+    assert!(
+        shown[0].ends_with("state=wait_bgsave,offset=0,lag=0,type=rdb-channel"),
+        "{shown:?}"
+    );
     assert_eq!(
         client.call(&["REPLCONF", "set-rdb-client-id", "1000000"]),
         "ERR Unrecognized RDB client id 1000000"
@@ -90,13 +103,27 @@ fn a_primary_sends_the_stream_beside_the_dump() {
     await_info(&mut client, "replicas_waiting_psync:0");
     let shown = replicas(&mut client);
     let main = shown.iter().find(|line| line.ends_with("type=main-channel"));
-    assert!(main.is_some_and(|line| line.contains("state=bg_transfer,")), "{shown:?}");
+    assert!(
+        main.is_some_and(|line| line.contains("state=bg_transfer,")),
+        "{shown:?}"
+    );
     client.call(&["SET", "later", "1"]);
     assert_eq!(channels.main.command(), "SELECT 0");
     assert_eq!(channels.main.command(), "SET later 1");
-    assert_eq!(info(&mut client, "rdb_bgsave_in_progress"), "1", "it came before the dump had ended");
+    assert_eq!(
+        info(&mut client, "rdb_bgsave_in_progress"),
+        "1",
+        "it came before the dump had ended"
+    );
     // What is switched meanwhile is for those who come later.
-    client.call(&["CONFIG", "SET", "dual-channel-replication-enabled", "no", "rdb-key-save-delay", "0"]);
+    client.call(&[
+        "CONFIG",
+        "SET",
+        "dual-channel-replication-enabled",
+        "no",
+        "rdb-key-save-delay",
+        "0",
+    ]);
     let dump = channels.dump.take_dump();
     assert!(dump.windows(7).any(|bytes| bytes == b"key:199"));
     assert!(!dump.windows(5).any(|bytes| bytes == b"later"));
@@ -112,7 +139,12 @@ fn a_primary_sends_the_stream_beside_the_dump() {
 
 #[test]
 fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
-    let limits = ["--client-output-buffer-limit", "replica 1mb 0 0", "--repl-backlog-size", "100kb"];
+    let limits = [
+        "--client-output-buffer-limit",
+        "replica 1mb 0 0",
+        "--repl-backlog-size",
+        "100kb",
+    ];
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..], &limits[..]].concat());
     let mut client = Client::connect(server.port);
     client.call(&["SET", "key", "1"]);
@@ -131,7 +163,10 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
     late.dump.take_dump();
     await_info(&mut client, "replicas_waiting_psync:0");
     late.main.send(&["REPLCONF", "set-rdb-client-id", &late.client]);
-    assert_eq!(late.main.line(), format!("-ERR Unrecognized RDB client id {}", late.client));
+    assert_eq!(
+        late.main.line(),
+        format!("-ERR Unrecognized RDB client id {}", late.client)
+    );
     // Too much comes.
     client.call(&["DEBUG", "DELAY-RDB-CLIENT-FREE-SECONDS", "1000"]);
     let mut slow = Channels::open(server.port);
@@ -165,7 +200,14 @@ fn a_dump_that_nobody_takes_any_more_ends() {
     drop(channels);
     await_info(&mut client, "connected_slaves:0");
     // A dump for two goes on for one.
-    client.call(&["CONFIG", "SET", "repl-diskless-sync-delay", "1", "rdb-key-save-delay", "1000"]);
+    client.call(&[
+        "CONFIG",
+        "SET",
+        "repl-diskless-sync-delay",
+        "1",
+        "rdb-key-save-delay",
+        "1000",
+    ]);
     let one = thread::spawn(move || Channels::open(server.port));
     let mut other = Channels::open(server.port);
     drop(one.join().expect("opens"));
@@ -183,7 +225,17 @@ fn accept_dump(primary: &Primary, offset: i64) -> Link {
     let asked = dump.request();
     let port = asked[8].clone();
     let wanted = [
-        "REPLCONF", "capa", "eof", "rdb-only", "1", "rdb-channel", "1", "listening-port", &port, "version", "9.1.2",
+        "REPLCONF",
+        "capa",
+        "eof",
+        "rdb-only",
+        "1",
+        "rdb-channel",
+        "1",
+        "listening-port",
+        &port,
+        "version",
+        "9.1.2",
     ];
     assert_eq!(asked, wanted);
     dump.send(b"+OK\r\n");
@@ -238,7 +290,9 @@ fn a_replica_keeps_the_stream_while_it_loads_and_runs_it_then() {
             offset += main.command(&["INCR", "counter"]);
             if !is_late {
                 until("the stream is kept", || {
-                    info(&mut client, "replicas_repl_buffer_size").parse::<u64>().is_ok_and(|bytes| bytes > 50_000)
+                    info(&mut client, "replicas_repl_buffer_size")
+                        .parse::<u64>()
+                        .is_ok_and(|bytes| bytes > 50_000)
                 });
                 await_info(&mut client, "master_sync_in_progress:1");
                 assert_eq!(info(&mut client, "master_sync_total_bytes"), "-1");
@@ -272,7 +326,10 @@ fn a_replica_begins_anew_when_either_connection_breaks() {
         dump.send(&DUMP[..DUMP.len() / 2]);
         if breaks == "main before it is asked" {
             drop(main);
-            assert!(matches!(dump.0.read_to_end(&mut Vec::new()), Ok(_) | Err(_)), "it is closed");
+            assert!(
+                matches!(dump.0.read_to_end(&mut Vec::new()), Ok(_) | Err(_)),
+                "it is closed"
+            );
             continue;
         }
         expect_psync(&mut main, 0);
@@ -412,7 +469,9 @@ fn crashes_of_either_side_amid_a_synchronisation_lose_nothing() {
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
     let mut other = Client::connect(replica.port);
     other.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
-    until("a dump is on its way", || info(&mut client, "rdb_bgsave_in_progress") == "1");
+    until("a dump is on its way", || {
+        info(&mut client, "rdb_bgsave_in_progress") == "1"
+    });
     replica.kill();
     until("the primary knows", || info(&mut client, "connected_slaves") == "0");
     replica.start_again();

@@ -392,7 +392,12 @@ fn a_replica_ends_on_an_error_of_the_stream_or_of_the_disk_if_it_is_told_to() {
         let (_primary, _replica, mut client, mut link) = begin(&arguments);
         // What cannot be replaced by a file.
         let directory = client.call(&["CONFIG", "GET", "dir"]);
-        let directory = directory.trim_matches(['(', ')']).split(' ').nth(1).expect("a directory").to_owned();
+        let directory = directory
+            .trim_matches(['(', ')'])
+            .split(' ')
+            .nth(1)
+            .expect("a directory")
+            .to_owned();
         std::fs::remove_file(format!("{directory}/dump.rdb")).expect("removes the dump");
         std::fs::create_dir_all(format!("{directory}/dump.rdb/in-the-way")).expect("makes a directory");
         client.call(&["BGSAVE"]);

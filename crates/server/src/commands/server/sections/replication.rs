@@ -84,7 +84,10 @@ fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Li
     lines.put("slave_read_repl_offset", received);
     lines.put("slave_repl_offset", applied);
     lines.put("replicas_repl_buffer_size", repl.held_bytes.load(Ordering::Relaxed));
-    lines.put("replicas_repl_buffer_peak", repl.held_peak_bytes.load(Ordering::Relaxed));
+    lines.put(
+        "replicas_repl_buffer_peak",
+        repl.held_peak_bytes.load(Ordering::Relaxed),
+    );
     if state.phase == Phase::Transfer {
         let transfer = &state.transfer;
         let (total, read) = (transfer.total_bytes, transfer.read_bytes as i64);
