@@ -19,6 +19,9 @@
 //! due in it. After the window, requests already due are still sent and awaited, for a limited time;
 //! what is unanswered then counts with the time it has waited so far.
 //!
+//! The sleep until the next due time is ended by a timer: `epoll_wait` counts in milliseconds, and requests that are sent a
+//! millisecond late, all at once, measure the client. (`epoll_pwait2` counts finer, on kernels that know it.)
+//!
 //! Cheapness: all connections share one receive buffer that stays in the cache; a connection keeps
 //! bytes of its own only while a reply is incomplete. Nothing is stored per request (see `draw`).
 
@@ -31,6 +34,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use crate::error::{Doing, Error, Result};
 use crate::load::Workload;
@@ -44,6 +48,9 @@ const READ_BYTES: usize = 256 * 1024;
 
 /// Longest sleep without looking at the clock and the stop flag.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
+
+/// The token of the timer among those of the connections.
+const TIMER: u64 = u64::MAX;
 
 /// Connections handled per wake-up.
 const EVENTS_PER_TURN: usize = 256;
@@ -244,6 +251,7 @@ impl Connection {
 pub struct Driver<'a> {
     plan: Plan<'a>,
     epoll: OwnedFd,
+    timer: OwnedFd,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     tally: Tally,
@@ -264,9 +272,14 @@ impl<'a> Driver<'a> {
             let data = epoll::EventData::new_u64(token as u64);
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
         }
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).doing("creating a timer")?;
+        let data = epoll::EventData::new_u64(TIMER);
+        epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).doing("watching the timer")?;
         Ok(Driver {
             plan,
             epoll,
+            timer,
             connections,
             buffer: vec![0; READ_BYTES],
             tally: Tally::new(),
@@ -294,12 +307,12 @@ impl<'a> Driver<'a> {
                 return Ok(());
             }
             events.clear();
-            let timeout = timespec(self.wait_ns(now_ns));
+            let timeout = self.wait_at_most(self.wait_ns(now_ns))?;
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).doing("waiting for replies"),
             }
-            for event in &events {
+            for event in events.iter().filter(|event| event.data.u64() != TIMER) {
                 let token = event.data.u64() as usize;
                 let flags = event.flags;
                 if flags.contains(epoll::EventFlags::OUT) {
@@ -349,6 +362,19 @@ impl<'a> Driver<'a> {
                 Ok(true)
             }
         }
+    }
+
+    /// Sees to it that the next wait ends in time, and returns its timeout.
+    fn wait_at_most(&self, wait_ns: u64) -> Result<Timespec> {
+        if wait_ns == 0 || matches!(self.plan.pace, Pace::Closed) {
+            return Ok(timespec(wait_ns));
+        }
+        let once = Itimerspec {
+            it_interval: timespec(0),
+            it_value: timespec(wait_ns),
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).doing("setting the timer")?;
+        Ok(timespec(LONGEST_WAIT_NS))
     }
 
     /// How long the thread may sleep.

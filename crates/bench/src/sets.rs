@@ -449,10 +449,14 @@ pub const SETS: &[Set] = &[
                 BIG,
                 20,
                 &[FILL_STRINGS, BIG_HASH, BIG_SET, BIG_SORTED_SET],
-                &[Case {
-                    company: Company::LongCommands(LONG_COMMANDS),
-                    ..paced(case("mixed", 1), 10_000.0)
-                }],
+                &[
+                    // What the machine and the client make of it by themselves.
+                    paced(case("mixed", 1), 10_000.0),
+                    Case {
+                        company: Company::LongCommands(LONG_COMMANDS),
+                        ..paced(case("mixed", 1), 10_000.0)
+                    },
+                ],
             )],
         }],
         idle: &[],

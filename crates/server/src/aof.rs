@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_reactor::unix_ms;
 
 use crate::config::{Config, error_text, id};
-use crate::journal;
+use crate::journal::{self, Milestone};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
@@ -100,11 +100,18 @@ fn copy_parameters(server: &Server) {
     status.spares_rewrites.store(spares, Ordering::Relaxed);
 }
 
-/// Replies wait for the disk if there is an append-only file and `appendfsync` says so.
+/// Replies to writes wait for the append-only file if there is one: until they are on the disk with `appendfsync always`,
+/// else until they are given to the operating system, so that the end of the process loses nothing that was answered.
 fn withhold(server: &Server) {
-    let withholds = server.aof.phase() != Phase::Off && server.aof.fsync() == Fsync::Always;
-    server.journal.withhold_replies(withholds);
-    if !withholds {
+    let until = match (server.aof.phase(), server.aof.fsync()) {
+        (Phase::Off, _) => None,
+        (_, Fsync::Always) => Some(Milestone::Synced),
+        (Phase::On, Fsync::EverySecond | Fsync::No) => Some(Milestone::Written),
+        // Nothing is lost yet that a file would have kept.
+        (Phase::Waiting, _) => None,
+    };
+    server.journal.withhold_replies(until);
+    if until != Some(Milestone::Synced) {
         server.tell_of_log();
     }
     // It may have something to sync now.

@@ -317,18 +317,18 @@ pub enum After {
     #[default]
     Nothing,
     /// Park the connection and ask all workers.
-    Ask(Box<dyn FnOnce(Asker) -> Question + Send>),
+    Ask(Box<Box<dyn FnOnce(Asker) -> Question + Send>>),
     /// Park the connection and run this on a background thread; its bytes are the reply.
-    Background(BackgroundReply),
+    Background(Box<BackgroundReply>),
     /// A slot was leased by somebody else: run the command again in a later turn.
     Defer,
     /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
     /// there are any.
     Leave(Option<Box<Snapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
-    Detached(Box<dyn FnOnce(Asker) -> Job + Send>),
+    Detached(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
     /// The same, for a thread that runs scripts.
-    Script(Box<dyn FnOnce(Asker) -> Job + Send>),
+    Script(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
     /// Park the connection until its writes are on the disk, or the time is over.
@@ -348,8 +348,15 @@ pub enum After {
     Serve(Box<(Unserved, Output)>),
 }
 
-// It is moved with the outcome of every command.
-const _: () = assert!(size_of::<After>() <= 24);
+impl After {
+    /// Whether the command runs again, from its start: nothing of this run counts.
+    pub fn runs_again(&self) -> bool {
+        matches!(self, After::Defer | After::Leave(_) | After::AsWriter)
+    }
+}
+
+// It is moved with the outcome of every command, in two registers: hence the boxes of boxes.
+const _: () = assert!(size_of::<After>() <= 16);
 
 /// A wait for the log (WAITAOF).
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::lease_word::{LeaseWord, admits_published};
 use crate::loom::{ReadAccess, UnsafeCell, WriteAccess};
 use crate::prefetch::prefetch_for_write;
-use crate::published::{Publication, Publications};
+use crate::published::{Publications, Taken};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -35,7 +35,7 @@ const _: () = {
     type Sample = Cell<[u64; 2], [u8; 40]>;
     assert!(align_of::<Sample>() == 64 && size_of::<Sample>() == 64);
     assert!(std::mem::offset_of!(Sample, word) == 0 && std::mem::offset_of!(Sample, header) == 8);
-    assert!(size_of::<ReadLease<'_, (), u8>>() <= 3 * size_of::<usize>());
+    assert!(size_of::<ReadLease<'_, (), u8>>() <= 2 * size_of::<usize>());
     assert!(size_of::<WriteLease<'_, (), u8>>() <= 2 * size_of::<usize>());
 };
 
@@ -259,11 +259,11 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
             return cell
                 .word
                 .try_read_alone(seen)
-                .then(|| ReadLease::of_taken(cell, None, true));
+                .then(|| ReadLease::of_taken(cell, Taken::ALONE));
         }
         if !admits_published(seen) && cell.word.try_read_at_once(seen) {
             // Not `then_some`: a lease that was not taken must not be built, for its drop releases.
-            return Some(ReadLease::of_taken(cell, None, false));
+            return Some(ReadLease::of_taken(cell, Taken::COUNTED));
         }
         self.try_read_slowly(cell)
     }
@@ -273,15 +273,15 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
         if admits_published(cell.word.peek()) {
             let publications = &self.domain.publications;
             let published = publications.publish(self.seat, cell.index, || cell.word.admits_published());
-            if published.is_some() {
-                return Some(ReadLease::of_taken(cell, published, false));
+            if let Some(publication) = published {
+                return Some(ReadLease::of_taken(cell, publication.into()));
             }
         }
         let (admitted, collided) = cell.word.try_read_slowly();
         if admitted && collided && self.domain.publications.collided(self.seat) {
             cell.word.share();
         }
-        admitted.then(|| ReadLease::of_taken(cell, None, false))
+        admitted.then(|| ReadLease::of_taken(cell, Taken::COUNTED))
     }
 
     /// Leases a cell for writing, unless anybody is in.
@@ -338,12 +338,12 @@ impl<H, T> Drop for Pass<'_, H, T> {
 }
 
 /// Shared access to one cell's data.
+///
+/// Two words, so that it travels in registers: stores of its parts right before a load of the whole would stall.
 pub struct ReadLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
-    /// Where it is published, if it is not counted in the word.
-    published: Option<Publication<'pass>>,
-    /// Whether the pass is alone.
-    alone: bool,
+    /// How its end is told.
+    taken: Taken<'pass>,
     access: ReadAccess<T>,
     stays: StaysOnThread,
 }
@@ -351,11 +351,10 @@ pub struct ReadLease<'pass, H, T> {
 impl<'pass, H, T> ReadLease<'pass, H, T> {
     /// The caller has taken the word for reading, or published itself, and gives that to the lease.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>, published: Option<Publication<'pass>>, alone: bool) -> Self {
+    fn of_taken(cell: &'pass Cell<H, T>, taken: Taken<'pass>) -> Self {
         Self {
             cell,
-            published,
-            alone,
+            taken,
             access: cell.data.begin_read(),
             stays: PhantomData,
         }
@@ -391,10 +390,10 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.access.end();
-        match self.published {
-            None if self.alone => self.cell.word.release_read_alone(),
-            None => self.cell.word.release_read(),
+        match self.taken.publication() {
             Some(publication) => publication.end(),
+            None if self.taken.is_alone() => self.cell.word.release_read_alone(),
+            None => self.cell.word.release_read(),
         }
     }
 }

@@ -25,6 +25,7 @@
 //! A writer pays with a look at every seat's line, so the mark must be rare where there are writers: it takes
 //! [`COLLISIONS`] collisions of one seat to set it, and the first writer removes it.
 
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::loom::{AtomicU32, AtomicU64, model_fence, spin_loop};
@@ -131,5 +132,43 @@ impl Publication<'_> {
         let left = seen - 1;
         self.0
             .store(if left & u64::from(u32::MAX) == 0 { 0 } else { left }, Release);
+    }
+}
+
+/// How a read lease was taken, in one word: null for one that is counted in the cell's word, [`ALONE_ADDRESS`] for one of
+/// a pass that is alone, else the place where it is published.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken<'a>(*const AtomicU64, PhantomData<&'a AtomicU64>);
+
+/// Where no place can be: places are aligned.
+const ALONE_ADDRESS: usize = 1;
+
+impl<'a> Taken<'a> {
+    /// Counted in the cell's word.
+    pub(crate) const COUNTED: Self = Taken(std::ptr::null(), PhantomData);
+    /// Counted there by a pass that is alone.
+    pub(crate) const ALONE: Self = Taken(std::ptr::without_provenance(ALONE_ADDRESS), PhantomData);
+
+    /// Whether it is that of a pass that is alone.
+    #[inline]
+    pub(crate) fn is_alone(self) -> bool {
+        self.0.addr() == ALONE_ADDRESS
+    }
+
+    /// Where it is published, if it is.
+    #[inline]
+    pub(crate) fn publication(self) -> Option<Publication<'a>> {
+        if self.0.addr() <= ALONE_ADDRESS {
+            return None;
+        }
+        // SAFETY: neither of the two constants, so it was made from a reference that lives for `'a`.
+        Some(Publication(unsafe { &*self.0 }))
+    }
+}
+
+impl<'a> From<Publication<'a>> for Taken<'a> {
+    #[inline]
+    fn from(publication: Publication<'a>) -> Self {
+        Taken(publication.0, PhantomData)
     }
 }

@@ -438,6 +438,22 @@ impl Entry {
         fits
     }
 
+    /// Overwrites a string with one of the same length: the fast path of values of one size. It is no longer raw.
+    #[inline]
+    pub(crate) fn overwrite_string(self, bytes: &[u8]) -> bool {
+        let meta = self.meta().load(Relaxed);
+        let Some((at, len)) = self.string().filter(|_| meta & PACKED == 0) else {
+            return false;
+        };
+        if len != bytes.len() {
+            return false;
+        }
+        // SAFETY: rules 2 and 5: the string has so many bytes; rule 3: this is the exclusive holder.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, len) };
+        self.meta().store(meta & !RAW, Relaxed);
+        true
+    }
+
     /// Changes the expiry in place if its field has the right width already.
     pub(crate) fn overwrite_expiry(self, expire_at_ms: Option<u64>) -> bool {
         let shape = self.outline();

@@ -55,6 +55,14 @@ impl<'a, V> EntryMut<'a, V> {
         self.as_ref().value()
     }
 
+    /// The value if it is an object.
+    #[inline]
+    #[must_use]
+    pub fn object(&self) -> Option<&V> {
+        // SAFETY: rules 1 and 5: the object lives as long as the entry, which is borrowed through `self`.
+        self.entry.object::<V>().map(|object| unsafe { object.as_ref() })
+    }
+
     /// When the key expires, in ms since the Unix epoch.
     #[inline]
     #[must_use]
@@ -97,9 +105,12 @@ impl<'a, V> EntryMut<'a, V> {
     /// Replaces the value. Key, expiry and clock stay; a string is no longer raw.
     #[inline]
     pub fn set_value(&mut self, value: NewValue<'_, V>) -> Garbage<V> {
-        if let NewValue::Int(number) = value
-            && self.entry.overwrite_int(number)
-        {
+        let overwritten = match value {
+            NewValue::Int(number) => self.entry.overwrite_int(number),
+            NewValue::Bytes(bytes) => self.entry.overwrite_string(bytes),
+            _ => false,
+        };
+        if overwritten {
             return Garbage::default();
         }
         self.rewrite(value, self.entry.expire_at_ms(), self.entry.clock())

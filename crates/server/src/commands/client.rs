@@ -105,7 +105,7 @@ fn ask_all(
     ask: impl Fn(u64, &mut dyn ClientVisitor) -> Part + Send + Sync + 'static,
     combine: impl Fn(Vec<Part>) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    ctx.after = After::Ask(Box::new(move |asker| {
+    ctx.after = After::Ask(Box::new(Box::new(move |asker| {
         let caller = asker.1;
         Question {
             ask: Box::new(move |clients| ask(caller, clients)),
@@ -115,7 +115,7 @@ fn ask_all(
             asker,
             waits: None,
         }
-    }));
+    })));
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -295,7 +295,7 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.after = After::Background(Box::new(work));
+        self.after = After::Background(Box::new(Box::new(work)));
     }
 }
 

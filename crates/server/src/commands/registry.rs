@@ -38,12 +38,20 @@ pub struct Command<H: 'static> {
     pub subcommand_ids: Range<u16>,
     /// The subcommands by name; empty if there are none.
     subcommand_index: NameIndex,
+    /// Whether the first word of a request says that it asks for this.
+    named_by_one_word: bool,
 }
 
 impl<H> Command<H> {
     /// Whether the second word names a subcommand.
     pub fn is_container(&self) -> bool {
         !self.subcommand_ids.is_empty()
+    }
+
+    /// Whether the first word of a request says that it asks for this: neither a container nor a subcommand.
+    #[inline]
+    pub fn is_named_by_one_word(&self) -> bool {
+        self.named_by_one_word
     }
 }
 
@@ -145,6 +153,7 @@ impl<H: Copy> Registry<H> {
             full_name: spec.name,
             subcommand_ids: first..first + subcommands.len() as u16,
             subcommand_index: NameIndex::new(names.collect()),
+            named_by_one_word: subcommands.is_empty(),
         }));
         self.commands.push(parent);
         for (name, full_name, handler) in subcommands {
@@ -159,6 +168,7 @@ impl<H: Copy> Registry<H> {
                 full_name,
                 subcommand_ids: 0..0,
                 subcommand_index: NameIndex::EMPTY,
+                named_by_one_word: false,
             })));
         }
     }

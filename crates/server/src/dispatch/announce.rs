@@ -4,7 +4,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::commands::context::{After, Context};
+use crate::commands::context::Context;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::effects::Hooks;
@@ -26,11 +26,10 @@ pub(super) enum Caller {
     Script,
 }
 
-/// Announces a command that has run; `after` is what it left to be done.
+/// Announces a command that has run, unless it runs again, from its start.
 #[cold]
-pub(super) fn announce(ctx: &mut Context<'_, '_>, after: &After, caller: Caller) {
-    if matches!(after, After::Defer | After::Leave(_) | After::AsWriter) {
-        // It runs again, from its start.
+pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
+    if runs_again {
         ctx.keys.effects.changes.clear();
         return;
     }

@@ -69,7 +69,8 @@ use weft_reactor::unix_ms;
 use super::cluster;
 use super::effects::{count, release};
 use super::execute::{
-    Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, write_error,
+    Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, settle_effects,
+    write_error,
 };
 use super::plan::{Kind, Plan};
 use super::script;
@@ -278,7 +279,9 @@ fn run_on_snapshot(
         let draft = draft(thread, request, keys, &mut snapshot, connection)?;
         publish(thread, seat, request, keys, snapshot, draft, connection)?
     } else {
-        run(thread, None, request, keys, snapshot.held(), connection)
+        let outcome = run(thread, None, request, keys, snapshot.held(), connection);
+        settle_effects(thread);
+        outcome
     };
     match outcome {
         Outcome::Done => Some(After::Nothing),
@@ -372,7 +375,9 @@ fn publish(
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
-        return Some(run_as(thread, None, request, keys, Held::Nothing, connection, answer));
+        let outcome = run_as(thread, None, request, keys, Held::Nothing, connection, answer);
+        settle_effects(thread);
+        return Some(outcome);
     }
     let mut patience = Patience::new();
     loop {
@@ -413,6 +418,7 @@ fn publish(
             store,
         );
         drop(many);
+        settle_effects(thread);
         drop(pass);
         return (!matches!(outcome, Outcome::Contended)).then_some(outcome);
     }

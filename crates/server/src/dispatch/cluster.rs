@@ -316,7 +316,8 @@ pub fn settle_queued(
     let (Some(moving), Some(view), Some(first)) = (thread.moving, &thread.view, planned.first()) else {
         return Some(Ok(()));
     };
-    let held = Held::One(Lease::Read(pass.read_spinning(first.slot as usize)?));
+    let mut lease = Lease::Read(pass.read_spinning(first.slot as usize)?);
+    let held = Held::One(&mut lease);
     Some(settle_moving(
         thread,
         view,

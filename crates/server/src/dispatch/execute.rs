@@ -229,7 +229,7 @@ impl<'a> Frame<'a> {
             db: client.db,
             access: self.access(client),
             effects: self.effects,
-            reach: Reach::default(),
+            reach: None,
         }
     }
 
@@ -364,18 +364,17 @@ pub fn run_leased<'p>(
     if request.binding.mode == Mode::Script {
         return super::script::run_leased(thread, pass, request, keys, many, connection);
     }
-    match run_leased_once(thread, pass, request, keys, many, connection) {
-        Outcome::After(After::AsWriter) => {
-            many.clear();
-            for key in keys.iter_mut() {
-                key.write = true;
-            }
-            run_leased_once(thread, pass, request, keys, many, connection)
+    let outcome = run_leased_once(thread, pass, request, keys, many, connection);
+    if matches!(outcome, Outcome::After(After::AsWriter)) {
+        for key in keys.iter_mut() {
+            key.write = true;
         }
-        outcome => outcome,
+        return run_leased_once(thread, pass, request, keys, many, connection);
     }
+    outcome
 }
 
+#[inline]
 fn run_leased_once<'p>(
     thread: &mut Thread,
     pass: &'p Pass<'p>,
@@ -384,33 +383,60 @@ fn run_leased_once<'p>(
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
-    let (held, meets_loans) = match keys {
-        [] => (Held::Nothing, false),
-        [key] => match lease_one(pass, key.slot as usize, key.write, connection.lease_failures) {
-            Some(lease) => {
-                let meets_loans = lease.meets_loans();
-                (Held::One(lease), meets_loans)
-            }
-            None => return Outcome::Contended,
-        },
+    let outcome = match keys {
+        [key] => {
+            let mut lease = lease_one(pass, key.slot as usize, key.write, connection.lease_failures);
+            // Where it is, and not moved: see `Held::One`.
+            let Some(lease) = &mut lease else {
+                return Outcome::Contended;
+            };
+            let meets_loans = lease.meets_loans();
+            run_held(thread, pass, request, keys, (Held::One(lease), meets_loans), connection)
+        }
+        [] => run_held(thread, pass, request, keys, (Held::Nothing, false), connection),
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach(thread, request, keys, None, connection);
         }
-        _ => match lease(pass, keys, &mut thread.order, many, connection.lease_failures) {
-            Some(meets_loans) => (Held::Many(many), meets_loans),
-            None => return Outcome::Contended,
-        },
+        _ => {
+            let Some(meets_loans) = lease(pass, keys, &mut thread.order, many, connection.lease_failures) else {
+                return Outcome::Contended;
+            };
+            let held = (Held::Many(many), meets_loans);
+            let outcome = run_held(thread, pass, request, keys, held, connection);
+            many.clear();
+            outcome
+        }
     };
+    settle_effects(thread);
+    outcome
+}
+
+/// Runs a plan with leases of its keys, if nothing speaks against what is held: `meets_loans` is what [`lease`] said.
+#[inline]
+fn run_held<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    (held, meets_loans): (Held<'_, 'p>, bool),
+    connection: &mut Connection,
+) -> Outcome {
     if meets_loans | thread.moving.is_some() {
         if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
             return Outcome::Contended;
         }
         if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
-            drop(held);
             return refuse_moving(thread, request, connection, error);
         }
     }
     run(thread, Some(pass), request, keys, held, connection)
+}
+
+/// What is done behind the leases of a command; in exclusive mode just before it ends.
+#[inline]
+pub(super) fn settle_effects(thread: &mut Thread) {
+    release(&mut thread.effects, &thread.server);
+    serve::mail(thread);
 }
 
 /// Runs a plan with the whole keyspace to itself.
@@ -424,10 +450,11 @@ pub fn run_exclusive(
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
     let held = Held::Everything(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
-        drop(held);
         return refuse_moving(thread, request, connection, error);
     }
-    run(thread, None, request, keys, held, connection)
+    let outcome = run(thread, None, request, keys, held, connection);
+    settle_effects(thread);
+    outcome
 }
 
 /// Whether the keys of a command whose slot is on its way are here.
@@ -463,7 +490,7 @@ pub(super) fn refuse_moving(
     Outcome::Done
 }
 
-/// Runs a plan's handler with what is held.
+/// Runs a plan's handler with what is held. What it left is for [`settle_effects`], once the leases have ended.
 #[inline]
 pub(super) fn run<'p>(
     thread: &mut Thread,
@@ -476,7 +503,7 @@ pub(super) fn run<'p>(
     run_as(thread, pass, request, keys, held, connection, request.binding.run)
 }
 
-/// Runs `handler` in place of a plan's own, as that plan's.
+/// Runs `handler` in place of a plan's own, as that plan's; see [`run`].
 #[inline]
 pub(super) fn run_as<'p>(
     thread: &mut Thread,
@@ -508,28 +535,28 @@ pub(super) fn run_as<'p>(
         held,
         pass,
     };
-    let mut context = frame.context(call, client, output);
-    let result = handler(&mut context);
-    let after = std::mem::take(&mut context.after);
-    if context.keys.effects.logs() {
-        logging::end_call(&mut context.keys, &after, dirty);
-        context.keys.effects.scribe.end_unit();
-    }
-    let unserved = if context.keys.effects.ready.is_empty() {
-        None
-    } else {
-        serve::serve_ready(&mut context.keys, pass, server, served)
+    // In a block, and not dropped by name: that would move it.
+    let (result, after, unserved) = {
+        let mut context = frame.context(call, client, output);
+        let result = handler(&mut context);
+        if context.keys.effects.logs() {
+            logging::end_call(&mut context.keys, &context.after, dirty);
+            context.keys.effects.scribe.end_unit();
+        }
+        let unserved = if context.keys.effects.ready.is_empty() {
+            None
+        } else {
+            serve::serve_ready(&mut context.keys, pass, server, served)
+        };
+        if context.keys.effects.hooks.has(Hooks::TELLS) {
+            let runs_again = context.after.runs_again();
+            announce(&mut context, runs_again, Caller::Client);
+        }
+        if context.keys.effects.scribe.has_ops() {
+            context.client.log_ticket = logging::commit(context.keys.effects);
+        }
+        (result, context.after, unserved)
     };
-    if context.keys.effects.hooks.has(Hooks::TELLS) {
-        announce(&mut context, &after, Caller::Client);
-    }
-    if context.keys.effects.scribe.has_ops() {
-        context.client.log_ticket = logging::commit(context.keys.effects);
-    }
-    // The leases end here.
-    drop(context);
-    release(&mut thread.effects, &thread.server);
-    serve::mail(thread);
     let failed = result.is_err();
     if let Err(error) = result {
         output.truncate(before);
@@ -551,8 +578,8 @@ pub(super) fn run_as<'p>(
         }
         After::Background(work) => {
             thread.ticks = thread.timer.raw();
-            let work = record::counted(command, args, client, request_bytes, work);
-            return Outcome::After(After::Background(work));
+            let work = record::counted(command, args, client, request_bytes, *work);
+            return Outcome::After(After::Background(Box::new(work)));
         }
         After::AsWriter => {
             output.truncate(before);
@@ -579,16 +606,18 @@ pub(super) fn run_as<'p>(
     record::remember(&thread.server, command, thresholds, &ending, || {
         record::subject_of(command, args, client)
     });
-    match (after, unserved) {
-        (After::Nothing, None) => {
-            connection.settle_reply(before);
-            Outcome::Done
-        }
-        (After::Nothing, Some(unserved)) => {
+    match after {
+        After::Nothing => {
+            // Nothing to drop: a call to find that out would cost more than all else here.
+            std::mem::forget(after);
+            let Some(unserved) = unserved else {
+                connection.settle_reply(before);
+                return Outcome::Done;
+            };
             let reply = connection.output.split_off(before);
             Outcome::After(After::Serve(Box::new((*unserved, reply))))
         }
-        (other, unserved) => {
+        other => {
             thread.unserved.extend(unserved.map(|unserved| *unserved));
             Outcome::After(other)
         }
@@ -607,7 +636,7 @@ fn detach(
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, snapshot, connection);
-    Outcome::After(After::Detached(Box::new(|asker| command.into_job(asker))))
+    Outcome::After(After::Detached(Box::new(Box::new(|asker| command.into_job(asker)))))
 }
 
 /// The answer to a blocking command whose time is over.

@@ -139,7 +139,7 @@ impl Planner<'_> {
                 }
                 Parsed::Request { consumed, .. } => {
                     let end = position + consumed;
-                    self.add::<CLUSTERED>(token, connection, plans, first_range, position, end);
+                    self.add::<CLUSTERED>(token, connection, plans, (first_range, position, end));
                     position = end;
                     planned += 1;
                 }
@@ -169,18 +169,30 @@ impl Planner<'_> {
         rest
     }
 
+    /// Finds the command of a request. In a pipeline it is often that of the request before.
+    #[inline]
+    fn lookup(&self, token: usize, input: &[u8], plans: &Plans, args: &Args<'_>) -> Lookup<Binding> {
+        if let Some(before) = plans.list.last().filter(|plan| plan.token == token)
+            && let Kind::Command(command, _) = before.kind
+            && command.is_named_by_one_word()
+            && let Some(name) = plans.ranges.get(before.args.0 as usize)
+            && name.of(&input[before.start..before.end]) == args.at(0)
+        {
+            return Lookup::Found(command);
+        }
+        self.commands.lookup(args)
+    }
+
     fn add<const CLUSTERED: bool>(
         &self,
         token: usize,
         connection: &Connection,
         plans: &mut Plans,
-        first_range: usize,
-        start: usize,
-        end: usize,
+        (first_range, start, end): (usize, usize, usize),
     ) {
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
-        let kind = match self.commands.lookup(&args) {
+        let kind = match self.lookup(token, &connection.input, plans, &args) {
             Lookup::Found(
                 command @ Command {
                     handler: Some(binding), ..

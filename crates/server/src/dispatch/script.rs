@@ -249,7 +249,9 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, None, connection);
-    Outcome::After(After::Script(Box::new(|asker| command.into_script_job(asker))))
+    Outcome::After(After::Script(Box::new(Box::new(|asker| {
+        command.into_script_job(asker)
+    }))))
 }
 
 /// The error for who was refused a slot, if a script that should have ended by now holds it: one of these slots, or

@@ -48,8 +48,9 @@ use crate::watch::{Watch, Watches};
 use super::admit::CHANGES;
 use super::announce::{self, Caller};
 use super::cluster;
-use super::effects::release;
-use super::execute::{Call, Outcome, Request, Thread, finish_command, lease, refuse_moving, write_error};
+use super::execute::{
+    Call, Outcome, Request, Thread, finish_command, lease, refuse_moving, settle_effects, write_error,
+};
 use super::record::{self, Ending, Thresholds};
 use super::{loans, logging};
 use super::{script, serve};
@@ -252,7 +253,7 @@ pub fn run_leased<'p>(
         thread.server.scripts.give_token_back();
     }
     if leased {
-        conclude(thread);
+        settle_effects(thread);
     }
     outcome
 }
@@ -267,14 +268,8 @@ pub fn run_exclusive(
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
     let start = thread.ticks;
     let outcome = run(thread, None, request, Held::Everything(all), connection, start);
-    conclude(thread);
+    settle_effects(thread);
     outcome
-}
-
-/// What is done behind the leases; in exclusive mode just before it ends.
-fn conclude(thread: &mut Thread) {
-    release(&mut thread.effects, &thread.server);
-    serve::mail(thread);
 }
 
 /// Whether some command would change a large value that is lent.
@@ -490,7 +485,7 @@ fn run_queued<'p>(
         logging::end_call(&mut context.keys, &after, dirty);
     }
     if context.keys.effects.hooks.has(Hooks::TELLS) {
-        announce::announce(&mut context, &after, Caller::Transaction);
+        announce::announce(&mut context, after.runs_again(), Caller::Transaction);
     }
     drop(context);
     let failed = result.is_err();
@@ -501,8 +496,8 @@ fn run_queued<'p>(
     if let After::Background(work) = after {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
-        let work = record::counted(command, args, client, queued.request_bytes(), work);
-        return After::Background(work);
+        let work = record::counted(command, args, client, queued.request_bytes(), *work);
+        return After::Background(Box::new(work));
     }
     let length = output.len() - length_before;
     finish_queued(thread, command, (queued, args), client, (failed, length));

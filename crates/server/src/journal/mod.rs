@@ -28,7 +28,7 @@
 //! in Valkey. What a push does for clients that wait for its key are units of their own behind it, under one ticket.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
@@ -84,8 +84,8 @@ pub struct Journal {
     synced: AtomicU64,
     /// Which workers want to know when a milestone moves.
     askers: Box<[AtomicBool]>,
-    /// Whether replies wait until their writes are on the disk.
-    withholds: AtomicBool,
+    /// Whether replies wait for their writes, and for what: [`WITHHOLDS_NONE`] or one of those below it.
+    withholds: AtomicU8,
     /// What the log thread frees is seen there.
     memory: Arc<UsedMemory>,
 }
@@ -103,7 +103,7 @@ impl Journal {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             askers: (0..workers).map(|_| AtomicBool::new(false)).collect(),
-            withholds: AtomicBool::new(false),
+            withholds: AtomicU8::new(WITHHOLDS_NONE),
             memory,
         }
     }
@@ -206,17 +206,36 @@ impl Journal {
         }
     }
 
-    /// Has replies to writes wait for the disk, or not.
-    pub fn withhold_replies(&self, withhold: bool) {
-        self.withholds.store(withhold, Ordering::SeqCst);
+    /// Has replies to writes wait until these have reached a milestone, or not at all.
+    pub fn withhold_replies(&self, until: Option<Milestone>) {
+        let code = match until {
+            None => WITHHOLDS_NONE,
+            Some(Milestone::Written) => WITHHOLDS_UNWRITTEN,
+            Some(Milestone::Synced) => WITHHOLDS_UNSYNCED,
+        };
+        self.withholds.store(code, Ordering::SeqCst);
     }
 
     /// Whether the reply to what has this ticket must wait.
     #[inline]
     pub fn withholds(&self, ticket: u64) -> bool {
-        ticket > 0 && self.withholds.load(Ordering::Acquire) && ticket > self.synced.load(Ordering::SeqCst)
+        if ticket == 0 {
+            return false;
+        }
+        match self.withholds.load(Ordering::Acquire) {
+            WITHHOLDS_NONE => false,
+            WITHHOLDS_UNWRITTEN => ticket > self.reached(Milestone::Written),
+            _ => ticket > self.reached(Milestone::Synced),
+        }
     }
 }
+
+/// No reply waits for the log.
+const WITHHOLDS_NONE: u8 = 0;
+/// Replies wait until their writes are written.
+const WITHHOLDS_UNWRITTEN: u8 = 1;
+/// Replies wait until their writes are on the disk.
+const WITHHOLDS_UNSYNCED: u8 = 2;
 
 #[cfg(test)]
 mod tests;

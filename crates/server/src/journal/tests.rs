@@ -120,7 +120,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
 #[test]
 fn whoever_asks_for_news_is_told_once() {
     let journal = Journal::new(2, Arc::new(UsedMemory::new(2)));
-    journal.withhold_replies(true);
+    journal.withhold_replies(Some(Milestone::Synced));
     assert!(journal.withholds(5) && !journal.withholds(0));
     journal.ask_for_news(1);
     journal.reach(Milestone::Synced, 5);
@@ -130,4 +130,10 @@ fn whoever_asks_for_news_is_told_once() {
     journal.take_askers(|worker| told.push(worker));
     assert_eq!((told, journal.reached(Milestone::Synced)), (vec![1], 5));
     assert!(!journal.withholds(5) && journal.withholds(6));
+    journal.withhold_replies(Some(Milestone::Written));
+    assert!(journal.withholds(5));
+    journal.reach(Milestone::Written, 6);
+    assert!(!journal.withholds(6) && journal.withholds(7));
+    journal.withhold_replies(None);
+    assert!(!journal.withholds(7));
 }

@@ -40,7 +40,7 @@ impl Worker {
             After::Ask(make) => server.ask_all(make(asker)),
             After::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(background_job(work, asker)).is_err() {
+                if server.background.send(background_job(*work, asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
@@ -193,7 +193,7 @@ impl Worker {
                 let server = self.server();
                 let asker = (self.id, client, server.ticket());
                 // Without background threads the process is about to end.
-                let _ = server.background.send(background_job(work, asker));
+                let _ = server.background.send(background_job(*work, asker));
             }
         }
     }

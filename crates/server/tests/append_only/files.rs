@@ -9,10 +9,17 @@ use super::server::{Place, Server, oracle, wait_until, weft};
 
 const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
+/// With any `appendfsync`: what was answered has been given to the operating system, and that goes on.
 #[test]
 fn what_was_answered_is_there_after_a_kill() {
+    for policy in ["always", "everysec", "no"] {
+        answers_survive_a_kill(&["--appendfsync", policy]);
+    }
+}
+
+fn answers_survive_a_kill(arguments: &[&str]) {
     let place = Place::new();
-    let server = Server::start(&weft(), &place, ALWAYS);
+    let server = Server::start(&weft(), &place, arguments);
     let port = server.port;
     let writers: Vec<_> = (0..4)
         .map(|writer| {
@@ -40,14 +47,17 @@ fn what_was_answered_is_there_after_a_kill() {
         .into_iter()
         .map(|writer| writer.join().expect("it ended"))
         .collect();
-    let server = Server::start(&weft(), &place, ALWAYS);
+    let server = Server::start(&weft(), &place, arguments);
     assert_ne!(server.port, port);
     let mut client = server.client();
     for (key, answered) in answered {
         let kept: u64 = client.call(&["GET", &key]).parse().expect("a number");
-        assert!(answered > 0 && kept >= answered, "{key}: {kept} of {answered}");
+        assert!(
+            answered > 0 && kept >= answered,
+            "{arguments:?} {key}: {kept} of {answered}"
+        );
         // One command may have been on its way.
-        assert!(kept <= answered + 1, "{key}: {kept} of {answered}");
+        assert!(kept <= answered + 1, "{arguments:?} {key}: {kept} of {answered}");
     }
 }
 

@@ -40,7 +40,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    ctx.after = After::Ask(Box::new(move |asker| Question {
+    ctx.after = After::Ask(Box::new(Box::new(move |asker| Question {
         ask: Box::new(|clients| figures(clients)),
         combine: Box::new(move |parts| {
             let clients = ClientFigures {
@@ -54,7 +54,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         missing: Default::default(),
         asker,
         waits: None,
-    }));
+    })));
     Ok(())
 }
 

@@ -8,6 +8,8 @@
 //!               no        none
 //! ```
 //!
+//! Replies wait for `written`, with `always` for `synced`.
+//!
 //! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
 //! refuses writes. With `always` that cannot be: replies promise what is on the disk, so the process ends.
 
@@ -230,6 +232,8 @@ impl Appender {
         }
         self.grow(left_in_file);
         self.buffer.drain(..left_in_file);
+        // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
+        self.links.reach(Milestone::Written, self.appended);
         if self.links.status.set_failure(Some(reason)) {
             (self.links.changed)();
         }

@@ -188,7 +188,7 @@ impl Runner<'_, '_, '_> {
             logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
         }
         if context.keys.effects.hooks.has(Hooks::TELLS) {
-            announce(&mut context, &after, Caller::Script);
+            announce(&mut context, after.runs_again(), Caller::Script);
         }
         (result.err(), after)
     }

@@ -13,7 +13,6 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::event::Event;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::reach::Reach;
 use crate::keyspace::{Keyspace, Seat};
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -67,7 +66,7 @@ impl Scene {
             db: 0,
             access: access(&clock, &self.keyspace, now_ms),
             effects: &mut self.effects,
-            reach: Reach::default(),
+            reach: None,
         };
         work(&mut keys, &self.keyspace)
     }
@@ -123,10 +122,9 @@ impl Scene {
                 ..access
             },
             effects: &mut effects,
-            reach: Reach::default(),
+            reach: None,
         };
         work(&mut keys);
-        drop(keys);
         effects
     }
 }

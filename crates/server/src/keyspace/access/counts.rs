@@ -1,0 +1,83 @@
+//! How many keys there are: each thread counts for itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_sync::StripedCounters;
+
+/// Counters per database.
+const COUNTS: usize = 3;
+
+/// Keys, keys with an expiry and volatile values per database: each thread writes its own row, readers add them up.
+pub struct KeyCounts {
+    rows: StripedCounters,
+    /// Databases that somebody used, by number.
+    opened: Box<[AtomicBool]>,
+    databases: usize,
+}
+
+impl KeyCounts {
+    /// Zeroes for `databases` databases and `seats` threads.
+    pub fn new(seats: usize, databases: usize) -> Self {
+        KeyCounts {
+            rows: StripedCounters::new(seats, databases * COUNTS),
+            opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
+            databases,
+        }
+    }
+
+    /// Adds to the counts of database `db` in the row of thread `seat`.
+    #[inline]
+    pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
+        if keys != 0 {
+            self.rows.add_as_only_writer(seat, db * COUNTS, keys);
+        }
+        if with_expiry != 0 {
+            self.rows.add_as_only_writer(seat, db * COUNTS + 1, with_expiry);
+        }
+    }
+
+    /// Adds to the count of volatile values in database `db` in the row of thread `seat`.
+    #[inline]
+    pub fn add_volatile(&self, seat: usize, db: usize, values: i64) {
+        if values != 0 {
+            self.rows.add_as_only_writer(seat, db * COUNTS + 2, values);
+        }
+    }
+
+    /// Notes that database `db` is being used: it is one that MEMORY STATS describes from now on.
+    pub fn open(&self, db: usize) {
+        if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
+            opened.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether database `db` was ever used.
+    pub fn is_open(&self, db: usize) -> bool {
+        self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
+    }
+
+    /// Keys in database `db`.
+    pub fn keys(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTS).max(0) as u64
+    }
+
+    /// Keys with an expiry in database `db`.
+    pub fn with_expiry(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTS + 1).max(0) as u64
+    }
+
+    /// Keys in database `db` whose value is volatile: parts of it expire (fields of a hash).
+    pub fn volatile(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTS + 2).max(0) as u64
+    }
+
+    /// Databases counted.
+    pub fn databases(&self) -> usize {
+        self.databases
+    }
+
+    /// Whether any key anywhere, or a part of its value, expires.
+    pub fn any_expiry(&self) -> bool {
+        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
+    }
+}

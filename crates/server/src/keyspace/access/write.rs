@@ -1,0 +1,502 @@
+//! One key under a write lease, from its opening to the record of what became of it.
+
+use weft_table::{EntryMut, EntryRef, NewValue, Removed};
+use weft_values::Value;
+use weft_values::hash::Hash;
+
+use crate::keyspace::effects::{Cause, Effects, Hooks};
+use crate::keyspace::event::Event;
+use crate::keyspace::local::LocalKey;
+use crate::keyspace::ready::{self, ReadyKey};
+use crate::keyspace::{Interested, Slot, SlotHeader, SlotTable};
+
+use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
+
+/// A key as [`KeyWrite`] knows it.
+#[derive(Clone, Copy)]
+pub struct NamedKey<'k> {
+    /// Its name.
+    pub name: &'k [u8],
+    /// The hash of its name.
+    pub hash: u64,
+    /// Its slot.
+    pub slot: u16,
+}
+
+/// What becomes of the expiry when a value is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// As it was.
+    Keep,
+    /// None.
+    Never,
+    /// At this time, in ms since the epoch.
+    At(u64),
+}
+
+/// One key under a write lease; closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
+pub struct KeyWrite<'k> {
+    table: &'k mut SlotTable,
+    header: &'k SlotHeader,
+    /// Who waits for keys of the slot, or watches them.
+    interested: Option<&'k Interested>,
+    name: &'k [u8],
+    hash: u64,
+    slot: u16,
+    db: usize,
+    access: &'k AccessContext<'k>,
+    effects: &'k mut Effects,
+    keys_before: usize,
+    /// Keys of the table when the interested were last told.
+    keys_told: usize,
+    expiring_before: usize,
+    /// Volatile values more than before.
+    volatile: i64,
+    closed: bool,
+}
+
+// Closing a write moves it; a larger one would be moved by a call.
+const _: () = assert!(size_of::<KeyWrite<'_>>() <= 128);
+
+impl<'k> KeyWrite<'k> {
+    /// A key of a slot that is held for writing. An expired entry is deleted first.
+    #[inline]
+    pub fn new(
+        (header, slot): (&'k SlotHeader, &'k mut Slot),
+        key: NamedKey<'k>,
+        db: usize,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        // The slot outlives the table borrow; `finish` publishes through the header alone.
+        let (table, interested) = slot.table_and_interested(db);
+        if header.is_unsaved() {
+            effects.keep(db, key, table);
+        }
+        let expiring = table.with_expiry();
+        let open = (table, interested, header);
+        if expiring > 0 && !access.sees_expired && has_expired(open.0, &key, access) {
+            return Self::without_expired(open, key, db, access, effects);
+        }
+        Self::of(open, key, db, access, effects)
+    }
+
+    #[cold]
+    fn without_expired(
+        open: OpenSlot<'k>,
+        key: NamedKey<'k>,
+        db: usize,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        let mut write = Self::of(open, key, db, access, effects);
+        write.delete_expired();
+        write
+    }
+
+    /// Made where it is to be, and not changed here: what is changed on its way is moved, part by part.
+    #[inline]
+    fn of(
+        (table, interested, header): OpenSlot<'k>,
+        key: NamedKey<'k>,
+        db: usize,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        KeyWrite {
+            keys_before: table.len(),
+            keys_told: table.len(),
+            expiring_before: table.with_expiry(),
+            volatile: 0,
+            table,
+            header,
+            interested,
+            name: key.name,
+            hash: key.hash,
+            slot: key.slot,
+            db,
+            access,
+            effects,
+            closed: false,
+        }
+    }
+}
+
+/// A slot that is held for writing: the table of a database, who minds its changes, and the header.
+type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k Interested>, &'k SlotHeader);
+
+fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>) -> bool {
+    table
+        .find(key.hash, key.name)
+        .is_some_and(|entry| is_expired(entry.expire_at_ms(), access.now_ms))
+}
+
+impl<'k> KeyWrite<'k> {
+    /// The key's name, beside other uses of the key.
+    pub fn named(&self) -> &'k [u8] {
+        self.name
+    }
+}
+
+impl KeyWrite<'_> {
+    /// The key's name.
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    /// The entry as it stands.
+    #[inline]
+    pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
+        self.table.find(self.hash, self.name)
+    }
+
+    /// The entry as it stands; looking at it counts as a use.
+    #[inline]
+    pub fn use_entry(&self) -> Option<EntryRef<'_, Value>> {
+        let entry = self.entry()?;
+        if self.access.touch {
+            self.access.clock.touch(entry);
+        }
+        Some(entry)
+    }
+
+    /// The entry, to be changed in place; its access clock advances.
+    #[inline]
+    pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
+        let entry = self.table.find_mut(self.hash, self.name)?;
+        if self.access.touch {
+            self.access.clock.touch(entry.as_ref());
+        }
+        Some(entry)
+    }
+
+    /// Whether the key exists.
+    #[inline]
+    pub fn exists(&self) -> bool {
+        self.entry().is_some()
+    }
+
+    /// Sets the value, making the key when it is missing.
+    #[inline]
+    pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
+        let due_ms = match &value {
+            NewValue::Object(object) => object_due_ms(object),
+            NewValue::Shared(object) => object_due_ms(object),
+            _ => None,
+        };
+        match self.table.find_mut(self.hash, self.name) {
+            Some(mut entry) => {
+                if self.access.touch {
+                    self.access.clock.touch(entry.as_ref());
+                }
+                match expiry {
+                    Expiry::Keep => {}
+                    Expiry::Never => {
+                        if entry.expire_at_ms().is_some() {
+                            let freed = entry.set_expire(None);
+                            self.effects.discard(freed);
+                        }
+                    }
+                    Expiry::At(at) => {
+                        let freed = entry.set_expire(Some(at));
+                        self.effects.discard(freed);
+                    }
+                }
+                if entry.object().and_then(object_due_ms).is_some() {
+                    self.volatile -= 1;
+                }
+                let freed = entry.set_value(value);
+                self.effects.discard(freed);
+            }
+            None => {
+                let at = match expiry {
+                    Expiry::At(at) => Some(at),
+                    Expiry::Keep | Expiry::Never => None,
+                };
+                let clock = self.access.clock.of_new_entry();
+                let freed = self.table.insert(self.hash, self.name, value, at, clock);
+                self.effects.discard(freed);
+                self.note(Event::NEW);
+            }
+        }
+        if let Expiry::At(at) = expiry {
+            self.note_expiry(at);
+        }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
+        }
+    }
+
+    /// Somebody has to delete the key at this time.
+    #[inline]
+    fn note_expiry(&mut self, at_ms: u64) {
+        self.header.hint.lower_due(at_ms);
+        if self.effects.hooks.has(Hooks::LOCAL_EXPIRY) {
+            self.note_local(at_ms);
+        }
+    }
+
+    #[cold]
+    fn note_local(&mut self, at_ms: u64) {
+        // Nothing expires for the primary, whose keys are its own to delete.
+        if self.access.now_ms > 0 {
+            self.effects.local.push(LocalKey {
+                db: self.db,
+                slot: self.slot,
+                hash: self.hash,
+                name: self.name.into(),
+                at_ms,
+            });
+        }
+    }
+
+    /// Counts a volatile value that was put here, and remembers when it is due.
+    #[cold]
+    fn note_volatile(&mut self, due_ms: u64) {
+        self.volatile += 1;
+        if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
+            entry.note_value_due(due_ms);
+        }
+        self.header.hint.lower_due(due_ms);
+    }
+
+    /// Changes a hash that is a value of its own; `None` if the key's value is none.
+    pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
+        let mut entry = self.table.find_mut(self.hash, self.name)?;
+        if self.access.touch {
+            self.access.clock.touch(entry.as_ref());
+        }
+        let Some(Value::Hash(hash)) = entry.object_mut() else {
+            return None;
+        };
+        let was_volatile = hash.is_volatile();
+        let result = change(hash);
+        let due_ms = hash.next_due_ms();
+        self.volatile += i64::from(due_ms.is_some()) - i64::from(was_volatile);
+        if let Some(due_ms) = due_ms {
+            entry.note_value_due(due_ms);
+            self.header.hint.lower_due(due_ms);
+        }
+        Some(result)
+    }
+
+    /// Sets or removes the expiry of an existing key.
+    pub fn set_expiry(&mut self, expire_at_ms: Option<u64>) {
+        if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
+            let freed = entry.set_expire(expire_at_ms);
+            self.effects.discard(freed);
+            if let Some(at) = expire_at_ms {
+                self.note_expiry(at);
+            }
+        }
+    }
+
+    /// Takes the entry out.
+    pub fn remove(&mut self) -> Option<Removed<Value>> {
+        let removed = self.table.remove(self.hash, self.name)?;
+        self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
+        Some(removed)
+    }
+
+    /// Counts the look at the key as that of a reader, for a command that answers with what was there.
+    pub fn count_lookup(&mut self) {
+        if self.exists() {
+            self.effects.hits += 1;
+        } else {
+            self.effects.misses += 1;
+            self.note(Event::MISSED);
+        }
+    }
+
+    /// Deletes the entry because a client gave it an expiry that has passed. Whether there was one.
+    pub fn delete_passed(&mut self) -> bool {
+        let deleted = self.delete();
+        self.effects.expired_keys += u64::from(deleted);
+        deleted
+    }
+
+    /// Deletes the entry; the memory is freed after the lease. Whether there was one.
+    pub fn delete(&mut self) -> bool {
+        self.delete_for(Cause::Command)
+    }
+
+    /// The same, for a cause of its own.
+    pub fn delete_for(&mut self, cause: Cause) -> bool {
+        match self.remove() {
+            Some(removed) => {
+                self.effects.discard_removed(removed, cause);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry. The key is a new one.
+    pub fn put(&mut self, removed: Removed<Value>) {
+        self.replace(removed);
+        self.note(Event::NEW);
+    }
+
+    /// The same, of which it is not known yet whether it makes a new key.
+    pub fn replace(&mut self, removed: Removed<Value>) {
+        let at = removed.expire_at_ms();
+        let due_ms = value_due_ms(removed.value());
+        if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
+            self.volatile -= 1;
+        }
+        let freed = self.table.insert_removed(self.hash, self.name, removed);
+        self.effects.discard(freed);
+        if let Some(at) = at {
+            self.note_expiry(at);
+        }
+        if let Some(due_ms) = due_ms {
+            self.note_volatile(due_ms);
+        }
+    }
+
+    /// Closes the write: the key changed and `event` tells how.
+    #[inline]
+    pub fn changed(mut self, event: Event) {
+        self.effects.dirty += 1;
+        self.note(event);
+        self.tell_interested();
+        self.finish();
+    }
+
+    /// Closes the write: the key changed, in `times` ways that the dirty count tells apart.
+    pub fn changed_times(mut self, event: Event, times: u64) {
+        self.effects.dirty += times;
+        self.note(event);
+        self.tell_interested();
+        self.finish();
+    }
+
+    /// Closes the write: the key changed in a way that matters to those who wait for it, and to nobody who watches it or
+    /// keeps a copy.
+    pub fn changed_for_waiting(mut self, event: Event, times: u64) {
+        self.effects.dirty += times;
+        self.note(event);
+        if let Some(interested) = self.interested {
+            self.wake(interested);
+        }
+        self.finish();
+    }
+
+    /// Closes the write: what changed `times` times is for the log alone. Nobody is told, and no client that watches the
+    /// key minds.
+    pub fn changed_quietly(mut self, times: u64) {
+        self.effects.dirty += times;
+        self.finish();
+    }
+
+    /// Closes the write: nothing changed.
+    #[inline]
+    pub fn unchanged(mut self) {
+        self.finish();
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired, and records that.
+    pub fn expired_fields(&mut self, fields: usize) {
+        if fields > 0 {
+            self.count_expired_fields(fields as u64);
+            self.note(Event::hash("hexpired"));
+        }
+    }
+
+    /// Counts fields of the hash that were deleted because they had expired.
+    pub fn count_expired_fields(&mut self, fields: u64) {
+        self.effects.expired_fields += fields;
+    }
+
+    /// Records an event beside the one the write is closed with (`set` beside `expire`).
+    #[inline]
+    pub fn note(&mut self, event: Event) {
+        if self.effects.hooks.has(Hooks::NOTED) {
+            self.effects.note(self.db, self.name, event);
+        }
+    }
+
+    /// Has the log repeat this instead of the command that runs.
+    #[inline]
+    pub fn log_instead(&mut self, words: &[&[u8]]) {
+        self.effects.log_instead(words);
+    }
+
+    /// What the command did, for what it says to the log.
+    pub fn effects(&mut self) -> &mut Effects {
+        self.effects
+    }
+
+    /// The entry's time is over.
+    fn delete_expired(&mut self) {
+        if self.delete_for(Cause::Expiry) {
+            self.effects.expired_keys += 1;
+            self.note(Event::EXPIRED);
+            if self.effects.logs() {
+                self.effects.log_expired(self.db, self.name);
+            }
+            self.tell_interested();
+        }
+    }
+
+    /// Tells those who watch the key, and has those served who wait for what it is now.
+    #[inline]
+    fn tell_interested(&mut self) {
+        if self.effects.hooks.has(Hooks::TRACKING) {
+            self.keys_told = self.table.len();
+            self.effects.note_value(self.db, self.name);
+        }
+        if let Some(interested) = self.interested {
+            self.tell(interested);
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self, interested: &Interested) {
+        self.keys_told = self.table.len();
+        interested.watching.touch(self.db, self.name, self.exists());
+        self.wake(interested);
+    }
+
+    /// Has those served who wait for what the key is now.
+    fn wake(&mut self, interested: &Interested) {
+        let kind = ready::kind_of(self.entry());
+        if interested.waiting.awaits(self.db, self.name, kind) {
+            ready::note(
+                &mut self.effects.ready,
+                ReadyKey::new(self.db, self.slot, self.hash, self.name),
+            );
+        }
+    }
+
+    fn finish(&mut self) {
+        self.closed = true;
+        if self.table.len() != self.keys_told {
+            // Also where the change counts with another key (RENAME, MOVE).
+            self.tell_interested();
+        }
+        let keys = self.table.len() as i64 - self.keys_before as i64;
+        let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
+        self.access.counts.add(self.access.seat, self.db, keys, expiring);
+        self.access
+            .counts
+            .add_volatile(self.access.seat, self.db, self.volatile);
+        let occupied = !self.table.is_empty();
+        if occupied != (self.keys_before > 0) {
+            self.header.mark(self.db, occupied);
+        }
+        if self.db == 0 {
+            self.table.publish(&self.header.hint);
+        }
+    }
+}
+
+impl Drop for KeyWrite<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            debug_assert!(std::thread::panicking(), "a KeyWrite was neither changed nor unchanged");
+            self.finish();
+        }
+    }
+}
