@@ -85,7 +85,9 @@ pub fn admit<'a>(
     if !thread.standing.is_plain()
         && let Some(error) = out_of_standing(thread, client, command)
     {
-        return Admission::Refused(error);
+        // Whoever is to be sent to the replica that takes over waits until it has.
+        let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_handing_over();
+        return if is_early { Admission::Paused } else { Admission::Refused(error) };
     }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {

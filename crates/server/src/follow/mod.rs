@@ -222,13 +222,10 @@ impl Follower {
 
     /// The replica did not want this server's role: it is the primary again.
     fn abort_handover(&mut self) {
-        let server = self.server.clone();
-        server.scripts.running.keep_out();
-        {
-            let _all = self.seat.exclusive();
-            role::abort_handover(&server, "Failover target rejected psync request");
-        }
-        server.scripts.running.let_in();
+        let server = &self.server;
+        server.alone(&mut self.seat, |_| {
+            role::abort_handover(server, "Failover target rejected psync request");
+        });
     }
 
     /// The link is up: clients may rely on the data. `None` if the term is over.

@@ -52,6 +52,16 @@ enum Extent {
     Mark([u8; MARK_BYTES]),
 }
 
+impl Extent {
+    /// Its size, if that is known.
+    fn bytes(self) -> Option<u64> {
+        match self {
+            Extent::Bytes(bytes) => Some(bytes),
+            Extent::Mark(_) => None,
+        }
+    }
+}
+
 /// What becomes of the old data, and what clients see meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
@@ -99,19 +109,13 @@ pub fn take_over(
 ) -> Result<usize, Failure> {
     let extent = read_extent(link)?;
     let plan = plan(server, id);
-    let total_bytes = match extent {
-        Extent::Bytes(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
-        Extent::Mark(_) => 0,
-    };
+    let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
     // If the term is over, the next look at it ends this.
     let _ = server
         .repl
         .in_term(link.term(), |state| state.transfer.total_bytes = total_bytes);
-    let (medium, size) = match (plan.to_disk, extent) {
-        (true, _) => ("disk", extent),
-        (false, _) => ("parser", extent),
-    };
-    match size {
+    let medium = if plan.to_disk { "disk" } else { "parser" };
+    match extent {
         Extent::Bytes(bytes) => {
             log::notice!("PRIMARY <-> REPLICA sync: receiving {bytes} bytes from primary to {medium}");
         }
@@ -194,10 +198,7 @@ impl<'l> Feed<'l> {
         Feed {
             link,
             file: None,
-            left: match extent {
-                Extent::Bytes(bytes) => Some(bytes),
-                Extent::Mark(_) => None,
-            },
+            left: extent.bytes(),
             read: 0,
             last_beat: Instant::now(),
             failure: None,
@@ -299,11 +300,8 @@ fn load_from_link(
     extent: Extent,
     plan: Plan,
 ) -> Result<Brought, Failure> {
-    let total_bytes = match extent {
-        Extent::Bytes(bytes) => bytes,
-        Extent::Mark(_) => 0,
-    };
-    server.repl.loading.total_bytes.store(total_bytes, Ordering::Relaxed);
+    let total_bytes = &server.repl.loading.total_bytes;
+    total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = Feed::new(link, extent, true);
     let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(the link)"))?;
     let link = feed.link;
@@ -506,13 +504,8 @@ fn alone<R>(
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
 ) -> Result<R, Failure> {
     let row = seat.index();
-    server.scripts.running.keep_out();
-    let result = {
-        let mut all = seat.exclusive();
-        (server.repl.term() == term).then(|| change(&mut all, row))
-    };
-    server.scripts.running.let_in();
-    result.ok_or(Failure::TermOver)
+    let in_term = |all: &mut Exclusive<'_>| (server.repl.term() == term).then(|| change(all, row));
+    server.alone(seat, in_term).ok_or(Failure::TermOver)
 }
 
 /// From here on clients are told that data is being loaded; the old data goes, unless it is to stay.

@@ -587,41 +587,33 @@ impl Supplier {
             return;
         }
         self.alone_since = None;
-        let server = self.server.clone();
-        server.scripts.running.keep_out();
-        {
-            let all = self.seat.exclusive();
+        let server = &self.server;
+        server.alone(&mut self.seat, |all| {
             if !server.repl.follows() {
-                feed::close(&server, &all);
+                feed::close(server, all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
             }
-        }
-        server.scripts.running.let_in();
+        });
     }
 
     /// Hands this server's role over, if somebody is ready for it.
     fn advance_handover(&mut self) {
-        let server = self.server.clone();
-        let step = role::handover_step(&server);
+        let server = &self.server;
+        let step = role::handover_step(server);
         if step == Step::Wait {
             return;
         }
-        server.scripts.running.keep_out();
-        {
-            let _all = self.seat.exclusive();
-            match step {
-                Step::Wait => {}
-                Step::Abort => {
-                    role::abort_handover(&server, "Replica never caught up before timeout");
-                }
-                Step::To(replica) => {
-                    if server.repl.handover().state == HandoverState::WaitForSync {
-                        role::hand_over(&server, replica);
-                    }
+        server.alone(&mut self.seat, |_| match step {
+            Step::Wait => {}
+            Step::Abort => {
+                role::abort_handover(server, "Replica never caught up before timeout");
+            }
+            Step::To(replica) => {
+                if server.repl.handover().state == HandoverState::WaitForSync {
+                    role::hand_over(server, replica);
                 }
             }
-        }
-        server.scripts.running.let_in();
+        });
     }
 
     // ---- dumps ------------------------------------------------------------------------------------------------------
@@ -718,13 +710,10 @@ impl Supplier {
         if server.repl.follows() || server.repl.replicas.shelf().extent().is_some() {
             return Ok(());
         }
-        server.scripts.running.keep_out();
-        let opened = {
-            let all = self.seat.exclusive();
+        let opened = server.alone(&mut self.seat, |all| {
             let needed = !server.repl.follows() && server.repl.replicas.shelf().extent().is_none();
-            if needed { feed::open(&server, &all) } else { Ok(()) }
-        };
-        server.scripts.running.let_in();
+            if needed { feed::open(&server, all) } else { Ok(()) }
+        });
         opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
     }
 
