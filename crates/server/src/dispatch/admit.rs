@@ -87,7 +87,11 @@ pub fn admit<'a>(
     {
         // Whoever is to be sent to the replica that takes over waits until it has.
         let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_handing_over();
-        return if is_early { Admission::Paused } else { Admission::Refused(error) };
+        return if is_early {
+            Admission::Paused
+        } else {
+            Admission::Refused(error)
+        };
     }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {

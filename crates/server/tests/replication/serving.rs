@@ -469,14 +469,22 @@ fn a_primary_hands_its_role_over_and_follows() {
 fn a_replica_that_would_get_a_reply_is_disconnected() {
     let server = Server::start(&AT_ONCE);
     let mut client = Client::connect(server.port);
-    for words in [&["PING"][..], &["GET", "key"], &["SLOWLOG", "GET"], &["NOSUCH", "COMMAND"]] {
+    for words in [
+        &["PING"][..],
+        &["GET", "key"],
+        &["SLOWLOG", "GET"],
+        &["NOSUCH", "COMMAND"],
+    ] {
         let mut replica = Replica::connect(server.port);
         replica.send(&["SYNC"]);
         replica.take_dump();
         await_info(&mut client, "connected_slaves:1");
         replica.send(words);
         let mut rest = Vec::new();
-        assert!(matches!(replica.0.read_to_end(&mut rest), Ok(0) | Err(_)), "{words:?}: {rest:?}");
+        assert!(
+            matches!(replica.0.read_to_end(&mut rest), Ok(0) | Err(_)),
+            "{words:?}: {rest:?}"
+        );
         await_info(&mut client, "connected_slaves:0");
     }
 }
