@@ -7,7 +7,7 @@ use weft_values::bits::{self, Operation};
 
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
-use super::string::{HeldString, before_change, with_bytes};
+use super::string_bytes::{HeldString, before_change, with_bytes};
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::keyspace::event::Event;

@@ -5,7 +5,7 @@ use weft_values::lcs::{Comparison, Match, length, steps};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use super::string::HeldString;
+use super::string_bytes::HeldString;
 use crate::config::id;
 
 /// The command and its handler.

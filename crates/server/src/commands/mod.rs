@@ -38,6 +38,7 @@ pub mod script;
 pub mod server;
 pub mod set;
 pub mod set_algebra;
+pub mod set_options;
 pub mod sort;
 pub mod sorted_set;
 pub mod sorted_set_algebra;
@@ -53,6 +54,9 @@ pub mod stream_log;
 pub mod stream_pending;
 pub mod stream_read;
 pub mod string;
+pub mod string_bytes;
+pub mod string_many;
+pub mod string_number;
 pub mod tables;
 pub mod transaction;
 pub mod wait;
@@ -114,6 +118,9 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     stream_pending::BINDINGS,
     stream_read::BINDINGS,
     string::BINDINGS,
+    string_bytes::BINDINGS,
+    string_many::BINDINGS,
+    string_number::BINDINGS,
     transaction::BINDINGS,
     wait::BINDINGS,
 ];

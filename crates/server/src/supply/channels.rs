@@ -144,7 +144,7 @@ impl Supplier {
                 ended.push(grace.client);
             } else if bounds.are_passed(bytes, &mut grace.over_soft_limit_since) {
                 log::warning!(
-                    "Client {} closed for overcoming of output buffer limits.",
+                    "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
                     String::from_utf8_lossy(&grace.shown)
                 );
                 let metrics = &self.server.metrics;
@@ -175,7 +175,7 @@ impl Supplier {
             if let Some(replica) = self.replicas.get(&token) {
                 let id = replica.id();
                 log::warning!(
-                    "Client {} closed for overcoming of output buffer limits.",
+                    "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
                     String::from_utf8_lossy(&replica.shown())
                 );
                 let metrics = &self.server.metrics;
