@@ -138,6 +138,8 @@ struct Connection {
     ended: bool,
     /// `Closed` has been said.
     end_told: bool,
+    /// `Writable` is to be said when the socket takes something, though nothing is in flight.
+    asks_writable: bool,
     socket: Socket,
     unsent: Unsent,
 }
@@ -256,6 +258,7 @@ impl Reactor {
             paused: false,
             ended: false,
             end_told: false,
+            asks_writable: false,
             socket,
             unsent,
         });
@@ -389,6 +392,34 @@ impl Reactor {
         Ok(sent(&connection.unsent))
     }
 
+    /// Has [`Event::Writable`] reported once the socket takes more and nothing is in flight: in the next turn at the
+    /// earliest. For who has more to send than one turn shall.
+    ///
+    /// Fails if the system refuses it, or with `NotFound` for an unknown token.
+    pub fn ask_writable(&mut self, token: Token) -> io::Result<()> {
+        let index = index_of(token);
+        let Some(Entry::Connection(connection)) = self.entries.get_mut(index) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        if connection.token != token {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if connection.unsent.is_empty() && !connection.asks_writable {
+            connection.asks_writable = true;
+            let data = event_data(index, connection.generation);
+            epoll::modify(&self.epoll, &connection.socket, data, INPUT_AND_OUTPUT)?;
+        }
+        Ok(())
+    }
+
+    /// Has a connection reported readable in the next turn, whatever the socket has: somebody above it has more to give.
+    pub fn report_again(&mut self, token: Token) {
+        if let Some(connection) = self.connection_mut(token) {
+            connection.readable = true;
+            self.enqueue(index_of(token) as u32);
+        }
+    }
+
     /// How many bytes given to [`send`](Self::send) the kernel has not taken; 0 for unknown tokens.
     pub fn in_flight(&self, token: Token) -> usize {
         self.connection(token).map_or(0, |connection| connection.unsent.len())
@@ -487,7 +518,7 @@ impl Reactor {
                 let readable = ended || flags.contains(epoll::EventFlags::IN);
                 connection.readable |= readable;
                 let sendable = flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::ERR);
-                if sendable && !connection.unsent.is_empty() {
+                if sendable && (!connection.unsent.is_empty() || connection.asks_writable) {
                     events.extend(finish_sending(&self.epoll, index, connection));
                 }
                 if readable {
@@ -586,6 +617,7 @@ fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> O
         return None;
     }
     connection.unsent = Unsent::default();
+    connection.asks_writable = false;
     let modified = epoll::modify(epoll, &connection.socket, data, INPUT);
     let succeeded = result.is_ok() && modified.is_ok();
     Some(if succeeded {

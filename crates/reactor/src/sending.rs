@@ -82,6 +82,17 @@ impl Batch {
         }
     }
 
+    /// What is sent next, in one piece.
+    fn front(&self) -> &[u8] {
+        let Some((at, value)) = self.shared.front() else {
+            return &self.bytes[self.sent..];
+        };
+        match self.position(*at) {
+            boundary if boundary > self.sent => &self.bytes[self.sent..boundary],
+            _ => value.as_ref().as_ref().get(self.shared_sent..).unwrap_or_default(),
+        }
+    }
+
     /// A shared value's position, held between what is sent and the end. It always lies there unless
     /// the output's owner cut `bytes` by hand.
     fn position(&self, position: usize) -> usize {
@@ -147,6 +158,23 @@ impl Unsent {
     /// Whether the kernel has taken everything.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// Puts `output` behind all that is here and leaves it empty: this is also a queue for who has to look at bytes before
+    /// they are sent.
+    pub fn push(&mut self, output: &mut Output) {
+        self.enqueue(output);
+    }
+
+    /// The next bytes, as many as lie in one piece. Empty at a place where there is only something to be let go of:
+    /// [`consume`](Self::consume) moves on all the same.
+    pub fn front(&self) -> &[u8] {
+        self.batches.front().map_or(&[], Batch::front)
+    }
+
+    /// Lets go of the first `count` bytes.
+    pub fn consume(&mut self, count: usize) {
+        self.advance(count);
     }
 
     /// Sends `output`, of which nothing precedes it in flight. What the socket does not take now, or is too much for a turn,

@@ -10,6 +10,7 @@ use crate::aof;
 use crate::config::{Applied, Config, ParameterId, id};
 use crate::keyspace::effects::Hooks;
 use crate::messages::refresh_event_hook;
+use crate::net::tls::{Contexts, Unusable};
 use crate::observe::log;
 use crate::observe::log_line::Role;
 use crate::process::{oom_score, open_files};
@@ -86,10 +87,54 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
             worker.send(Message::CountClients);
         }
     }
-    if let Some(at_fault) = is_changed(&[id::PORT, id::BIND]) {
+    configure_tls(server, changed)?;
+    if let Some(at_fault) = is_changed(&[id::PORT, id::TLS_PORT, id::BIND]) {
         listen(server, at_fault)?;
     }
     Ok(())
+}
+
+/// Parameters of which TLS is made.
+const OF_TLS: [ParameterId; 17] = [
+    id::TLS_CERT_FILE,
+    id::TLS_KEY_FILE,
+    id::TLS_KEY_FILE_PASS,
+    id::TLS_CLIENT_CERT_FILE,
+    id::TLS_CLIENT_KEY_FILE,
+    id::TLS_CLIENT_KEY_FILE_PASS,
+    id::TLS_DH_PARAMS_FILE,
+    id::TLS_CA_CERT_FILE,
+    id::TLS_CA_CERT_DIR,
+    id::TLS_PROTOCOLS,
+    id::TLS_CIPHERS,
+    id::TLS_CIPHERSUITES,
+    id::TLS_PREFER_SERVER_CIPHERS,
+    id::TLS_SESSION_CACHING,
+    id::TLS_SESSION_CACHE_SIZE,
+    id::TLS_SESSION_CACHE_TIMEOUT,
+    id::TLS_REPLICATION,
+];
+
+/// New certificates, ciphers and the like; or TLS is used for the first time.
+fn configure_tls(server: &Server, changed: &[ParameterId]) -> Applied {
+    let config = &server.config;
+    let is_of_tls = |id: &ParameterId| OF_TLS.contains(id) || *id == id::TLS_CLUSTER;
+    let anew = changed
+        .iter()
+        .copied()
+        .find(is_of_tls)
+        .filter(|_| Contexts::are_needed(config));
+    let first = changed
+        .iter()
+        .copied()
+        .find(|id| *id == id::TLS_PORT && server.tls.current().is_none());
+    let Some(at_fault) = anew.or(first) else {
+        return Ok(());
+    };
+    server.tls.configure(config).map_err(|Unusable| {
+        let reason = "Unable to update TLS configuration. Check server logs.";
+        (at_fault, reason.to_owned())
+    })
 }
 
 /// This server follows somebody, or nobody any more.

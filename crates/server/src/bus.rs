@@ -23,9 +23,11 @@ use weft_reactor::{Event, Reactor, unix_ms};
 
 use crate::cluster::state::Action;
 use crate::cluster::{Cluster, Locked};
+use crate::config::id;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{SLOTS, Seat, slot_drop};
 use crate::messages::{Post, wake};
+use crate::net::tls::{Contexts, Tls};
 use crate::observe::log;
 use crate::pubsub::Space;
 use crate::state::{Message, PauseReason, Server, Unserved};
@@ -142,7 +144,10 @@ impl Bus {
         let now_ms = unix_ms();
         match event {
             Event::Accepted(_, socket) => {
-                if let Some(link) = self.links.add(&mut self.reactor, socket) {
+                let Ok(tls) = self.tls(|contexts| contexts.accept_node()) else {
+                    return;
+                };
+                if let Some(link) = self.links.add(&mut self.reactor, socket, tls) {
                     self.lock(cluster).link_made(link, None, now_ms);
                 }
             }
@@ -175,14 +180,29 @@ impl Bus {
                 self.lock(cluster).link_lost(link);
                 self.links.remove(&mut self.reactor, link);
             }
-            Event::Writable(_) => {}
+            Event::Writable(link) => {
+                if !self.links.sent(&mut self.reactor, link) {
+                    self.lock(cluster).link_lost(link);
+                    self.links.remove(&mut self.reactor, link);
+                }
+            }
         }
+    }
+
+    /// The layer of a new link, if the bus has TLS. The log tells why there is none that should be there.
+    fn tls(&self, make: impl FnOnce(&Contexts) -> Result<Tls, String>) -> Result<Option<Tls>, ()> {
+        if !self.server.config.boolean(id::TLS_CLUSTER) {
+            return Ok(None);
+        }
+        make(&self.server.tls)
+            .map(Some)
+            .map_err(|reason| log::warning!("A link of the cluster bus cannot be made: {reason}"))
     }
 
     fn round(&mut self, cluster: &Cluster) {
         let mut state = self.lock(cluster);
         for (link, figures) in &mut state.links {
-            figures.queued_bytes = self.reactor.in_flight(*link);
+            figures.queued_bytes = self.links.in_flight(&self.reactor, *link);
             figures.blocked = figures.queued_bytes > 0;
         }
         state.round(unix_ms());
@@ -235,7 +255,10 @@ impl Bus {
             }
             Action::Close(link) => self.links.remove(&mut self.reactor, link),
             Action::Connect { node, ip, port } => {
-                let link = self.links.connect(&mut self.reactor, &ip, port);
+                let tls = self.tls(|contexts| contexts.connect(&ip));
+                let link = tls
+                    .ok()
+                    .and_then(|tls| self.links.connect(&mut self.reactor, &ip, port, tls));
                 let mut state = self.lock(cluster);
                 match link {
                     Some(link) => state.link_made(link, Some(node), unix_ms()),

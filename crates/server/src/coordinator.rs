@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Reactor, Signal, Signals, Socket};
+use weft_reactor::{Event, Reactor, Signal, Signals, Socket, Token};
 
 use crate::config::id;
 use crate::keyspace::{compact, expiry};
-use crate::net::listeners::Listeners;
+use crate::net::listeners::{Arrival, Listeners};
 use crate::observe::log;
 use crate::observe::metrics::Counter;
 use crate::reclaim::{self, Reclaimer};
@@ -41,6 +41,8 @@ pub struct Coordinator {
     next_rates: Instant,
     reclaimer: Reclaimer,
     next_reclaim: Instant,
+    /// When certificates were looked at last.
+    last_reload: Instant,
 }
 
 impl Coordinator {
@@ -66,6 +68,7 @@ impl Coordinator {
             next_rates: Instant::now(),
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
+            last_reload: Instant::now(),
         }
     }
 
@@ -93,7 +96,7 @@ impl Coordinator {
             self.reactor.wait(Some(timeout), &mut events, ACCEPTS_A_TURN)?;
             for event in events.drain(..) {
                 match event {
-                    Event::Accepted(_, socket) => self.place(socket),
+                    Event::Accepted(token, socket) => self.place(token, socket),
                     Event::AcceptFailed(_, error) => log::warning!("Accepting client connection: {error}"),
                     // The coordinator has no connections.
                     Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
@@ -158,7 +161,8 @@ impl Coordinator {
     }
 
     /// Refuses a connection or gives it to a worker.
-    fn place(&mut self, socket: Socket) {
+    fn place(&mut self, token: Token, socket: Socket) {
+        let is_tls = self.listeners.is_tls(token);
         let server = &self.server;
         server
             .metrics
@@ -168,15 +172,22 @@ impl Coordinator {
             server
                 .metrics
                 .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
-            turn_away(&socket, b"-ERR max number of clients reached\r\n");
+            // Before the two sides have agreed on keys there is nothing that one could be told over TLS.
+            if !is_tls {
+                turn_away(&socket, b"-ERR max number of clients reached\r\n");
+            }
             return;
         }
+        let mut refusal = None;
         if self.refuses_strangers() && !is_local(&socket) {
             server
                 .metrics
                 .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
-            turn_away(&socket, PROTECTED_MODE.as_bytes());
-            return;
+            if !is_tls {
+                turn_away(&socket, PROTECTED_MODE.as_bytes());
+                return;
+            }
+            refusal = Some(PROTECTED_MODE);
         }
         if !socket.is_unix() {
             let seconds = server.config.integer(id::TCP_KEEPALIVE).max(0) as u32;
@@ -196,7 +207,11 @@ impl Coordinator {
         };
         server.connections.fetch_add(1, Ordering::Relaxed);
         server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
-        server.workers[worker].send(Message::Connect(socket));
+        server.workers[worker].send(Message::Connect(Arrival {
+            socket,
+            is_tls,
+            refusal,
+        }));
     }
 
     /// Protected mode: without a password, only this machine may connect.
@@ -212,6 +227,7 @@ impl Coordinator {
         self.sample_memory();
         self.sample_rates();
         self.reclaim();
+        self.reload_certificates();
         let server = &self.server;
         if server.dumps.loading.load(Ordering::Relaxed) {
             // There is a part of the data, which belongs to the thread that loads it.
@@ -261,6 +277,20 @@ impl Coordinator {
             metrics.sum(Counter::BusyNs),
         ];
         self.server.observed.rates.sample(now, totals);
+    }
+
+    /// Looks, now and then, whether certificates were exchanged.
+    fn reload_certificates(&mut self) {
+        let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
+        if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
+            return;
+        }
+        self.last_reload = Instant::now();
+        if self.server.tls.current().is_some() {
+            let job: Job = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
+            // The threads are gone only at shutdown.
+            let _ = self.server.background.send(job);
+        }
     }
 
     fn reclaim(&mut self) {

@@ -35,7 +35,8 @@ use crate::journal::Journal;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::messages::refresh_event_hook;
-use crate::net::listeners::{CannotListen, Listeners};
+use crate::net::listeners::{CannotListen, Kinds, Listeners};
+use crate::net::tls::{Contexts, Material, Unusable};
 use crate::net::usage::ClientMemory;
 use crate::observe::log::{self, Destination};
 use crate::observe::metrics::Metrics;
@@ -134,6 +135,7 @@ struct Ground {
     workers: usize,
     reactor: Reactor,
     signals: Signals,
+    tls: Option<Material>,
     listeners: Listeners,
     pid_file: Option<PidFile>,
 }
@@ -147,10 +149,13 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
     log::notice!("monotonic clock: POSIX clock_gettime");
     banner::show(config);
     kernel::warn_about_backlog(config);
-    if config.integer(id::TLS_PORT) != 0 {
-        log::warning!("Failed finding TLS support.");
-        return Err(Failed);
-    }
+    let tls = match Contexts::are_needed(config) {
+        false => None,
+        true => Some(Material::read(config).map_err(|Unusable| {
+            log::warning!("Failed to configure TLS. Check logs for more info.");
+            Failed
+        })?),
+    };
     let listeners = Listeners::open(config, &mut reactor)?;
     let pid_file = PidFile::create(path(config, id::PIDFILE), daemonized);
     Ok(Ground {
@@ -159,6 +164,7 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
         workers,
         reactor,
         signals,
+        tls,
         listeners,
         pid_file,
     })
@@ -173,6 +179,9 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     let (supply_in, supply_out) = mpsc::channel();
     let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
+    if let Some(material) = ground.tls {
+        server.tls.put(material);
+    }
     load_users(&server)?;
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
@@ -245,7 +254,7 @@ fn follow_configured(server: &Arc<Server>) {
 }
 
 /// Everything is loaded: clients are served.
-fn open_doors(server: &Server, kinds: (bool, bool), supervisor: &Supervisor) {
+fn open_doors(server: &Server, kinds: Kinds, supervisor: &Supervisor) {
     announce(server, kinds, supervisor);
 }
 
@@ -384,6 +393,7 @@ pub(crate) fn server(
     let memory = Arc::new(UsedMemory::new(workers));
     let server = Arc::new(Server {
         acl: Acl::new(permission::catalogue()),
+        tls: Default::default(),
         keyspace: Keyspace::with_slots(config.databases(), seats, config.boolean(id::CLUSTER_ENABLED)),
         cluster,
         journal: Arc::new(Journal::new(workers, memory.clone())),
@@ -470,8 +480,8 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
 }
 
 /// Tells everybody that clients are served.
-fn announce(server: &Server, (tcp, unix): (bool, bool), supervisor: &Supervisor) {
-    for (listens, kind) in [(tcp, "tcp"), (unix, "unix")] {
+fn announce(server: &Server, kinds: Kinds, supervisor: &Supervisor) {
+    for (listens, kind) in [(kinds.tcp, "tcp"), (kinds.unix, "unix"), (kinds.tls, "tls")] {
         if listens {
             log::notice!("Ready to accept connections {kind}");
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Output, Socket, Waker};
+use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
 use crate::acl::{Account, Acl};
@@ -22,6 +22,8 @@ use crate::keyspace::ready::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
+use crate::net::listeners::Arrival;
+use crate::net::tls::Contexts;
 use crate::net::usage::ClientMemory;
 use crate::observe::commandlog::Subject;
 use crate::observe::errors::ErrorCounts;
@@ -47,8 +49,8 @@ pub type WorkerId = usize;
 
 /// What is sent to a worker.
 pub enum Message {
-    /// A socket that was accepted and placed here.
-    Connect(Socket),
+    /// A connection that was accepted and placed here.
+    Connect(Arrival),
     /// A connection that moves here with everything it has, its wait for keys included.
     Adopt(Box<Connection>, Option<Box<Blocked>>),
     /// Give up connections until `keep` are left; they go to `to`.
@@ -468,6 +470,8 @@ pub struct Server {
     pub config: Config,
     /// Users.
     pub acl: Acl,
+    /// What TLS works with.
+    pub tls: Contexts,
     /// Data.
     pub keyspace: Keyspace,
     /// The cluster, in cluster mode.

@@ -40,6 +40,7 @@ mod mail;
 mod notices;
 mod output;
 mod parking;
+mod sealed;
 mod slots;
 mod waits;
 
@@ -148,6 +149,8 @@ pub struct Worker {
     measures: bool,
     /// Whether more keys are remembered for clients than shall be.
     has_surplus: bool,
+    /// Handshakes that were advanced in this turn.
+    handshakes: u64,
 }
 
 impl Worker {
@@ -190,6 +193,7 @@ impl Worker {
             withheld: Vec::new(),
             measures: false,
             has_surplus: false,
+            handshakes: 0,
         })
     }
 
@@ -242,7 +246,7 @@ impl Worker {
     /// Lets clients take the replies that are on their way, until `deadline`. Nothing more is read.
     fn finish_sending(&mut self, deadline: Instant) {
         loop {
-            let waiting = (0..self.clients.slots.len()).any(|token| self.reactor.in_flight(token) > 0);
+            let waiting = (0..self.clients.slots.len()).any(|token| self.in_flight(token) > 0);
             let left = deadline.saturating_duration_since(Instant::now());
             if !waiting || left.is_zero() {
                 return;
@@ -252,7 +256,10 @@ impl Worker {
                 match event {
                     Event::Readable(token) => self.reactor.pause(token),
                     Event::SendFailed(token) | Event::Closed(token) => self.close(token),
-                    Event::Writable(_) | Event::Accepted(..) | Event::AcceptFailed(..) => {}
+                    Event::Writable(token) => {
+                        self.has_sealed_all(token);
+                    }
+                    Event::Accepted(..) | Event::AcceptFailed(..) => {}
                 }
             }
         }
@@ -321,6 +328,7 @@ impl Worker {
 
     fn begin_turn(&mut self) {
         self.progress = false;
+        self.handshakes = 0;
         self.thread.begin(unix_ms());
     }
 
@@ -404,7 +412,7 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
 impl ClientVisitor for Worker {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         for token in 0..self.clients.slots.len() {
-            let in_flight = self.reactor.in_flight(token);
+            let in_flight = self.in_flight(token);
             if let Some(connection) = self.clients.connection(token) {
                 let buffers = connection.buffers(in_flight);
                 visit(&mut connection.client, buffers);

@@ -10,7 +10,8 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor"];
 ///
 /// - `blocking` and `watch` are below `keyspace`, for queues of waiters and watches lie in the slots.
 /// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT,
-///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes.
+///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes. Its layer of TLS also serves
+///   the threads that talk to other servers, and `apply` gives it new certificates.
 /// - `state` is what all threads share and the messages between them, so it names clients and
 ///   connections, which travel in messages, and the keyspace.
 /// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
@@ -56,7 +57,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("saving",      &["config", "observe", "shutdown", "journal", "keyspace", "script", "persist", "repl", "state", "feed",
                       "snapshot"]),
     ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
-    ("apply",       &["config", "observe", "process", "keyspace", "repl", "state", "messages", "aof"]),
+    ("apply",       &["config", "observe", "process", "keyspace", "repl", "net", "state", "messages", "aof"]),
     ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
     ("topology",    &["config", "observe", "shutdown", "journal", "cluster", "keyspace", "repl", "state", "messages", "role"]),
     ("background",  &["observe", "script", "state"]),
@@ -73,7 +74,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
                       "feed", "role", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
-    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "repl", "state", "messages", "topology"]),
+    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "repl", "net", "state", "messages", "topology"]),
     ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
                       "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
                       "aof", "tuning"]),

@@ -713,3 +713,45 @@ fn a_listener_without_descriptors_says_so_and_tries_again_without_spinning() {
         "{output:?}"
     );
 }
+
+#[test]
+fn who_has_more_to_send_is_told_when_the_socket_takes_it() {
+    let mut reactor = Reactor::new().unwrap();
+    let (served, _client) = tcp_pair();
+    reactor.register(4, served).unwrap();
+    assert!(turn(&mut reactor, NOW).is_empty());
+    for _ in 0..3 {
+        reactor.ask_writable(4).unwrap();
+        reactor.ask_writable(4).unwrap();
+        wait_for(&mut reactor, "room", |event| matches!(event, Event::Writable(4)));
+        assert!(turn(&mut reactor, NOW).is_empty(), "it is told once");
+    }
+    let full = vec![7u8; 64 << 20];
+    assert!(matches!(
+        reactor.send(4, &mut output(&full)).unwrap(),
+        Sent::InFlight(_)
+    ));
+    reactor.ask_writable(4).unwrap();
+    assert!(
+        turn(&mut reactor, Some(Duration::from_millis(20))).is_empty(),
+        "what is in flight comes first"
+    );
+    assert!(reactor.ask_writable(9).is_err());
+}
+
+#[test]
+fn input_that_somebody_else_holds_back_is_reported_again() {
+    let mut reactor = Reactor::new().unwrap();
+    let (served, _client) = tcp_pair();
+    reactor.register(4, served).unwrap();
+    reactor.report_again(4);
+    wait_readable(&mut reactor, 4);
+    let mut into = Vec::new();
+    assert_eq!(reactor.receive(4, &mut into, 10).unwrap(), Received::WouldBlock);
+    assert!(turn(&mut reactor, NOW).is_empty());
+    reactor.pause(4);
+    reactor.report_again(4);
+    assert!(turn(&mut reactor, NOW).is_empty(), "not while it is paused");
+    reactor.resume(4);
+    wait_readable(&mut reactor, 4);
+}

@@ -131,3 +131,31 @@ fn nobody_sends_more_than_a_share_in_a_turn() {
         assert!(reading.join().unwrap() == long);
     }
 }
+
+#[test]
+fn a_queue_is_taken_from_the_front_piece_by_piece() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..300 {
+        let (mut queue, mut next, mut flat, mut taken) = (Unsent::default(), 0, Vec::new(), Vec::new());
+        for _ in 0..random.usize(1..30) {
+            if random.bool() {
+                queue.push(&mut random_output(&mut random, &mut next, &mut flat));
+            } else {
+                let piece = queue.front();
+                let count = random.usize(0..=piece.len());
+                taken.extend_from_slice(&piece[..count]);
+                queue.consume(count);
+            }
+            assert_eq!(queue.len(), flat.len() - taken.len());
+        }
+        while !queue.is_empty() {
+            let piece = queue.front();
+            let count = piece.len();
+            taken.extend_from_slice(piece);
+            queue.consume(count);
+        }
+        assert_eq!(taken, flat);
+    }
+}

@@ -74,6 +74,8 @@ pub enum Reason {
     Channel,
     /// A login failed.
     Auth,
+    /// A client's certificate names nobody who may log in.
+    Certificate,
 }
 
 impl Reason {
@@ -85,6 +87,7 @@ impl Reason {
             Reason::Key => "key",
             Reason::Channel => "channel",
             Reason::Auth => "auth",
+            Reason::Certificate => "tls-cert",
         }
     }
 }

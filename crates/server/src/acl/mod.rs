@@ -164,6 +164,12 @@ impl Acl {
         accepted.then(|| Login::new(account, self, true))
     }
 
+    /// The login of who has shown who he is in another way, if there is such a user and it is switched on.
+    pub fn log_in_known(&self, name: &[u8]) -> Option<Login> {
+        let account = self.account(name)?;
+        account.user().is_enabled().then(|| Login::new(account, self, true))
+    }
+
     // ---- changes ----------------------------------------------------------------------------------
 
     /// Creates or changes a user; all rules are applied, or none. For callers in exclusive mode, or before any client.

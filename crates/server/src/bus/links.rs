@@ -9,6 +9,7 @@ use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
 use crate::cluster::node::LinkId;
 use crate::cluster::settings::Settings;
 use crate::config::{Config, id};
+use crate::net::tls::Tls;
 use crate::observe::log;
 
 /// Room for what comes in.
@@ -20,6 +21,7 @@ const BACKLOG: u32 = 511;
 struct Link {
     received: Vec<u8>,
     ends: Ends,
+    tls: Option<Tls>,
 }
 
 /// All links. Their numbers are tokens of the reactor; the listeners have the first ones.
@@ -84,7 +86,7 @@ impl Links {
     }
 
     /// Takes a connection in.
-    pub fn add(&mut self, reactor: &mut Reactor, socket: Socket) -> Option<LinkId> {
+    pub fn add(&mut self, reactor: &mut Reactor, socket: Socket, tls: Option<Tls>) -> Option<LinkId> {
         // Both only tune.
         let _ = socket.set_nodelay(true);
         let _ = socket.set_keepalive(10);
@@ -102,18 +104,26 @@ impl Links {
             log::warning!("A link of the cluster bus cannot be watched: {error}");
             return None;
         }
+        if let Some(tls) = &tls
+            && let Err(error) = tls.begin(reactor, link)
+        {
+            log::verbose!("Connection with a node failed: {error}");
+            drop(reactor.deregister(link));
+            return None;
+        }
         self.links[place] = Some(Link {
             received: Vec::new(),
             ends,
+            tls,
         });
         Some(link)
     }
 
     /// Begins to connect to a node.
-    pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16) -> Option<LinkId> {
+    pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16, tls: Option<Tls>) -> Option<LinkId> {
         let address = SocketAddr::new(ip.parse::<IpAddr>().ok()?, port);
         let socket = Socket::connect_tcp(address).ok()?;
-        let link = self.add(reactor, socket)?;
+        let link = self.add(reactor, socket, tls)?;
         if let Some(Some(known)) = self.links.get_mut(link - self.listeners) {
             known.ends.peer = ip.to_owned();
         }
@@ -125,8 +135,11 @@ impl Links {
         if let Some(place) = link
             .checked_sub(self.listeners)
             .and_then(|place| self.links.get_mut(place))
-            && place.take().is_some()
+            && let Some(ended) = place.take()
         {
+            if let Some(tls) = ended.tls {
+                tls.farewell(reactor, link);
+            }
             drop(reactor.deregister(link));
         }
     }
@@ -134,12 +147,34 @@ impl Links {
     /// Sends bytes; whether the link still stands.
     pub fn send(&mut self, reactor: &mut Reactor, link: LinkId, bytes: Vec<u8>) -> bool {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
-        if !matches!(known, Some(Some(_))) {
+        let Some(Some(known)) = known else {
             return true;
-        }
+        };
         let mut output = Output::new();
         output.bytes = bytes;
-        reactor.send(link, &mut output).is_ok()
+        match &known.tls {
+            None => reactor.send(link, &mut output).is_ok(),
+            Some(tls) => tls.send(reactor, link, &mut output).is_ok(),
+        }
+    }
+
+    /// What was in flight over a link has gone; whether it still stands.
+    pub fn sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
+        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
+        match known {
+            Some(Some(Link { tls: Some(tls), .. })) => tls.go_on(reactor, link).is_ok(),
+            _ => true,
+        }
+    }
+
+    /// Bytes on their way over a link.
+    pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
+        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
+        let waiting = match known {
+            Some(Some(Link { tls: Some(tls), .. })) => tls.waiting(),
+            _ => 0,
+        };
+        reactor.in_flight(link) + waiting
     }
 
     /// Takes what has come over a link.
@@ -151,10 +186,20 @@ impl Links {
         let Some(Some(link)) = known else {
             return taken;
         };
-        match reactor.receive(token, &mut link.received, ROOM) {
+        let received = match &link.tls {
+            None => reactor.receive(token, &mut link.received, ROOM),
+            Some(tls) => tls.receive(reactor, token, &mut link.received, ROOM),
+        };
+        match received {
             Ok(Received::Bytes { count, .. }) => taken.bytes = count as u64,
             Ok(Received::WouldBlock) => {}
-            Ok(Received::Closed) | Err(_) => taken.ended = true,
+            Ok(Received::Closed) => taken.ended = true,
+            Err(error) => {
+                if link.tls.is_some() {
+                    log::verbose!("Error accepting or connecting to a cluster node: {error}");
+                }
+                taken.ended = true;
+            }
         }
         // An outgoing link does not know its own end before it stands.
         if link.ends.local.is_empty() || link.ends.local == "?" || link.ends.local == "0.0.0.0" {

@@ -273,7 +273,8 @@ impl State {
             .any(|node| node.is_in_handshake() && node.address.ip == ip && node.address.bus_port == bus_port);
         if !under_way {
             let flags = NodeFlags::HANDSHAKE.with(NodeFlags::MEET);
-            self.begin_handshake(&ip, (port, 0), bus_port, flags, now_ms);
+            let ports = self.settings.in_order((port, 0));
+            self.begin_handshake(&ip, ports, bus_port, flags, now_ms);
         }
         true
     }

@@ -82,7 +82,7 @@ impl State {
         let mut node = Node::new(NodeId::random(), NodeFlags::HANDSHAKE, now_ms);
         let id = node.id;
         node.address.ip = announced_or_seen(header, ends);
-        (node.address.tcp_port, node.address.tls_port) = (header.port, header.tls_port);
+        (node.address.tcp_port, node.address.tls_port) = self.settings.in_order((header.port, header.other_port));
         node.address.bus_port = header.bus_port;
         node.flags
             .put(NodeFlags::EXTENSIONS, header.switches & switch::EXTENSIONS != 0);
@@ -131,10 +131,11 @@ impl State {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
+        let (tcp_port, tls_port) = self.settings.in_order((header.port, header.other_port));
         let address = Address {
             ip: announced_or_seen(header, ends),
-            tcp_port: header.port,
-            tls_port: header.tls_port,
+            tcp_port,
+            tls_port,
             bus_port: header.bus_port,
         };
         if node.link == Some(link) || address.ip.is_empty() || node.address == address || id == self.myself {
@@ -153,7 +154,7 @@ impl State {
             "Address updated for node {}, now {}:{}",
             node.named(),
             address.ip,
-            address.tcp_port
+            address.port()
         );
         node.address = address;
         node.flags.put(NodeFlags::NO_ADDRESS, false);

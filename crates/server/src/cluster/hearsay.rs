@@ -44,6 +44,7 @@ impl State {
             return;
         };
         let reports = self.failure_reports(node, now_ms);
+        let address = self.address_of(entry);
         let Some(node) = self.nodes.get_mut(&entry.id) else {
             return;
         };
@@ -53,7 +54,6 @@ impl State {
                 node.pong_received_ms = pong_ms;
             }
         }
-        let address = address_of(entry);
         if node.flags.has_any(silent)
             && !fails
             && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
@@ -68,7 +68,7 @@ impl State {
         let mut flags = entry.flags;
         flags.put(own, false);
         let mut node = Node::new(entry.id, flags, now_ms);
-        node.address = address_of(entry);
+        node.address = self.address_of(entry);
         self.nodes.insert(entry.id, node);
         (self.todo.save, self.todo.publish) = (true, true);
     }
@@ -141,11 +141,14 @@ impl State {
     }
 }
 
-fn address_of(entry: &Gossip) -> Address {
-    Address {
-        ip: entry.ip.clone(),
-        tcp_port: entry.port,
-        tls_port: entry.tls_port,
-        bus_port: entry.bus_port,
+impl State {
+    fn address_of(&self, entry: &Gossip) -> Address {
+        let (tcp_port, tls_port) = self.settings.in_order((entry.port, entry.other_port));
+        Address {
+            ip: entry.ip.clone(),
+            tcp_port,
+            tls_port,
+            bus_port: entry.bus_port,
+        }
     }
 }

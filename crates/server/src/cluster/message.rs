@@ -101,10 +101,10 @@ pub struct Header {
     pub primary: Option<NodeId>,
     /// The address that it announces; empty if the receiver is to look at the socket.
     pub ip: String,
-    /// Port for clients.
+    /// Port for clients: with TLS, if the bus has it.
     pub port: u16,
-    /// Port for clients with TLS.
-    pub tls_port: u16,
+    /// The other port for clients.
+    pub other_port: u16,
     /// Port for nodes.
     pub bus_port: u16,
     /// Its flags.
@@ -126,10 +126,10 @@ pub struct Gossip {
     pub pong_received_s: u32,
     /// Its address.
     pub ip: String,
-    /// Port for clients.
+    /// Port for clients: with TLS, if the bus has it.
     pub port: u16,
-    /// Port for clients with TLS.
-    pub tls_port: u16,
+    /// The other port for clients.
+    pub other_port: u16,
     /// Port for nodes.
     pub bus_port: u16,
     /// Its flags.
@@ -312,7 +312,7 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
     let ip = text(reader.take(ADDRESS_BYTES)?)?;
     let extensions = reader.u16()?;
     reader.at = 2246;
-    let (tls_port, bus_port, flags) = (reader.u16()?, reader.u16()?, reader.u16()?);
+    let (other_port, bus_port, flags) = (reader.u16()?, reader.u16()?, reader.u16()?);
     let (down, switches) = (reader.u8()?, reader.u8()?);
     (bytes.len() >= HEADER_BYTES).then_some(())?;
     let header = Header {
@@ -324,7 +324,7 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
         primary,
         ip,
         port,
-        tls_port,
+        other_port,
         bus_port,
         flags: NodeFlags(flags),
         down: down != 0,
@@ -342,7 +342,7 @@ fn gossip(reader: &mut Reader<'_>) -> Option<Gossip> {
         port: reader.u16()?,
         bus_port: reader.u16()?,
         flags: NodeFlags(reader.u16()?),
-        tls_port: reader.u16()?,
+        other_port: reader.u16()?,
     };
     reader.u16()?;
     Some(gossip)
@@ -542,7 +542,7 @@ fn begin(kind: Kind, header: &Header) -> Vec<u8> {
         put(2128, primary.as_bytes());
     }
     put(2168, &fitting(&header.ip));
-    put(2246, &header.tls_port.to_be_bytes());
+    put(2246, &header.other_port.to_be_bytes());
     put(2248, &header.bus_port.to_be_bytes());
     put(2250, &header.flags.0.to_be_bytes());
     put(2252, &[u8::from(header.down), header.switches]);
@@ -562,7 +562,7 @@ fn write_gossip(out: &mut Vec<u8>, entry: &Gossip) {
     out.extend_from_slice(&entry.ping_sent_s.to_be_bytes());
     out.extend_from_slice(&entry.pong_received_s.to_be_bytes());
     out.extend_from_slice(&fitting(&entry.ip));
-    for number in [entry.port, entry.bus_port, entry.flags.0, entry.tls_port, 0] {
+    for number in [entry.port, entry.bus_port, entry.flags.0, entry.other_port, 0] {
         out.extend_from_slice(&number.to_be_bytes());
     }
 }

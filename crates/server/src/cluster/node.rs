@@ -146,6 +146,16 @@ pub struct Address {
     pub bus_port: u16,
 }
 
+impl Address {
+    /// A port for clients, for the log.
+    pub fn port(&self) -> u16 {
+        match self.tcp_port {
+            0 => self.tls_port,
+            port => port,
+        }
+    }
+}
+
 /// What a node tells about itself for the sake of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
@@ -270,7 +280,7 @@ impl Node {
     /// The name for logs.
     pub fn named(&self) -> String {
         match self.announced.human_name.as_str() {
-            "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.tcp_port),
+            "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.port()),
             name => format!("{} ({name})", self.id),
         }
     }

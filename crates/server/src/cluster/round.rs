@@ -152,6 +152,7 @@ impl State {
             true => switch::PAUSED,
             false => 0,
         };
+        let (port, other_port) = self.settings.in_order((me.address.tcp_port, me.address.tls_port));
         Header {
             sender: self.myself,
             current_epoch: self.current_epoch,
@@ -160,8 +161,8 @@ impl State {
             slots: speaks_for.slots.clone(),
             primary: me.primary,
             ip: self.settings.announced_ip.clone().unwrap_or_default(),
-            port: me.address.tcp_port,
-            tls_port: me.address.tls_port,
+            port,
+            other_port,
             bus_port: me.address.bus_port,
             flags,
             down: !self.up,
@@ -313,20 +314,27 @@ impl State {
             .collect();
         fastrand::shuffle(&mut others);
         others.truncate(wanted);
-        others.into_iter().chain(silent).map(entry_of).collect()
+        others
+            .into_iter()
+            .chain(silent)
+            .map(|node| self.entry_of(node))
+            .collect()
     }
 }
 
-fn entry_of(node: &Node) -> Gossip {
-    let seconds = |ms: u64| (ms / 1000) as u32;
-    Gossip {
-        id: node.id,
-        ping_sent_s: seconds(node.ping_sent_ms),
-        pong_received_s: seconds(node.pong_received_ms),
-        ip: node.address.ip.clone(),
-        port: node.address.tcp_port,
-        tls_port: node.address.tls_port,
-        bus_port: node.address.bus_port,
-        flags: node.flags,
+impl State {
+    fn entry_of(&self, node: &Node) -> Gossip {
+        let seconds = |ms: u64| (ms / 1000) as u32;
+        let (port, other_port) = self.settings.in_order((node.address.tcp_port, node.address.tls_port));
+        Gossip {
+            id: node.id,
+            ping_sent_s: seconds(node.ping_sent_ms),
+            pong_received_s: seconds(node.pong_received_ms),
+            ip: node.address.ip.clone(),
+            port,
+            other_port,
+            bus_port: node.address.bus_port,
+            flags: node.flags,
+        }
     }
 }

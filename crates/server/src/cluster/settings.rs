@@ -43,6 +43,10 @@ pub struct Settings {
     pub tcp_port: u16,
     /// The port for clients with TLS.
     pub tls_port: u16,
+    /// Whether nodes talk over TLS. The port that they tell first is then that for TLS.
+    pub tls_bus: bool,
+    /// Whether replicas follow over TLS.
+    pub tls_replication: bool,
     /// The port for nodes.
     pub bus_port: u16,
     /// What clients are told otherwise.
@@ -100,6 +104,8 @@ impl Settings {
             announced_ip,
             tcp_port: or(port(id::CLUSTER_ANNOUNCE_PORT), plain),
             tls_port: or(port(id::CLUSTER_ANNOUNCE_TLS_PORT), tls),
+            tls_bus: config.boolean(id::TLS_CLUSTER),
+            tls_replication: config.boolean(id::TLS_REPLICATION),
             bus_port: or(port(id::CLUSTER_ANNOUNCE_BUS_PORT), default_bus),
             announced: Announced {
                 hostname: text(id::CLUSTER_ANNOUNCE_HOSTNAME),
@@ -110,6 +116,14 @@ impl Settings {
                 client_port: port(id::CLUSTER_ANNOUNCE_CLIENT_PORT),
                 client_tls_port: port(id::CLUSTER_ANNOUNCE_CLIENT_TLS_PORT),
             },
+        }
+    }
+
+    /// The ports in the order in which messages have them, of those without and with TLS; and the other way round.
+    pub fn in_order(&self, ports: (u16, u16)) -> (u16, u16) {
+        match self.tls_bus {
+            true => (ports.1, ports.0),
+            false => ports,
         }
     }
 

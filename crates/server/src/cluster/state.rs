@@ -271,7 +271,11 @@ impl State {
         let me = self.me();
         let primary = me.primary.filter(|_| me.is_replica())?;
         let address = &self.nodes.get(&primary)?.address;
-        (!address.ip.is_empty() && address.tcp_port != 0).then(|| (address.ip.clone(), address.tcp_port))
+        let port = match self.settings.tls_replication {
+            true => address.tls_port,
+            false => address.tcp_port,
+        };
+        (!address.ip.is_empty() && port != 0).then(|| (address.ip.clone(), port))
     }
 
     /// The version of a node's slots: a replica's is that of its primary.

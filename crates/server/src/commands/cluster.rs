@@ -99,7 +99,7 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 fn asker(client: &Client) -> Asker {
     Asker {
         ipv6: client.local_address.starts_with('['),
-        tls: false,
+        tls: client.flags.has(Flags::TLS),
     }
 }
 

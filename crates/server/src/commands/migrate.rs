@@ -228,7 +228,7 @@ fn send(
     let mut replace = order.replace;
     let mut result = Ok(());
     for _ in 0..ROUNDS {
-        let (taken, failed) = deliver(order, &parcels, replace);
+        let (taken, failed) = deliver(server, order, &parcels, replace);
         result = failed;
         if order.copy {
             break;
@@ -249,11 +249,11 @@ fn send(
 }
 
 /// Sends the keys over; tells which of them the target has taken.
-fn deliver(order: &Order, parcels: &[Parcel], replace: bool) -> (Vec<bool>, Result<(), Vec<u8>>) {
+fn deliver(server: &Server, order: &Order, parcels: &[Parcel], replace: bool) -> (Vec<bool>, Result<(), Vec<u8>>) {
     let mut taken = vec![false; parcels.len()];
     let mut may_retry = true;
     loop {
-        let (mut target, cached) = match Target::connect(&order.host, &order.port, order.timeout) {
+        let (mut target, cached) = match Target::connect(server, &order.host, &order.port, order.timeout) {
             Ok(target) => target,
             Err(failure) => return (taken, Err(io_error(failure))),
         };

@@ -348,7 +348,9 @@ fn error(reason: Reason, user: &[u8], command: &Command<Binding>) -> CommandErro
         Reason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
         Reason::Key => CommandError::constant("NOPERM No permissions to access a key"),
         Reason::Channel => CommandError::constant("NOPERM No permissions to access a channel"),
-        Reason::Database | Reason::Auth => CommandError::constant("NOPERM No permissions to access database"),
+        Reason::Database | Reason::Auth | Reason::Certificate => {
+            CommandError::constant("NOPERM No permissions to access database")
+        }
     }
 }
 
@@ -358,7 +360,7 @@ pub fn refused_in_script(reason: Reason, user: &[u8], command: &Command<Binding>
         Reason::Command => &explain(reason, user, command, b""),
         Reason::Key => b"No permissions to access a key",
         Reason::Channel => b"No permissions to access a channel",
-        Reason::Database | Reason::Auth => b"No permissions to access database",
+        Reason::Database | Reason::Auth | Reason::Certificate => b"No permissions to access database",
     };
     [b"NOPERM ACL failure in script: ", text].concat()
 }
@@ -370,7 +372,9 @@ pub fn explain(reason: Reason, user: &[u8], command: &Command<Binding>, object: 
         Reason::Command => (b" has no permissions to run the '", name, b"' command"),
         Reason::Key => (b" has no permissions to access the '", object, b"' key"),
         Reason::Channel => (b" has no permissions to access the '", object, b"' channel"),
-        Reason::Database | Reason::Auth => (b" has no permissions to access database ", shown(object), b""),
+        Reason::Database | Reason::Auth | Reason::Certificate => {
+            (b" has no permissions to access database ", shown(object), b"")
+        }
     };
     [b"User ", user, what, object, after].concat()
 }
@@ -412,7 +416,7 @@ pub fn changed_since_queued(reason: Reason) -> CommandError {
         Reason::Command => "no permission to execute the command or subcommand",
         Reason::Key => "no permission to touch the specified keys",
         Reason::Channel => "no permission to access one of the channels used as arguments",
-        Reason::Database | Reason::Auth => "no permission",
+        Reason::Database | Reason::Auth | Reason::Certificate => "no permission",
     };
     CommandError::text(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
@@ -436,6 +440,7 @@ pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: Refusal, cli
         Reason::Key => Counter::DeniedKey,
         Reason::Channel => Counter::DeniedChannel,
         Reason::Auth => Counter::DeniedAuth,
+        Reason::Certificate => Counter::DeniedCertificate,
     };
     server.metrics.add(seat, counter, 1);
     let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);

@@ -73,6 +73,14 @@ impl Config {
         self.integer(databases).max(1) as usize
     }
 
+    /// The port for clients: that without TLS if there is one.
+    pub fn port(&self) -> i64 {
+        match self.integer(super::id::PORT) {
+            0 => self.integer(super::id::TLS_PORT),
+            port => port,
+        }
+    }
+
     /// The number of an unsigned parameter, such as `maxmemory`, or of any whose range is positive.
     pub fn unsigned(&self, id: ParameterId) -> u64 {
         self.integer(id) as u64

@@ -263,7 +263,7 @@ fn judge(
 pub fn asker(client: &Client) -> Asker {
     Asker {
         ipv6: client.local_address.starts_with('['),
-        tls: false,
+        tls: client.flags.has(Flags::TLS),
     }
 }
 

@@ -113,7 +113,7 @@ pub fn receive(
     let term = link.term();
     log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
     let socket = connect::connect(server, primary, term)?;
-    let mut dump = Link::new(socket, server.clone(), term)?;
+    let mut dump = Link::new(socket, server.clone(), term, &primary.host)?;
     dump.beats = false;
     let begin = |state: &mut State| state.transfer = Transfer::default();
     server.repl.in_term(term, begin).ok_or(Failure::TermOver)?;

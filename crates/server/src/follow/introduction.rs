@@ -93,6 +93,7 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
 /// The port that the primary shall show.
 fn announced_port(config: &Config) -> String {
     let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
+        0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
         0 => config.integer(id::PORT),
         announced => announced,
     };

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::config::{error_text, id};
+use crate::net::tls::Wire;
 use crate::observe::log;
 use crate::state::Server;
 
@@ -50,9 +51,20 @@ impl Failure {
     }
 }
 
+/// Whether a socket only has nothing yet.
+fn is_pause(error: &std::io::Error) -> bool {
+    use ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// What a connection that fails before it stands looks like.
+fn no_agreement(reason: String) -> Failure {
+    Failure::Told(format!("Error condition on socket for SYNC: {reason}"))
+}
+
 /// A connection to a primary.
 pub struct Link {
-    socket: TcpStream,
+    wire: Wire,
     server: Arc<Server>,
     term: u64,
     /// What was received and not looked at.
@@ -62,11 +74,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Takes a connection that was made for `term`.
+    /// Takes a connection to `host` that was made for `term`.
     ///
     /// # Errors
-    /// When the socket cannot be set up, or the term is over.
-    pub fn new(socket: TcpStream, server: Arc<Server>, term: u64) -> Result<Link, Failure> {
+    /// When the socket cannot be set up, the two sides do not agree on TLS, or the term is over.
+    pub fn new(socket: TcpStream, server: Arc<Server>, term: u64, host: &str) -> Result<Link, Failure> {
         let setup = |error: std::io::Error| Failure::of("Setting up the link to the PRIMARY", &error);
         socket.set_nodelay(true).map_err(setup)?;
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
@@ -75,13 +87,38 @@ impl Link {
         if !server.repl.keep_socket(term, spare) {
             return Err(Failure::TermOver);
         }
-        Ok(Link {
-            socket,
+        let session = match server.config.boolean(id::TLS_REPLICATION) {
+            false => None,
+            true => Some(server.tls.call(host).map_err(no_agreement)?),
+        };
+        let mut link = Link {
+            wire: Wire::new(socket, session),
             server,
             term,
             ahead: Vec::new(),
             beats: true,
-        })
+        };
+        link.agree(timeout)?;
+        Ok(link)
+    }
+
+    /// Waits until both sides have agreed on TLS, if there is any.
+    fn agree(&mut self, patience: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + patience;
+        let timeout = Some(LOOK_PERIOD);
+        let set = self.wire.socket().set_read_timeout(timeout);
+        set.map_err(|error| no_agreement(error.to_string()))?;
+        loop {
+            match self.wire.agree() {
+                Ok(()) => return Ok(()),
+                Err(_) if self.is_over() => return Err(Failure::TermOver),
+                Err(error) if !is_pause(&error) => return Err(no_agreement(error.to_string())),
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(Failure::Timeout("Timeout connecting to the PRIMARY..."));
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// The server that this link is for.
@@ -96,12 +133,17 @@ impl Link {
 
     /// The primary's address.
     pub fn peer(&self) -> String {
-        self.socket.peer_addr().map(|addr| addr.to_string()).unwrap_or_default()
+        self.wire
+            .socket()
+            .peer_addr()
+            .map(|addr| addr.to_string())
+            .unwrap_or_default()
     }
 
     /// This server's address.
     pub fn local(&self) -> String {
-        self.socket
+        self.wire
+            .socket()
             .local_addr()
             .map(|addr| addr.to_string())
             .unwrap_or_default()
@@ -109,7 +151,7 @@ impl Link {
 
     /// The descriptor.
     pub fn fd(&self) -> i32 {
-        self.socket.as_raw_fd()
+        self.wire.socket().as_raw_fd()
     }
 
     fn is_over(&self) -> bool {
@@ -135,7 +177,8 @@ impl Link {
     /// # Errors
     /// When the link is broken.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.socket.write_all(bytes).map_err(|error| match self.is_over() {
+        let sent = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
+        sent.map_err(|error| match self.is_over() {
             true => Failure::TermOver,
             false => Failure::of("I/O error writing to PRIMARY", &error),
         })
@@ -151,16 +194,15 @@ impl Link {
         buffer.resize(filled + most, 0);
         let received = loop {
             let left = deadline.saturating_duration_since(Instant::now()).min(LOOK_PERIOD);
-            if let Err(error) = self.socket.set_read_timeout(Some(left.max(SHORTEST_SLEEP))) {
+            if let Err(error) = self.wire.socket().set_read_timeout(Some(left.max(SHORTEST_SLEEP))) {
                 break Err(Failure::of("I/O error reading from PRIMARY", &error));
             }
-            match self.socket.read(&mut buffer[filled..]) {
+            match self.wire.read(&mut buffer[filled..]) {
                 Ok(0) if self.is_over() => break Err(Failure::TermOver),
                 Ok(0) => break Err(Failure::Closed),
                 Ok(count) => break Ok(count),
                 Err(_) if self.is_over() => break Err(Failure::TermOver),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error) if is_pause(&error) => {
                     if Instant::now() >= deadline {
                         break Ok(0);
                     }

@@ -153,7 +153,7 @@ impl Follower {
         enter(Phase::Connecting)?;
         let socket = connect::connect(server, primary, term)?;
         log::notice!("Non blocking connect for SYNC fired the event.");
-        let mut link = Link::new(socket, server.clone(), term)?;
+        let mut link = Link::new(socket, server.clone(), term, &primary.host)?;
         enter(Phase::Handshake)?;
         introduction::introduce(&mut link)?;
         // What was written while this server was a primary is still on its way into the backlog.

@@ -57,6 +57,8 @@ impl Flags {
     pub const PRIMARY: Flags = Flags(1 << 19);
     /// A replica of this server.
     pub const REPLICA: Flags = Flags(1 << 20);
+    /// Connected over TLS.
+    pub const TLS: Flags = Flags(1 << 25);
     /// Stands for a script's caller while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
 
@@ -321,6 +323,7 @@ impl Client {
         // that is to be skipped is the one to RESET itself.
         let kept = [
             Flags::UNIX_SOCKET,
+            Flags::TLS,
             Flags::CLOSE_AFTER_REPLY,
             Flags::CLOSE_ASAP,
             Flags::CAPA_REDIRECT,

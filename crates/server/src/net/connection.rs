@@ -10,6 +10,7 @@ use weft_resp::Parser;
 use crate::blocking::Waiter;
 
 use super::client::{Buffers, Client, Flags};
+use super::tls::Tls;
 use super::usage::Usage;
 
 /// Why a connection's input is not being executed at the moment.
@@ -57,6 +58,8 @@ pub struct Connection {
     pub lease_failures: u32,
     /// Whether its output waits until the log has passed its writes.
     pub is_withheld: bool,
+    /// Its layer of TLS, if it has one.
+    pub tls: Option<Tls>,
     /// The socket and what it did not take yet, while no reactor has them: between two workers.
     pub in_transit: Option<Registered>,
     /// Since when it is above the soft output limit, ms since the epoch.
@@ -84,6 +87,7 @@ impl Connection {
             wanted: 0,
             lease_failures: 0,
             is_withheld: false,
+            tls: None,
             in_transit: None,
             over_soft_limit_since_ms: 0,
             usage: Usage::default(),
@@ -123,6 +127,11 @@ impl Connection {
         let next = flags.has(Flags::REPLY_SKIP_NEXT);
         flags.put(Flags::REPLY_SKIP, next);
         flags.put(Flags::REPLY_SKIP_NEXT, false);
+    }
+
+    /// Bytes of its output that wait to be sealed.
+    pub fn waiting_to_be_sealed(&self) -> usize {
+        self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
     /// Whether it is to be closed as soon as its output is sent: not while a reply is still to come.

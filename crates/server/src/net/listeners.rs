@@ -7,10 +7,21 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use weft_reactor::{Listener, Reactor, Token};
+use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::config::{Config, error_text, id};
 use crate::observe::log;
+
+/// A connection that somebody has made.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Its socket.
+    pub socket: Socket,
+    /// Whether it was made to the port for TLS.
+    pub is_tls: bool,
+    /// What the client is told instead of being served, once both sides have agreed on keys.
+    pub refusal: Option<&'static str>,
+}
 
 /// The server cannot listen where it shall; the log has told why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +32,27 @@ pub struct CannotListen;
 pub struct Listeners {
     tcp: Vec<Open>,
     unix: Option<SocketFile>,
+    /// Whether new ones offer Multipath TCP.
+    is_multipath: bool,
 }
 
 #[derive(Debug)]
 struct Open {
     address: IpAddr,
     port: u16,
+    is_tls: bool,
     token: Token,
+}
+
+/// What kinds of sockets there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds {
+    /// TCP.
+    pub tcp: bool,
+    /// TCP with TLS.
+    pub tls: bool,
+    /// A Unix socket.
+    pub unix: bool,
 }
 
 /// One word of `bind`.
@@ -45,9 +70,9 @@ impl Listeners {
     /// When something cannot be opened, or there is nothing to open.
     pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, CannotListen> {
         let mut listeners = Listeners::default();
-        let port = config.integer(id::PORT);
-        listeners.listen_tcp(config, reactor).inspect_err(|_| {
-            log::warning!("Failed listening on port {port} (tcp), aborting.");
+        listeners.listen_ports(config, reactor).map_err(|(port, is_tls)| {
+            log::warning!("Failed listening on port {port} ({}), aborting.", kind_name(is_tls));
+            CannotListen
         })?;
         listeners.listen_unix(config, reactor)?;
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
@@ -63,37 +88,68 @@ impl Listeners {
     /// # Errors
     /// When one cannot be opened; then none of the missing ones is.
     pub fn listen_tcp(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
-        let port = config.integer(id::PORT) as u16;
+        self.listen_ports(config, reactor).map_err(|_| CannotListen)
+    }
+
+    /// The same; the error is the port where it failed, and whether that is for TLS.
+    fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (u16, bool)> {
+        let ports = [(id::PORT, false), (id::TLS_PORT, true)].map(|(id, is_tls)| (config.integer(id) as u16, is_tls));
         let addresses = config.addresses(id::BIND);
-        let places: Vec<Place<'_>> = if port == 0 {
-            Vec::new()
-        } else {
-            addresses.iter().map(|word| Place::read(word)).collect()
-        };
+        let places: Vec<Place<'_>> = addresses.iter().map(|word| Place::read(word)).collect();
         let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
-        self.close_tcp(reactor, |open| open.port != port || !wanted.contains(&open.address));
+        self.close_tcp(reactor, |open| {
+            !ports.contains(&(open.port, open.is_tls)) || !wanted.contains(&open.address)
+        });
+        self.is_multipath = config.boolean(id::MPTCP);
+        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let kept = self.tcp.len();
-        for place in places {
-            if let Err(error) = self.listen_at(config, &place, port, reactor) {
-                let name = place.name;
-                log::warning!(
-                    "Warning: Could not create server TCP listening socket {name}:{port}: {}",
-                    reason(&error)
-                );
-                if !place.forgives(&error) {
-                    let last = self.tcp.split_off(kept);
-                    last.iter()
-                        .for_each(|open| drop(reactor.deregister_listener(open.token)));
-                    return Err(CannotListen);
-                }
+        for (port, is_tls) in ports.into_iter().filter(|(port, _)| *port != 0) {
+            let listens = places
+                .iter()
+                .try_for_each(|place| self.listen_at_place(place, (port, is_tls), backlog, reactor));
+            if listens.is_err() {
+                let last = self.tcp.split_off(kept);
+                last.iter()
+                    .for_each(|open| drop(reactor.deregister_listener(open.token)));
+                return Err((port, is_tls));
             }
         }
         Ok(())
     }
 
-    /// Whether there are TCP sockets, and whether there is a Unix socket.
-    pub fn kinds(&self) -> (bool, bool) {
-        (!self.tcp.is_empty(), self.unix.is_some())
+    fn listen_at_place(
+        &mut self,
+        place: &Place<'_>,
+        (port, is_tls): (u16, bool),
+        backlog: u32,
+        reactor: &mut Reactor,
+    ) -> Result<(), CannotListen> {
+        let Err(error) = self.listen_at(place, (port, is_tls), backlog, reactor) else {
+            return Ok(());
+        };
+        log::warning!(
+            "Warning: Could not create server TCP listening socket {}:{port}: {}",
+            place.name,
+            reason(&error)
+        );
+        match place.forgives(&error) {
+            true => Ok(()),
+            false => Err(CannotListen),
+        }
+    }
+
+    /// What kinds of sockets there are.
+    pub fn kinds(&self) -> Kinds {
+        Kinds {
+            tcp: self.tcp.iter().any(|open| !open.is_tls),
+            tls: self.tcp.iter().any(|open| open.is_tls),
+            unix: self.unix.is_some(),
+        }
+    }
+
+    /// Whether who connects there has to speak TLS.
+    pub fn is_tls(&self, token: Token) -> bool {
+        self.tcp.iter().any(|open| open.token == token && open.is_tls)
     }
 
     /// Removes the file of the Unix socket.
@@ -114,13 +170,19 @@ impl Listeners {
         });
     }
 
-    fn listen_at(&mut self, config: &Config, place: &Place<'_>, port: u16, reactor: &mut Reactor) -> io::Result<()> {
+    fn listen_at(
+        &mut self,
+        place: &Place<'_>,
+        (port, is_tls): (u16, bool),
+        backlog: u32,
+        reactor: &mut Reactor,
+    ) -> io::Result<()> {
         let address = place.address()?;
-        if self.tcp.iter().any(|open| open.address == address && open.port == port) {
+        let is_same = |open: &Open| (open.address, open.port, open.is_tls) == (address, port, is_tls);
+        if self.tcp.iter().any(is_same) {
             return Ok(());
         }
-        let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
-        let listener = match config.boolean(id::MPTCP) {
+        let listener = match self.is_multipath {
             true => Listener::multipath_tcp(address, port, backlog).or_else(|error| {
                 log::warning!("Listening without Multipath TCP: {}", reason(&error));
                 Listener::tcp(address, port, backlog)
@@ -128,7 +190,12 @@ impl Listeners {
             false => Listener::tcp(address, port, backlog)?,
         };
         let token = self.register(listener, reactor)?;
-        self.tcp.push(Open { address, port, token });
+        self.tcp.push(Open {
+            address,
+            port,
+            is_tls,
+            token,
+        });
         Ok(())
     }
 
@@ -216,6 +283,10 @@ impl<'config> Place<'config> {
             _ => false,
         }
     }
+}
+
+fn kind_name(is_tls: bool) -> &'static str {
+    if is_tls { "tls" } else { "tcp" }
 }
 
 /// An error with the step it comes from, where that is certain.

@@ -3,5 +3,6 @@
 pub mod client;
 pub mod connection;
 pub mod listeners;
+pub mod tls;
 pub mod transaction;
 pub mod usage;

@@ -45,6 +45,8 @@ pub enum Counter {
     DeniedKey,
     /// `acl_access_denied_channel`
     DeniedChannel,
+    /// `acl_access_denied_tls_cert`
+    DeniedCertificate,
     /// `acl_access_denied_db`
     DeniedDatabase,
     /// `client_query_buffer_limit_disconnections`

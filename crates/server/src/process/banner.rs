@@ -35,10 +35,7 @@ pub fn show(config: &Config) {
     } else {
         "standalone"
     };
-    let port = match config.integer(id::PORT) {
-        0 => config.integer(id::TLS_PORT),
-        port => port,
-    };
+    let port = config.port();
     let somebody_looks =
         !config.boolean(id::SYSLOG_ENABLED) && config.text(id::LOGFILE).is_empty() && std::io::stdout().is_terminal();
     if somebody_looks || config.boolean(id::ALWAYS_SHOW_LOGO) {

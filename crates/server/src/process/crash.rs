@@ -36,7 +36,7 @@ fn facts(config: &Config) -> &'static [(&'static str, &'static str)] {
             option_env!("WEFT_COMMIT").unwrap_or("00000000").to_owned(),
         ),
         ("process_id", std::process::id().to_string()),
-        ("tcp_port", config.integer(id::PORT).to_string()),
+        ("tcp_port", config.port().to_string()),
         ("config_file", file),
     ];
     let facts: Vec<(&'static str, &'static str)> = facts

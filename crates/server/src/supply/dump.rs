@@ -24,6 +24,7 @@ use weft_reactor::{Socket, thread_id, unix_ms};
 
 use crate::config::{error_text, id};
 use crate::feed::{self, Place};
+use crate::net::tls::Tls;
 use crate::observe::{lock, log};
 use crate::persist::rdb::{DumpFile, Gathering, Head};
 use crate::persist::running::{Purpose, Running};
@@ -37,6 +38,8 @@ const MARK_BYTES: usize = 40;
 const LOOK_PERIOD_MS: u16 = 100;
 /// Between two signs of life while a file is written.
 const BEAT: Duration = Duration::from_secs(1);
+/// Bytes that are sealed at once.
+const SEALED_AT_ONCE: usize = 256 * 1024;
 /// Bytes of a file sent at once.
 const FILE_BYTES: usize = 256 * 1024;
 
@@ -98,6 +101,8 @@ pub struct DumpTarget {
     pub id: u64,
     name: String,
     handle: Handle,
+    /// Its layer of TLS; while there is a dump nobody else seals anything for it.
+    tls: Option<Tls>,
     announcement: Announcement,
 }
 
@@ -118,17 +123,27 @@ impl DumpTarget {
     }
 
     /// The replica whose client has this id.
-    pub fn new(id: u64, name: String, socket: SocketHandle, announcement: Announcement) -> Self {
+    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<Tls>, announcement: Announcement) -> Self {
         DumpTarget {
             id,
             name,
             handle: socket.0,
+            tls,
             announcement,
         }
     }
 
     /// Writes all of it, waiting for the socket.
-    fn write_all(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+    fn write_all(&self, bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+        let Some(tls) = &self.tls else {
+            return self.write_raw(bytes, timeout, running);
+        };
+        bytes
+            .chunks(SEALED_AT_ONCE)
+            .try_for_each(|piece| self.write_raw(&tls.seal(piece)?, timeout, running))
+    }
+
+    fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
             match self.handle.write(bytes) {

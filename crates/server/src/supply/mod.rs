@@ -155,7 +155,7 @@ impl Supplier {
             for event in events.drain(..) {
                 match event {
                     Event::Readable(token) => self.receive(token),
-                    Event::Writable(token) => self.pump(token),
+                    Event::Writable(token) => self.sent(token),
                     Event::Closed(token) | Event::SendFailed(token) => self.close(token),
                     // There are no listeners here.
                     Event::Accepted(..) | Event::AcceptFailed(..) => {}
@@ -236,6 +236,11 @@ impl Supplier {
             log::warning!("cannot watch the connection of a replica: {error}");
             self.server.connections.fetch_sub(1, Ordering::Relaxed);
             return;
+        }
+        if let Some(tls) = &connection.tls
+            && tls.arrive(&mut self.reactor, token).is_err()
+        {
+            log::warning!("cannot go on sending to a replica");
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();
@@ -338,6 +343,11 @@ impl Supplier {
             ),
             false => log::notice!("Connection with replica {} lost.", replica.name),
         }
+        if let Some(tls) = &replica.connection.tls
+            && replica.progress != Progress::GetsDump
+        {
+            tls.farewell(&mut self.reactor, token);
+        }
         if let Some(registered) = self.reactor.deregister(token) {
             // Whoever writes a dump to it has a handle of its own.
             let _ = registered.socket.shutdown_both();
@@ -391,7 +401,11 @@ impl Supplier {
             return;
         };
         let connection = &mut *replica.connection;
-        match self.reactor.receive(token, &mut connection.input, RECEIVE_BYTES) {
+        let received = match &connection.tls {
+            None => self.reactor.receive(token, &mut connection.input, RECEIVE_BYTES),
+            Some(tls) => tls.receive(&mut self.reactor, token, &mut connection.input, RECEIVE_BYTES),
+        };
+        match received {
             Ok(Received::Bytes { count, .. }) => {
                 connection.client.net_input_bytes += count as u64;
                 connection.client.last_interaction_ms = unix_ms();
@@ -409,7 +423,14 @@ impl Supplier {
         if length == 0 {
             return true;
         }
-        let sent = self.reactor.send(token, output);
+        let tls = self
+            .replicas
+            .get(&token)
+            .and_then(|replica| replica.connection.tls.as_ref());
+        let sent = match tls {
+            None => self.reactor.send(token, output),
+            Some(tls) => tls.send(&mut self.reactor, token, output),
+        };
         output.clear();
         let replicas = &self.server.repl.replicas;
         replicas.output_bytes.fetch_add(length as u64, Ordering::Relaxed);
@@ -425,6 +446,24 @@ impl Supplier {
         }
     }
 
+    /// What was in flight has gone.
+    fn sent(&mut self, token: usize) {
+        let tls = self
+            .replicas
+            .get(&token)
+            .and_then(|replica| replica.connection.tls.clone());
+        match tls.map(|tls| tls.go_on(&mut self.reactor, token)) {
+            None | Some(Ok(_)) => self.pump(token),
+            Some(Err(_)) => self.close(token),
+        }
+    }
+
+    /// Bytes on their way to a replica.
+    fn in_flight(&self, token: usize) -> usize {
+        let replica = self.replicas.get(&token);
+        self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.waiting_to_be_sealed())
+    }
+
     fn pump_all(&mut self) {
         let tokens: Vec<usize> = self.replicas.keys().copied().collect();
         tokens.into_iter().for_each(|token| self.pump(token));
@@ -437,7 +476,7 @@ impl Supplier {
             let Some(replica) = self.replicas.get(&token).filter(|replica| replica.gets_stream()) else {
                 return;
             };
-            if self.reactor.in_flight(token) > 0 {
+            if self.in_flight(token) > 0 {
                 return;
             }
             let id = replica.id();
@@ -672,6 +711,7 @@ impl Supplier {
                     replica.id(),
                     replica.name.clone(),
                     socket,
+                    replica.connection.tls.clone(),
                     dump::Announcement::fitting(replica.is_psync, filters.alone),
                 )),
                 Some(Err(_)) | None => self.close(*token),

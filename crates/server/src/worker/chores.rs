@@ -163,6 +163,11 @@ impl Worker {
             }
             return;
         }
+        if let Some(connection) = self.clients.connection(token)
+            && let Some(tls) = &connection.tls
+        {
+            tls.farewell(&mut self.reactor, token);
+        }
         if let Some(registered) = self.reactor.deregister(token) {
             drop(registered);
         }
@@ -178,13 +183,20 @@ impl Worker {
             self.abandon_parts(connection.client.id);
             self.again.retain(|other| *other != token);
             self.patient.retain(|other| *other != token);
-            let server = self.server();
-            server.connections.fetch_sub(1, Ordering::Relaxed);
-            server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+            self.uncount_connection();
             if let Some(watches) = connection.client.watches {
                 self.thread.effects.unwatched.extend(watches.keys);
             }
         }
+    }
+}
+
+impl Worker {
+    /// A connection of this worker is gone.
+    pub(super) fn uncount_connection(&self) {
+        let server = self.server();
+        server.connections.fetch_sub(1, Ordering::Relaxed);
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

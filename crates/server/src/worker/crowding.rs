@@ -24,7 +24,7 @@ impl Worker {
 
     #[inline(never)]
     fn count_client_anew(&mut self, token: usize) {
-        let in_flight = self.reactor.in_flight(token);
+        let in_flight = self.in_flight(token);
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -88,7 +88,7 @@ impl Worker {
     }
 
     fn evict_client(&mut self, token: usize) {
-        let in_flight = self.reactor.in_flight(token);
+        let in_flight = self.in_flight(token);
         let now_ms = self.thread.now_ms;
         let Some(connection) = self.clients.connection(token) else {
             return;

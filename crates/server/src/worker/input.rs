@@ -1,6 +1,6 @@
 //! What a worker does with input: receive, plan, give buffers back.
 
-use super::Worker;
+use super::{Worker, sealed};
 use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::plan::Planner;
@@ -45,9 +45,19 @@ impl Worker {
             connection.input = buffer;
         }
         let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
-        let count = match self.reactor.receive(token, &mut connection.input, room) {
+        let received = match connection.tls.clone() {
+            None => self.reactor.receive(token, &mut connection.input, room),
+            Some(tls) => sealed::receive(
+                &tls,
+                connection,
+                (&mut self.reactor, token),
+                (&self.thread, &mut self.handshakes),
+                room,
+            ),
+        };
+        let count = match received {
             Ok(Received::Bytes { count, .. }) => count,
-            Ok(Received::WouldBlock) => return,
+            Ok(Received::WouldBlock) => return self.received_nothing(token),
             Ok(Received::Closed) | Err(_) => return self.close(token),
         };
         connection.client.net_input_bytes += count as u64;
@@ -72,6 +82,19 @@ impl Worker {
             self.evict_clients();
         }
         self.plan(token);
+    }
+
+    /// Nothing came that a client says: it may have been about its session, whose beginning may be its end.
+    #[cold]
+    fn received_nothing(&mut self, token: usize) {
+        self.settle_input(token);
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output())
+        {
+            self.flush(token);
+        }
     }
 
     pub(super) fn plan(&mut self, token: usize) {

@@ -8,6 +8,7 @@ use crate::net::client::Client;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::net::connection::State;
+use crate::net::listeners::Arrival;
 use crate::state::WorkerId;
 use crate::state::{Blocked, Message};
 use std::sync::atomic::Ordering;
@@ -46,7 +47,7 @@ impl Worker {
 
     pub(super) fn handle(&mut self, message: Message) {
         match message {
-            Message::Connect(socket) => self.connect(socket),
+            Message::Connect(arrival) => self.connect(arrival),
             Message::Adopt(connection, wait) => self.adopt(connection, wait),
             Message::Shed { to, keep } => self.shed(to, keep),
             Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, bytes),
@@ -87,7 +88,11 @@ impl Worker {
         }
     }
 
-    pub(super) fn connect(&mut self, socket: Socket) {
+    pub(super) fn connect(&mut self, arrival: Arrival) {
+        let Ok(tls) = self.tls_of(&arrival) else {
+            return self.uncount_connection();
+        };
+        let socket = arrival.socket;
         let server = self.server().clone();
         let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, self.thread.now_ms, self.id);
@@ -98,8 +103,10 @@ impl Worker {
         if matches!(socket, Socket::Unix(_)) {
             client.flags.put(Flags::UNIX_SOCKET, true);
         }
+        client.flags.put(Flags::TLS, tls.is_some());
         server.directory.put(id, self.id);
-        let connection = Box::new(Connection::new(client));
+        let mut connection = Box::new(Connection::new(client));
+        connection.tls = tls;
         let unsent = Default::default();
         self.install(connection, Registered { socket, unsent });
     }
@@ -110,6 +117,7 @@ impl Worker {
             crate::observe::log::warning!("cannot watch a connection: {error}");
             self.forget(token);
         }
+        self.tls_arrives(token);
         self.count_client(token);
     }
 

@@ -50,7 +50,10 @@ impl Worker {
         if length > 0 {
             connection.client.largest_output = connection.client.largest_output.max(length);
             connection.client.last_interaction_ms = self.thread.now_ms;
-            let sent = self.reactor.send(token, &mut connection.output);
+            let sent = match &connection.tls {
+                None => self.reactor.send(token, &mut connection.output),
+                Some(tls) => tls.send(&mut self.reactor, token, &mut connection.output),
+            };
             connection.client.net_output_bytes += length as u64;
             let buffer = std::mem::take(&mut connection.output.bytes);
             let metrics = &self.thread.server.metrics;
@@ -67,7 +70,7 @@ impl Worker {
             .clients
             .connection(token)
             .is_some_and(|connection| connection.closes_after_output());
-        if done && self.reactor.in_flight(token) == 0 {
+        if done && self.in_flight(token) == 0 {
             self.close(token);
         }
     }
@@ -120,6 +123,9 @@ impl Worker {
 
     /// An output that was left in flight has been sent.
     pub(super) fn sent(&mut self, token: usize) {
+        if !self.has_sealed_all(token) {
+            return;
+        }
         self.note_all_sent(token);
         self.count_client(token);
         let closing = self
@@ -176,7 +182,8 @@ impl Worker {
                 .connection(token)
                 .is_some_and(|connection| connection.over_soft_limit_since_ms > 0);
             if over {
-                self.check_output_limit(token, self.reactor.in_flight(token));
+                let in_flight = self.in_flight(token);
+                self.check_output_limit(token, in_flight);
             }
         }
     }

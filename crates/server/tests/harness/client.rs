@@ -6,14 +6,16 @@ use std::net::TcpStream;
 use super::server::open;
 
 /// A client that sends words and gets replies as text.
-pub struct Client(pub BufReader<TcpStream>);
+pub struct Client<Stream = TcpStream>(pub BufReader<Stream>);
 
 impl Client {
     /// A client of the server at this port.
     pub fn connect(port: u16) -> Client {
         Client(open(port))
     }
+}
 
+impl<Stream: Read + Write> Client<Stream> {
     /// Sends a request.
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();

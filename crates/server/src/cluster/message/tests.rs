@@ -14,7 +14,7 @@ fn header() -> Header {
         primary: Some(NodeId::random()),
         ip: "10.0.0.1".into(),
         port: 6379,
-        tls_port: 6380,
+        other_port: 6380,
         bus_port: 16379,
         flags: NodeFlags::PRIMARY,
         down: true,
@@ -29,7 +29,7 @@ fn messages() -> Vec<Message> {
         pong_received_s: 2,
         ip: "::1".into(),
         port: 1,
-        tls_port: 2,
+        other_port: 2,
         bus_port: 3,
         flags: NodeFlags::REPLICA,
     };

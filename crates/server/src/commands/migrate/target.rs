@@ -6,7 +6,10 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::config::id;
+use crate::net::tls::Wire;
 use crate::observe::lock;
+use crate::state::Server;
 
 /// How long a connection is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -50,7 +53,7 @@ impl Failure {
 type Name = (Vec<u8>, Vec<u8>);
 
 struct Kept {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
     db: i64,
     since: Instant,
 }
@@ -67,13 +70,13 @@ static KEPT: LazyLock<Mutex<HashMap<Name, Kept>>> = LazyLock::new(Mutex::default
 /// A connection.
 pub struct Target {
     name: Name,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
     db: Option<i64>,
 }
 
 impl Target {
     /// A connection that was kept, or a new one; the second part tells which.
-    pub fn connect(host: &[u8], port: &[u8], timeout: Duration) -> Result<(Self, bool), Failure> {
+    pub fn connect(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<(Self, bool), Failure> {
         let name = (host.to_vec(), port.to_vec());
         let kept = {
             let mut kept = lock(&KEPT);
@@ -82,14 +85,16 @@ impl Target {
         };
         let (stream, db, cached) = match kept {
             Some(kept) => (kept.stream, Some(kept.db), true),
-            None => (BufReader::new(open(host, port, timeout)?), None, false),
+            None => (BufReader::new(open(server, host, port, timeout)?), None, false),
         };
+        let mut target = Target { name, stream, db };
         let set = |stream: &TcpStream| {
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))
         };
-        set(stream.get_ref()).map_err(|error| Failure::Writing(error.kind()))?;
-        Ok((Target { name, stream, db }, cached))
+        set(target.stream.get_ref().socket()).map_err(|error| Failure::Writing(error.kind()))?;
+        target.stream.get_mut().agree().map_err(|_| Failure::Connecting)?;
+        Ok((target, cached))
     }
 
     /// The database that is selected there, if that is known.
@@ -99,9 +104,9 @@ impl Target {
 
     /// Sends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.stream
-            .get_mut()
-            .write_all(bytes)
+        let wire = self.stream.get_mut();
+        wire.write_all(bytes)
+            .and_then(|()| wire.flush())
             .map_err(|error| Failure::Writing(error.kind()))
     }
 
@@ -141,7 +146,7 @@ impl Target {
 }
 
 /// A host without an address cannot be connected to; everything else is noticed when something is written.
-fn open(host: &[u8], port: &[u8], timeout: Duration) -> Result<TcpStream, Failure> {
+fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<Wire, Failure> {
     let host = std::str::from_utf8(host).map_err(|_| Failure::Connecting)?;
     let port = std::str::from_utf8(port)
         .ok()
@@ -154,7 +159,11 @@ fn open(host: &[u8], port: &[u8], timeout: Duration) -> Result<TcpStream, Failur
             Ok(stream) => {
                 // Small requests must not wait for each other; without this they only take longer.
                 let _ = stream.set_nodelay(true);
-                return Ok(stream);
+                let session = match server.config.boolean(id::TLS_CLUSTER) {
+                    false => None,
+                    true => Some(server.tls.call(host).map_err(|_| Failure::Connecting)?),
+                };
+                return Ok(Wire::new(stream, session));
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => failure = Failure::Connecting,
             Err(error) => failure = Failure::Writing(error.kind()),

@@ -217,7 +217,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
     let mut lines = Lines::titled(section);
     match section {
         Section::Server => server_lines(server, &mut lines),
-        Section::Tls => tls_lines(&mut lines),
+        Section::Tls => tls_lines(server, &mut lines),
         Section::Clients | Section::Memory => {
             let allocator = allocator::figures().unwrap_or_default();
             let clients = ClientFigures {
@@ -292,7 +292,7 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("process_id", std::process::id());
     lines.put("process_supervised", config.choice(id::SUPERVISED));
     lines.put("run_id", &server.run_id);
-    lines.put("tcp_port", config.integer(id::PORT));
+    lines.put("tcp_port", config.port());
     lines.put("server_time_usec", now_us);
     lines.put("uptime_in_seconds", uptime_s);
     lines.put("uptime_in_days", uptime_s / 86_400);
@@ -321,25 +321,36 @@ fn server_lines(server: &Server, lines: &mut Lines) {
 fn listener_lines(server: &Server, lines: &mut Lines) {
     let config = &server.config;
     let mut listeners: Vec<Vec<u8>> = Vec::new();
-    let port = config.integer(id::PORT);
-    if port != 0 {
-        let addresses = config.addresses(id::BIND);
-        let bound: String = addresses.iter().map(|address| format!(",bind={address}")).collect();
-        listeners.push(format!("name=tcp{bound},port={port}").into_bytes());
-    }
+    let addresses = config.addresses(id::BIND);
+    let bound: String = addresses.iter().map(|address| format!(",bind={address}")).collect();
+    let listener = |name: &str, port: i64| (port != 0).then(|| format!("name={name}{bound},port={port}").into_bytes());
+    listeners.extend(listener("tcp", config.integer(id::PORT)));
     let path = config.text(id::UNIXSOCKET);
     if !path.is_empty() {
         listeners.push([b"name=unix,bind=", &path[..]].concat());
     }
+    listeners.extend(listener("tls", config.integer(id::TLS_PORT)));
     for (index, listener) in listeners.iter().enumerate() {
         lines.put_bytes(&format!("listener{index}"), listener);
     }
 }
 
-fn tls_lines(lines: &mut Lines) {
-    for name in ["server", "client", "ca"] {
-        lines.put(&format!("tls_{name}_cert_serial"), "none");
-        lines.put(&format!("tls_{name}_cert_expires_in_seconds"), 0);
+fn tls_lines(server: &Server, lines: &mut Lines) {
+    let figures = server
+        .tls
+        .current()
+        .map(|material| material.figures.clone())
+        .unwrap_or_default();
+    let now_s = i64::try_from(unix_ms() / 1000).unwrap_or(i64::MAX);
+    for (name, label) in [
+        ("server", figures.server),
+        ("client", figures.client),
+        ("ca", figures.authority),
+    ] {
+        let serial = label.as_ref().map_or("none", |label| label.serial.as_str());
+        let left_s = label.as_ref().map_or(0, |label| (label.expires_s - now_s).max(0));
+        lines.put(&format!("tls_{name}_cert_serial"), serial);
+        lines.put(&format!("tls_{name}_cert_expires_in_seconds"), left_s);
     }
 }
 

@@ -34,7 +34,7 @@ super::table! {
     MAX_NEW_CONNECTIONS_PER_CYCLE "max-new-connections-per-cycle" = integer(10, 1, 1000).unsigned(),
         NotYet, "Connections accepted in one turn of the accepting thread.";
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
-        NotYet, "TLS handshakes begun in one turn of the accepting thread.";
+        Live, "TLS handshakes that one thread goes on with in a turn.";
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
         Live, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use weft_reactor::Reactor;
 
-use super::{CannotListen, Listeners};
+use super::{CannotListen, Kinds, Listeners};
 use crate::config::{Action, Config, Permissions};
 
 /// A configuration as the command line `options` makes it.
@@ -65,7 +65,7 @@ fn the_port_and_the_addresses_change_at_run_time() {
     set(&config, "port", "0");
     assert_eq!(listeners.listen_tcp(&config, &mut reactor), Ok(()));
     assert!(!accepts("127.0.0.2", second));
-    assert_eq!(listeners.kinds(), (false, false));
+    assert_eq!(listeners.kinds(), Kinds::default());
 }
 
 #[test]
@@ -90,13 +90,31 @@ fn a_taken_port_is_refused_and_the_old_one_can_be_opened_again() {
 }
 
 #[test]
+fn a_port_goes_over_from_one_kind_to_the_other() {
+    let (first, second) = (free_port(), free_port());
+    let config = config(&format!("--bind 127.0.0.1 --port {first} --tls-port {second}"));
+    let mut reactor = Reactor::new().expect("a reactor");
+    let mut listeners = Listeners::open(&config, &mut reactor).expect("listens");
+    let tokens = |listeners: &Listeners| (0..5).filter(|token| listeners.is_tls(*token)).count();
+    assert!(accepts("127.0.0.1", first) && accepts("127.0.0.1", second));
+    assert!(listeners.kinds().tcp && listeners.kinds().tls);
+    assert_eq!(tokens(&listeners), 1);
+    set(&config, "port", "0");
+    set(&config, "tls-port", &first.to_string());
+    assert_eq!(listeners.listen_tcp(&config, &mut reactor), Ok(()));
+    assert!(accepts("127.0.0.1", first) && !accepts("127.0.0.1", second));
+    assert!(!listeners.kinds().tcp && listeners.kinds().tls);
+    assert_eq!(tokens(&listeners), 1);
+}
+
+#[test]
 fn only_optional_addresses_may_be_missing() {
     let mut reactor = Reactor::new().expect("a reactor");
     let port = free_port();
     // An address of the block reserved for documentation, which no machine has.
     let with_optional = config(&format!("--bind 127.0.0.1 -192.0.2.7 --port {port}"));
     let listeners = Listeners::open(&with_optional, &mut reactor).expect("listens on the other one");
-    assert_eq!(listeners.kinds(), (true, false));
+    assert!(listeners.kinds().tcp && !listeners.kinds().unix);
     drop(reactor);
 
     let mut reactor = Reactor::new().expect("a reactor");

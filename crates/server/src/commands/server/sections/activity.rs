@@ -121,7 +121,7 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
     lines.put("acl_access_denied_cmd", denied(Counter::DeniedCommand));
     lines.put("acl_access_denied_key", denied(Counter::DeniedKey));
     lines.put("acl_access_denied_channel", denied(Counter::DeniedChannel));
-    lines.zeroes(&["acl_access_denied_tls_cert"]);
+    lines.put("acl_access_denied_tls_cert", denied(Counter::DeniedCertificate));
     lines.put("acl_access_denied_db", denied(Counter::DeniedDatabase));
 }
 

@@ -1,0 +1,237 @@
+//! What TLS works with: certificates, keys, authorities, versions and ciphers, as the configuration has them at one moment.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, server::NoClientAuth};
+
+use super::certificate::{self, Label};
+use super::sessions::Sessions;
+use super::trust::{OfClients, OfServers, Trust};
+use super::{Asks, ciphers, files};
+use crate::config::{Config, ParameterId, error_text, id};
+use crate::observe::log;
+
+/// The configuration cannot be used; the log has told why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusable;
+
+/// What INFO shows.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// The server's certificate.
+    pub server: Option<Label>,
+    /// That for connections that it makes, if it has one of its own.
+    pub client: Option<Label>,
+    /// The authority that ends first.
+    pub authority: Option<Label>,
+}
+
+/// All of it, ready for use.
+pub struct Material {
+    open: Arc<ServerConfig>,
+    optional: Arc<ServerConfig>,
+    strict: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    /// What INFO shows.
+    pub figures: Figures,
+    /// Changes with the files.
+    pub fingerprint: u64,
+}
+
+/// A certificate with those that it leans on, and its key.
+struct Pair {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// What both sides of connections go by.
+struct Common {
+    provider: Arc<CryptoProvider>,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    trust: Arc<Trust>,
+}
+
+fn text(config: &Config, id: ParameterId) -> String {
+    String::from_utf8_lossy(&config.text(id)).into_owned()
+}
+
+/// For `map_err`: tells the log.
+fn told(what: String) -> impl FnOnce(String) -> Unusable {
+    move |reason| {
+        log::warning!("{what}: {reason}");
+        Unusable
+    }
+}
+
+fn complain(line: &str) -> Unusable {
+    log::warning!("{line}");
+    Unusable
+}
+
+impl Material {
+    /// Reads everything that the configuration names.
+    ///
+    /// # Errors
+    /// When something is missing or wrong.
+    pub fn read(config: &Config) -> Result<Material, Unusable> {
+        let fingerprint = files::fingerprint(config);
+        let file = |id| files::path(config, id);
+        let certificate = file(id::TLS_CERT_FILE).ok_or_else(|| complain("No tls-cert-file configured!"))?;
+        let key = file(id::TLS_KEY_FILE).ok_or_else(|| complain("No tls-key-file configured!"))?;
+        let wants_authorities =
+            Asks::of(config) != Asks::No || config.boolean(id::TLS_CLUSTER) || config.boolean(id::TLS_REPLICATION);
+        let names_authorities = file(id::TLS_CA_CERT_FILE).is_some() || file(id::TLS_CA_CERT_DIR).is_some();
+        if wants_authorities && !names_authorities {
+            return Err(complain(
+                "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
+                 tls-auth-clients are enabled!",
+            ));
+        }
+        let versions = ciphers::versions(&text(config, id::TLS_PROTOCOLS)).ok_or(Unusable)?;
+        let pair = Pair::read(&certificate, &key, &config.text(id::TLS_KEY_FILE_PASS))?;
+        let authorities = authorities(config)?;
+        let provider = Arc::new(provider(config)?);
+        if let Some(path) = file(id::TLS_DH_PARAMS_FILE) {
+            std::fs::File::open(&path)
+                .map_err(|error| error_text(&error))
+                .map_err(told(format!("Failed to load {}", path.display())))?;
+            log::notice!("tls-dh-params-file is not used: keys are exchanged over elliptic curves.");
+        }
+        let own_client = match (file(id::TLS_CLIENT_CERT_FILE), file(id::TLS_CLIENT_KEY_FILE)) {
+            (Some(certificate), Some(key)) => {
+                let pass = config.text(id::TLS_CLIENT_KEY_FILE_PASS);
+                Some(Pair::read(&certificate, &key, &pass)?)
+            }
+            _ => None,
+        };
+        let label = |chain: &[CertificateDer<'_>]| chain.first().and_then(|der| certificate::label(der));
+        let figures = Figures {
+            server: label(&pair.chain),
+            client: own_client.as_ref().and_then(|pair| label(&pair.chain)),
+            authority: authorities
+                .iter()
+                .filter_map(|der| certificate::label(der))
+                .min_by_key(|label| label.expires_s),
+        };
+        let common = Common {
+            trust: Arc::new(Trust::new(authorities, &provider)),
+            provider,
+            versions,
+        };
+        let server = |asks| common.server(&pair, asks, config);
+        Ok(Material {
+            open: server(Asks::No)?,
+            optional: server(Asks::Optional)?,
+            strict: server(Asks::Yes)?,
+            client: common.client(own_client.as_ref().unwrap_or(&pair))?,
+            figures,
+            fingerprint,
+        })
+    }
+
+    /// For connections that others make.
+    pub fn server(&self, asks: Asks) -> Arc<ServerConfig> {
+        match asks {
+            Asks::No => &self.open,
+            Asks::Optional => &self.optional,
+            Asks::Yes => &self.strict,
+        }
+        .clone()
+    }
+
+    /// For connections that this server makes.
+    pub fn client(&self) -> Arc<ClientConfig> {
+        self.client.clone()
+    }
+}
+
+impl Pair {
+    fn read(certificate: &Path, key: &Path, pass: &[u8]) -> Result<Pair, Unusable> {
+        let chain = files::certificates(certificate)
+            .map_err(told(format!("Failed to load certificate: {}", certificate.display())))?;
+        let key =
+            files::private_key(key, pass).map_err(told(format!("Failed to load private key: {}", key.display())))?;
+        Ok(Pair { chain, key })
+    }
+}
+
+fn authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let what = || "Failed to configure CA certificate(s) file/directory".to_owned();
+    let mut all = Vec::new();
+    if let Some(file) = files::path(config, id::TLS_CA_CERT_FILE) {
+        all.extend(files::certificates(&file).map_err(told(what()))?);
+    }
+    if let Some(directory) = files::path(config, id::TLS_CA_CERT_DIR) {
+        all.extend(files::certificates_in(&directory).map_err(told(what()))?);
+    }
+    Ok(all)
+}
+
+fn provider(config: &Config) -> Result<CryptoProvider, Unusable> {
+    let (list, list13) = (text(config, id::TLS_CIPHERS), text(config, id::TLS_CIPHERSUITES));
+    let mut suites = ciphers::suites(&list13);
+    if suites.is_empty() {
+        return Err(complain(&format!("Failed to configure ciphersuites: {list13}")));
+    }
+    let ciphers = ciphers::ciphers(&list);
+    if ciphers.is_empty() {
+        return Err(complain(&format!("Failed to configure ciphers: {list}")));
+    }
+    suites.extend(ciphers);
+    Ok(CryptoProvider {
+        cipher_suites: suites,
+        ..ring::default_provider()
+    })
+}
+
+impl Common {
+    fn server(&self, pair: &Pair, asks: Asks, config: &Config) -> Result<Arc<ServerConfig>, Unusable> {
+        let verifier: Arc<dyn ClientCertVerifier> = match asks {
+            Asks::No => Arc::new(NoClientAuth),
+            Asks::Optional | Asks::Yes => Arc::new(OfClients {
+                trust: self.trust.clone(),
+                mandatory: asks == Asks::Yes,
+            }),
+        };
+        let mut server = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&self.versions)
+            .and_then(|builder| {
+                builder
+                    .with_client_cert_verifier(verifier)
+                    .with_single_cert(pair.chain.clone(), pair.key.clone_key())
+            })
+            .map_err(|error| error.to_string())
+            .map_err(told("Failed to configure TLS".to_owned()))?;
+        server.ignore_client_order = config.boolean(id::TLS_PREFER_SERVER_CIPHERS);
+        // Each has sessions of its own: one that began without a certificate is of no use where one is asked for.
+        if config.boolean(id::TLS_SESSION_CACHING) {
+            let most = config.unsigned(id::TLS_SESSION_CACHE_SIZE) as usize;
+            let lifetime = Duration::from_secs(config.unsigned(id::TLS_SESSION_CACHE_TIMEOUT));
+            server.session_storage = Arc::new(Sessions::new(most, lifetime));
+        } else {
+            server.session_storage = Arc::new(NoServerSessionStorage {});
+            server.send_tls13_tickets = 0;
+        }
+        Ok(Arc::new(server))
+    }
+
+    fn client(&self, pair: &Pair) -> Result<Arc<ClientConfig>, Unusable> {
+        ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&self.versions)
+            .and_then(|builder| {
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(OfServers(self.trust.clone())))
+                    .with_client_auth_cert(pair.chain.clone(), pair.key.clone_key())
+            })
+            .map(Arc::new)
+            .map_err(|error| error.to_string())
+            .map_err(told("Failed to configure TLS".to_owned()))
+    }
+}

@@ -1,0 +1,347 @@
+//! The layer over real sockets: values of any size, moves between reactors, ends, and peers that send nonsense.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use weft_reactor::{Event, Output, Reactor, Received, Sent, Socket};
+
+use super::layer::SHARE_BYTES;
+use super::trust::{OfServers, Trust};
+use super::*;
+
+const TOKEN: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A certificate that signs itself, for both sides.
+struct Pair {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    certificate: Vec<u8>,
+}
+
+fn pair() -> Pair {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let chain = vec![made.cert.der().clone()];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain.clone(), key())
+        .expect("a certificate");
+    let trust = Arc::new(Trust::new(chain.clone(), &provider));
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OfServers(trust)))
+        .with_no_client_auth();
+    Pair {
+        server: Arc::new(server),
+        client: Arc::new(client),
+        certificate: chain[0].to_vec(),
+    }
+}
+
+fn sockets() -> (Socket, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+    let client = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
+    client.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    let (served, _) = listener.accept().expect("accepts");
+    (served.into(), client)
+}
+
+/// The server's side.
+struct Served {
+    reactor: Reactor,
+    tls: Tls,
+    input: Vec<u8>,
+    /// How the last receive or send ended, if it was the last.
+    ended: Option<std::io::Result<()>>,
+}
+
+impl Served {
+    fn new(socket: Socket, config: Arc<ServerConfig>) -> Served {
+        let mut reactor = Reactor::new().expect("a reactor");
+        reactor.register(TOKEN, socket).expect("registers");
+        Served {
+            reactor,
+            tls: Tls::new(ServerConnection::new(config).expect("a session").into()),
+            input: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// One turn.
+    fn turn(&mut self) {
+        let mut events = Vec::new();
+        let wait = Some(Duration::from_millis(100));
+        self.reactor.wait(wait, &mut events, 16).expect("waits");
+        for event in events {
+            match event {
+                Event::Readable(_) => match self.tls.receive(&mut self.reactor, TOKEN, &mut self.input, 4096) {
+                    Ok(Received::Closed) => self.ended = Some(Ok(())),
+                    Ok(_) => {}
+                    Err(error) => self.ended = Some(Err(error)),
+                },
+                Event::Writable(_) => {
+                    self.tls.go_on(&mut self.reactor, TOKEN).expect("goes on");
+                }
+                other => panic!("unexpected: {other:?}"),
+            }
+        }
+    }
+
+    fn until(&mut self, what: &str, mut is: impl FnMut(&Served) -> bool) {
+        let start = Instant::now();
+        while !is(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}");
+            self.turn();
+        }
+    }
+
+    /// Gives the connection to another reactor.
+    fn moves(&mut self) {
+        let registered = self.reactor.deregister(TOKEN).expect("is registered");
+        self.reactor = Reactor::new().expect("a reactor");
+        self.reactor.adopt(TOKEN, registered).expect("adopts");
+        self.tls.arrive(&mut self.reactor, TOKEN).expect("arrives");
+    }
+}
+
+fn client(pair: &Pair, socket: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from("localhost").expect("a name");
+    StreamOwned::new(
+        ClientConnection::new(pair.client.clone(), name).expect("a session"),
+        socket,
+    )
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| random.u8(..)).collect()
+}
+
+#[test]
+fn large_values_go_out_as_the_socket_takes_them_wherever_the_connection_is() {
+    let pair = pair();
+    let (served, socket) = sockets();
+    let mut served = Served::new(served, pair.server.clone());
+    let value = noise(9_000_000, 1);
+    let mut stream = client(&pair, socket);
+    let mut expected = b"before".to_vec();
+    expected.extend_from_slice(&value);
+    expected.extend_from_slice(b"behind");
+    expected.extend_from_slice(&value);
+    expected.extend_from_slice(b"last");
+    let all = expected.len();
+    let reader = thread::spawn(move || {
+        stream.write_all(b"question").expect("sends");
+        // So that the server's side is full for a while.
+        thread::sleep(Duration::from_millis(50));
+        let mut got = vec![0; all];
+        stream.read_exact(&mut got).expect("receives");
+        stream.write_all(b"thanks").expect("sends");
+        got
+    });
+    served.until("the question", |served| served.input == b"question");
+    served.input.clear();
+    let mut output = Output::new();
+    output.bytes.extend_from_slice(b"before");
+    output.push_shared(Box::new(value.clone()));
+    output.bytes.extend_from_slice(b"behind");
+    output.push_shared(Box::new(value));
+    let sent = served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
+    let Sent::InFlight(bytes) = sent else {
+        panic!("18 MB were taken at once");
+    };
+    assert!(output.is_empty() && bytes > 15_000_000, "{bytes}");
+    assert!(
+        served.reactor.in_flight(TOKEN) < 2 * SHARE_BYTES,
+        "no more is sealed than a turn's share"
+    );
+    output.bytes.extend_from_slice(b"last");
+    served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
+    while served.tls.waiting() > 4_000_000 {
+        served.turn();
+        served.moves();
+    }
+    served.until("the end", |served| served.input == b"thanks");
+    assert_eq!(served.tls.waiting(), 0);
+    assert!(reader.join().expect("the reader") == expected, "the bytes are others");
+}
+
+#[test]
+fn a_farewell_behind_data_comes_after_it() {
+    let pair = pair();
+    let (served, socket) = sockets();
+    let mut served = Served::new(served, pair.server.clone());
+    let mut stream = client(&pair, socket);
+    let peer = thread::spawn(move || {
+        stream.write_all(b"last words").expect("sends");
+        stream.conn.send_close_notify();
+        stream.flush().expect("sends");
+        // The socket stays open: only the farewell says that it is the end. The server says farewell too.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("a clean end");
+        rest
+    });
+    served.until("the end", |served| served.ended.is_some());
+    assert_eq!(served.input, b"last words");
+    assert!(matches!(served.ended, Some(Ok(()))));
+    served.moves();
+    served.ended = None;
+    served.until("the end, on the other reactor too", |served| served.ended.is_some());
+    served.tls.farewell(&mut served.reactor, TOKEN);
+    drop(served.reactor.deregister(TOKEN));
+    assert_eq!(peer.join().expect("the peer"), b"");
+}
+
+#[test]
+fn keys_may_be_exchanged_at_any_time() {
+    let pair = pair();
+    let (served, socket) = sockets();
+    let mut served = Served::new(served, pair.server.clone());
+    let mut stream = client(&pair, socket);
+    let peer = thread::spawn(move || {
+        for round in 0..20u8 {
+            stream.write_all(&[round]).expect("sends");
+            let mut echo = [0];
+            stream.read_exact(&mut echo).expect("receives");
+            assert_eq!(echo, [round]);
+            stream.conn.refresh_traffic_keys().expect("asks for new keys");
+        }
+    });
+    for round in 0..20u8 {
+        served.until("a byte", |served| served.input == [round]);
+        let mut output = Output::new();
+        output.bytes.append(&mut served.input);
+        served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
+    }
+    peer.join().expect("the peer");
+}
+
+/// What a client says first.
+fn hello(pair: &Pair) -> Vec<u8> {
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut session = ClientConnection::new(pair.client.clone(), name).expect("a session");
+    let mut bytes = Vec::new();
+    session.write_tls(&mut bytes).expect("writes");
+    bytes
+}
+
+#[test]
+fn nonsense_ends_a_connection_and_nothing_else() {
+    let pair = pair();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let hello = hello(&pair);
+    for round in 0..300 {
+        let bytes = match round % 4 {
+            0 => b"*1\r\n$4\r\nPING\r\n".to_vec(),
+            1 => noise(random.usize(1..2000), random.u64(..)),
+            2 => {
+                // The head of a record, and then anything.
+                let mut bytes = vec![random.u8(20..25), 3, random.u8(0..5), random.u8(0..70), random.u8(..)];
+                bytes.extend(noise(random.usize(1..20_000), random.u64(..)));
+                bytes
+            }
+            _ => {
+                let mut bytes = hello.clone();
+                for _ in 0..random.usize(1..6) {
+                    let at = random.usize(0..bytes.len());
+                    bytes[at] = random.u8(..);
+                }
+                bytes
+            }
+        };
+        let (served, mut socket) = sockets();
+        let mut served = Served::new(served, pair.server.clone());
+        let cut = random.usize(0..=bytes.len());
+        socket.write_all(&bytes[..cut]).expect("sends");
+        served.turn();
+        let _ = socket.write_all(&bytes[cut..]);
+        drop(socket);
+        served.until("the end", |served| served.ended.is_some());
+        assert!(served.input.is_empty(), "nothing was said");
+    }
+}
+
+#[test]
+fn a_broken_record_ends_a_connection() {
+    let pair = pair();
+    let (served, socket) = sockets();
+    let mut served = Served::new(served, pair.server.clone());
+    let mut stream = client(&pair, socket);
+    let peer = thread::spawn(move || {
+        stream.write_all(b"whole").expect("sends");
+        stream.read_exact(&mut [0]).expect("receives");
+        stream.sock.write_all(&[23, 3, 3, 0, 40]).expect("sends");
+        stream.sock.write_all(&noise(40, 5)).expect("sends");
+        let mut rest = Vec::new();
+        let error = stream.read_to_end(&mut rest).expect_err("it is told");
+        error.to_string()
+    });
+    served.until("what is whole", |served| served.input == b"whole");
+    let mut output = Output::new();
+    output.bytes.push(b'!');
+    served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
+    served.until("the end", |served| served.ended.is_some());
+    assert_eq!(served.input, b"whole");
+    assert!(matches!(served.ended, Some(Err(_))));
+    let told = peer.join().expect("the peer");
+    assert!(told.contains("BadRecordMac"), "{told}");
+}
+
+#[test]
+fn a_certificate_tells_who_and_until_when() {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "joe");
+    for uri in ["spiffe://a/b", "urn:c"] {
+        parameters
+            .subject_alt_names
+            .push(rcgen::SanType::URI(uri.try_into().expect("a URI")));
+    }
+    parameters.serial_number = Some(rcgen::SerialNumber::from(0xAB12_u64));
+    parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
+    let der = parameters.self_signed(&key).expect("a certificate").der().to_vec();
+    assert_eq!(certificate::common_name(&der).as_deref(), Some("joe"));
+    assert_eq!(certificate::uris(&der), ["spiffe://a/b", "urn:c"]);
+    let label = certificate::label(&der).expect("a certificate");
+    assert_eq!((label.serial.as_str(), label.expires_s), ("AB12", 1_893_456_000));
+    assert!(certificate::is_valid_at(&der, 1_700_000_000));
+    assert!(!certificate::is_valid_at(&der, 1_500_000_000));
+    assert!(!certificate::is_valid_at(&der, 1_900_000_000));
+    assert_eq!(certificate::label(b"no certificate"), None);
+    assert_eq!(
+        certificate::common_name(&pair().certificate).as_deref(),
+        Some("rcgen self signed cert")
+    );
+}
+
+#[test]
+fn sessions_are_kept_for_a_while_and_not_too_many() {
+    use rustls::server::StoresServerSessions as _;
+    let sessions = sessions::Sessions::new(2, Duration::from_secs(60));
+    for id in 0..3u8 {
+        assert!(sessions.put(vec![id], vec![id, id]));
+    }
+    assert_eq!(sessions.get(&[0]), None, "the oldest makes room");
+    assert_eq!(sessions.take(&[1]), Some(vec![1, 1]));
+    assert_eq!(sessions.take(&[1]), None, "one is taken once");
+    assert_eq!(sessions.get(&[2]), Some(vec![2, 2]));
+    let brief = sessions::Sessions::new(0, Duration::from_millis(20));
+    assert!(brief.put(vec![1], vec![1]));
+    assert_eq!(brief.get(&[1]), Some(vec![1]));
+    thread::sleep(Duration::from_millis(40));
+    assert_eq!(brief.get(&[1]), None, "its time is over");
+}

@@ -1,0 +1,103 @@
+//! A connection that this server makes and waits on, with TLS or without: to a primary, or to the target of MIGRATE.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use rustls::{ClientConnection, StreamOwned};
+
+/// Bytes taken from a socket at once: rustls by itself asks for a quarter of a record.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// A socket that is read in large pieces.
+pub struct Socket(BufReader<TcpStream>);
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.get_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.get_mut().flush()
+    }
+}
+
+/// A connection; reading and writing may wait.
+pub enum Wire {
+    /// Without TLS.
+    Plain(TcpStream),
+    /// With it.
+    Sealed(Box<StreamOwned<ClientConnection, Socket>>),
+}
+
+impl Wire {
+    /// With TLS, if there is a session.
+    pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> Wire {
+        match session {
+            None => Wire::Plain(socket),
+            Some(session) => {
+                let socket = Socket(BufReader::with_capacity(RECEIVE_BYTES, socket));
+                Wire::Sealed(Box::new(StreamOwned::new(session, socket)))
+            }
+        }
+    }
+
+    /// The socket, for its names and options.
+    pub fn socket(&self) -> &TcpStream {
+        match self {
+            Wire::Plain(socket) => socket,
+            Wire::Sealed(stream) => stream.sock.0.get_ref(),
+        }
+    }
+
+    /// Goes on until both sides have agreed, or the socket's timeout is over.
+    ///
+    /// # Errors
+    /// When the other side does not agree, is gone, or (`WouldBlock`) has not said anything yet.
+    pub fn agree(&mut self) -> io::Result<()> {
+        let Wire::Sealed(stream) = self else {
+            return Ok(());
+        };
+        while stream.conn.is_handshaking() {
+            let (read, written) = stream.conn.complete_io(&mut stream.sock)?;
+            if read == 0 && written == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.read(into),
+            Wire::Sealed(stream) => match stream.read(into) {
+                // It ended without a farewell; the bytes tell whether something is missing.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+                other => other,
+            },
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.write(bytes),
+            Wire::Sealed(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Plain(socket) => socket.flush(),
+            Wire::Sealed(stream) => stream.flush(),
+        }
+    }
+}

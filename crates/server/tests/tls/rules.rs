@@ -1,0 +1,175 @@
+//! Limits, ends of connections, and peers that break the rules.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use super::{Manner, PATIENCE, noise, secured, wait_for};
+
+fn raw(port: u16) -> TcpStream {
+    let socket = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    socket.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    socket
+}
+
+/// Reads until the other side ends the connection, in whatever way.
+fn until_closed(mut socket: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    if let Err(error) = socket.read_to_end(&mut all) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it is not closed");
+    }
+    all
+}
+
+#[test]
+fn who_does_not_speak_tls_is_sent_away() {
+    let secured = secured(&["--io-threads", "2"]);
+    let mut random = fastrand::Rng::with_seed(11);
+    for round in 0..60 {
+        let mut socket = raw(secured.port);
+        let bytes = match round % 3 {
+            0 => b"*1\r\n$4\r\nPING\r\n".to_vec(),
+            1 => noise(random.usize(1..40_000)),
+            _ => [&[22u8, 3, 1, 63, 0][..], &noise(16_128)].concat(),
+        };
+        let _ = socket.write_all(&bytes);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let told = until_closed(socket);
+        assert!(told.len() < 20 && !told.starts_with(b"-"), "{told:?}");
+    }
+    // Some stay where they are in the middle of it.
+    let stuck: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut socket = raw(secured.port);
+            socket.write_all(&[22, 3, 1, 1, 0, 1]).expect("sends");
+            socket
+        })
+        .collect();
+    assert_eq!(secured.connect().call(&["PING"]), "PONG");
+    let mut plain = secured.plain();
+    wait_for("they are clients", || {
+        plain.call(&["INFO", "clients"]).contains("connected_clients:21")
+    });
+    drop(stuck);
+    wait_for("they are gone", || {
+        plain.call(&["INFO", "clients"]).contains("connected_clients:1\r")
+    });
+}
+
+#[test]
+fn who_is_silent_in_the_handshake_is_idle() {
+    let secured = secured(&["--timeout", "1"]);
+    let silent = raw(secured.port);
+    let mut slow = raw(secured.port);
+    slow.write_all(&[22, 3, 1, 1, 0, 1]).expect("sends");
+    assert_eq!(until_closed(silent), b"");
+    assert_eq!(until_closed(slow), b"");
+}
+
+#[test]
+fn what_was_sent_before_a_farewell_is_done() {
+    let secured = secured(&[]);
+    let mut stream = secured.dial(Manner::default());
+    stream.write_all(b"SET said last\r\n").expect("sends");
+    stream.conn.send_close_notify();
+    stream.flush().expect("sends");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("the server says farewell too");
+    assert_eq!(rest, b"+OK\r\n");
+    assert_eq!(secured.plain().call(&["GET", "said"]), "last");
+    // And the other way round.
+    let mut stream = secured.dial(Manner::default());
+    stream.write_all(b"QUIT\r\n").expect("sends");
+    rest.clear();
+    stream.read_to_end(&mut rest).expect("the server says farewell");
+    assert_eq!(rest, b"+OK\r\n");
+}
+
+#[test]
+fn keys_are_exchanged_on_the_way() {
+    let secured = secured(&[]);
+    let mut stream = secured.dial(Manner::default());
+    for _ in 0..30 {
+        stream.write_all(b"PING\r\n").expect("sends");
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).expect("receives");
+        assert_eq!(&answer, b"+PONG\r\n");
+        stream.conn.refresh_traffic_keys().expect("asks for new keys");
+    }
+}
+
+#[test]
+fn limits_of_input_and_output_hold() {
+    let secured = secured(&["--client-query-buffer-limit", "1mb"]);
+    let mut plain = secured.plain();
+    let mut stream = secured.dial(Manner::default());
+    stream.write_all(b"*2\r\n$4\r\nECHO\r\n$5000000\r\n").expect("sends");
+    let _ = stream.write_all(&vec![b'x'; 4_000_000]);
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert_eq!(rest, b"", "the argument was too much");
+    let stats = plain.call(&["INFO", "stats"]);
+    assert!(stats.contains("client_query_buffer_limit_disconnections:1"), "{stats}");
+    // A reader that does not read.
+    let set = ["CONFIG", "SET", "client-output-buffer-limit", "normal 40000000 0 0"];
+    assert_eq!(plain.call(&set), "OK");
+    let value = "v".repeat(900_000);
+    assert_eq!(plain.call(&["SET", "value", &value]), "OK");
+    let mut stream = secured.dial(Manner::default());
+    for _ in 0..100 {
+        // It may be closed by then.
+        if stream.write_all(b"GET value\r\n").is_err() {
+            break;
+        }
+    }
+    wait_for("it is closed", || {
+        let stats = plain.call(&["INFO", "stats"]);
+        stats.contains("client_output_buffer_limit_disconnections:1")
+    });
+}
+
+#[test]
+fn a_slow_reader_gets_everything_in_order() {
+    let secured = secured(&["--io-threads", "2"]);
+    let value = String::from_utf8_lossy(&noise(3_000_000)).into_owned();
+    let mut plain = secured.plain();
+    assert_eq!(plain.call(&["SET", "large", &value]), "OK");
+    let mut client = secured.connect();
+    for number in 0..20 {
+        client.send(&["GET", "large"]);
+        client.send(&["ECHO".to_owned(), number.to_string()]);
+    }
+    thread::sleep(Duration::from_millis(300));
+    let shown = plain.call(&["CLIENT", "LIST"]);
+    let held = shown
+        .lines()
+        .any(|line| line.contains(&format!("laddr=127.0.0.1:{}", secured.port)) && !line.contains("omem=0"));
+    assert!(held, "what waits is counted: {shown}");
+    // Everybody else is served meanwhile.
+    assert_eq!(secured.connect().call(&["PING"]), "PONG");
+    for number in 0..20 {
+        assert!(client.answer() == value, "the bytes are others");
+        assert_eq!(client.answer(), number.to_string());
+    }
+}
+
+#[test]
+fn many_handshakes_at_once_do_not_keep_others_waiting() {
+    let secured = secured(&["--io-threads", "2"]);
+    let config = secured.authority.client(Manner::default());
+    let (port, threads) = (secured.port, 8);
+    let dialling: Vec<_> = (0..threads)
+        .map(|_| {
+            let config = config.clone();
+            thread::spawn(move || (0..20).all(|_| super::ping(super::dial(port, config.clone())).is_ok()))
+        })
+        .collect();
+    let mut plain = secured.plain();
+    for _ in 0..200 {
+        assert_eq!(plain.call(&["PING"]), "PONG");
+    }
+    for thread in dialling {
+        assert!(thread.join().expect("no panic"));
+    }
+}
