@@ -71,7 +71,7 @@ pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
-pub use listener::Listener;
+pub use listener::{Listener, multipath_socket};
 pub use lua::{Locals, lua_with_locals};
 pub use output::{Mark, Output, SharedBytes, Splices};
 pub use sending::Unsent;

@@ -12,10 +12,12 @@ use weft_reactor::unix_ms;
 use crate::acl::Login;
 use crate::commands::context::{Binding, Mode};
 use crate::commands::registry::{Command, Lookup};
+use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::{Held, PlannedKey};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
+use crate::observe::log;
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::persist::rdb::delay;
 use crate::repl::Standing;
@@ -24,6 +26,7 @@ use crate::state::{Replayed, Server};
 use super::effects::release;
 use super::execute::{Request, Thread, run_exclusive};
 use super::plan::{Kind, Plan, plan_to_write};
+use super::stream::first_error;
 use super::transaction::{self, Role};
 use super::{script, serve};
 
@@ -145,6 +148,21 @@ impl Player {
                 serve::mail(thread);
             }
             Role::Alone => drop(run_exclusive(thread, all, &request, planned, connection)),
+        }
+        if let Some(error) = first_error(&connection.output.bytes) {
+            let server = &thread.server;
+            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
+            log::warning!(
+                "== CRITICAL == This server is sending an error to its AOF-loading-client: '{}' after processing the command \
+                 '{}'",
+                String::from_utf8_lossy(error),
+                command.full_name
+            );
+            assert!(
+                server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) != "panic",
+                "This server panicked sending an error to its AOF-loading-client after processing the command '{}'",
+                command.full_name
+            );
         }
         connection.output.clear();
         thread.effects.expired.clear();

@@ -29,7 +29,7 @@ super::table! {
     REPLICA_IGNORE_MAXMEMORY "replica-ignore-maxmemory" = boolean(true).alias("slave-ignore-maxmemory"),
         Live, "Leave eviction on a replica to its primary.";
     REPLICA_IGNORE_DISK_WRITE_ERRORS "replica-ignore-disk-write-errors" = boolean(false),
-        NotYet, "Go on as a replica when its disk fails.";
+        Live, "Go on as a replica when its disk fails.";
     REPLICA_PRIORITY "replica-priority" = integer(100, 0, I32_MAX).alias("slave-priority"),
         Live, "Rank for promotion, lower first; 0 is never promoted.";
     REPLICA_ANNOUNCED "replica-announced" = boolean(true),
@@ -47,11 +47,11 @@ super::table! {
     REPL_DISKLESS_LOAD "repl-diskless-load" = choice(DISKLESS_LOAD, "disabled").debug().deny_loading(),
         Live, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
     DUAL_CHANNEL_REPLICATION_ENABLED "dual-channel-replication-enabled" = boolean(false).debug(),
-        NotYet, "Use a second connection for the dump of a full sync.";
+        Live, "Use a second connection for the dump of a full sync.";
     REPL_DISABLE_TCP_NODELAY "repl-disable-tcp-nodelay" = boolean(false),
         Live, "Let the kernel gather small packets to replicas.";
     REPL_MPTCP "repl-mptcp" = boolean(false).immutable(),
-        NotYet, "Connect to the primary with Multipath TCP.";
+        Live, "Connect to the primary with Multipath TCP.";
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
         Live, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
@@ -65,5 +65,5 @@ super::table! {
     MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
         Live, "Seconds of lag up to which a replica counts as keeping up.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
-        NotYet, "What follows an error while applying the replication stream.";
+        Live, "What follows an error while applying the replication stream.";
 }
