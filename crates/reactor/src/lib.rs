@@ -75,7 +75,7 @@ pub use collation::Collation;
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
-pub use listener::Listener;
+pub use listener::{Listener, multipath_socket};
 pub use lua::{Locals, lua_with_locals};
 pub use output::{Mark, Output, SharedBytes, Splices};
 pub use process_title::set_process_title;

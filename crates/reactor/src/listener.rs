@@ -28,12 +28,16 @@ impl Listener {
     /// [`local_address`](Self::local_address)). The address may be reused at once after a restart. An
     /// IPv6 address accepts only IPv6, so that `0.0.0.0` and `::` can be listened on side by side.
     pub fn tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
-        let family = if address.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)?;
+        let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, None)?;
+        Listener::bound(socket, address, port, backlog)
+    }
+
+    /// The same for clients that may use several paths (Multipath TCP, RFC 8684). Fails where the kernel has none.
+    pub fn multipath_tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
+        Listener::bound(multipath_socket(address)?, address, port, backlog)
+    }
+
+    fn bound(socket: OwnedFd, address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;
         }
@@ -71,6 +75,24 @@ impl Listener {
             Self::Tcp(_) => Socket::Tcp(accepted.into()),
             Self::Unix(_) => Socket::Unix(accepted.into()),
         })
+    }
+}
+
+/// A socket for connections to or from `address` that may use several paths (Multipath TCP, RFC 8684); non-blocking, and
+/// closed on exec.
+///
+/// # Errors
+/// Where the kernel has none, among others.
+pub fn multipath_socket(address: IpAddr) -> io::Result<OwnedFd> {
+    let protocol = Some(rustix::net::ipproto::MPTCP);
+    let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, protocol)?;
+    Ok(socket)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
     }
 }
 

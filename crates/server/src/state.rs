@@ -631,6 +631,14 @@ impl Server {
         }
     }
 
+    /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
+    pub fn alone<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
+        self.scripts.running.keep_out();
+        let result = change(&mut seat.exclusive());
+        self.scripts.running.let_in();
+        result
+    }
+
     /// Gives the thread that serves replicas an order.
     pub fn order_supply(&self, order: SupplyOrder) {
         // The thread is gone only at shutdown.

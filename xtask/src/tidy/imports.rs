@@ -71,7 +71,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
                       "saving", "snapshot", "role", "dispatch"]),
     ("supply",      &["config", "observe", "journal", "keyspace", "persist", "repl", "net", "state", "snapshot", "saving",
-                      "feed", "role"]),
+                      "feed", "role", "commands"]),
     ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
                       "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
     ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "repl", "net", "state", "messages", "topology"]),

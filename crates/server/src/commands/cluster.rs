@@ -106,13 +106,13 @@ fn asker(client: &Client) -> Asker {
 // ---- connections ------------------------------------------------------------------------------------------
 
 fn put_flag(ctx: &mut Context<'_, '_>, flag: Flags, on: bool) -> CommandResult {
-    cluster_of(ctx)?;
     ctx.client.flags.put(flag, on);
     ctx.reply.ok();
     Ok(())
 }
 
 fn asking(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
     put_flag(ctx, Flags::ASKING, true)
 }
 

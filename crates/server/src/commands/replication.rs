@@ -60,7 +60,13 @@ fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let Some(offset) = parse_i64(ctx.arg(2)) else {
+        let introduction = ctx.client.introduction.as_deref().cloned().unwrap_or_default();
+        let name = introduction.name(ctx.client.ip());
+        log::notice!("Replica {name} asks for synchronization");
+        log::warning!("Replica {name} asks for synchronization but with a wrong offset");
+        return Err(CommandError::NOT_AN_INTEGER);
+    };
     let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
     if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
         take_over(ctx, &id)?;
@@ -98,6 +104,21 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
     let introduction = ctx.client.introduction.as_deref();
     if introduction.is_some_and(|introduction| introduction.without_data && !introduction.knows_marks) {
         return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
+    }
+    if let (Some(introduction), Some(resume)) = (introduction, &resume)
+        && introduction.knows_dual_channel
+    {
+        let name = introduction.name(ctx.client.ip());
+        if let Err(refusal) = repl.may_resume(resume) {
+            log::notice!("Replica {name} asks for synchronization");
+            refusal.tell(&name, &repl.replicas);
+            log::notice!(
+                "Dual channel replication: Replica {name} is capable of dual channel synchronization, and partial sync \
+                 isn't possible. Full sync will continue with dedicated RDB channel."
+            );
+            ctx.reply.simple("DUALCHANNELSYNC");
+            return Ok(());
+        }
     }
     ctx.after = After::Supply(Box::new(SyncRequest { resume, is_psync }));
     Ok(())
@@ -226,8 +247,19 @@ fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: 
         b"capa" => match value.to_ascii_lowercase().as_slice() {
             b"eof" => introduction.knows_marks = true,
             b"psync2" => introduction.knows_renaming = true,
+            b"dual-channel" => note_dual_channel(server, introduction),
             _ => {}
         },
+        b"rdb-channel" => introduction.is_dump_channel = is_on()?,
+        b"set-rdb-client-id" => {
+            let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
+            // While tests have links stand still, who asks for the stream waits too.
+            server.repl.stand_still();
+            let client = u64::try_from(id).ok();
+            let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
+            introduction.dump_client =
+                Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
+        }
         b"rdb-only" => introduction.dump_only = is_on()?,
         b"rdb-filter-only" => {
             (introduction.without_data, introduction.without_functions) = (true, true);
@@ -250,6 +282,17 @@ fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: 
         _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
     }
     Ok(())
+}
+
+/// A replica can take the dump over a second connection.
+fn note_dual_channel(server: &Server, introduction: &mut Introduction) {
+    if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
+        return;
+    }
+    match server.config.boolean(id::REPL_DISKLESS_SYNC) {
+        true => introduction.knows_dual_channel = true,
+        false => log::warning!("Dual channel capability ignored: repl-diskless-sync disabled"),
+    }
 }
 
 /// Notes which node of the cluster a replica is.

@@ -88,7 +88,13 @@ pub fn admit<'a>(
     if !thread.standing.is_plain()
         && let Some(error) = out_of_standing(thread, client, command)
     {
-        return Admission::Refused(error);
+        // Whoever is to be sent to the replica that takes over waits until it has.
+        let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_handing_over();
+        return if is_early {
+            Admission::Paused
+        } else {
+            Admission::Refused(error)
+        };
     }
     if client.flags.has_any(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {
@@ -221,7 +227,8 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT)
         && standing.has(Standing::FOLLOWS)
         && thread.server.cluster.is_none();
-    if redirects && (has(client, command, Flags::READONLY) || writes()) {
+    let reads_elsewhere = || !client.flags.has(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
+    if redirects && (reads_elsewhere() || writes()) {
         let state = thread.server.repl.state();
         return state
             .primary

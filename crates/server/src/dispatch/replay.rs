@@ -149,29 +149,23 @@ impl Player {
             }
             Role::Alone => drop(run_exclusive(thread, all, &request, planned, connection)),
         }
-        if connection.output.bytes.starts_with(b"-") {
-            tell_error(&thread.server, &connection.output.bytes, command.full_name);
+        if let Some(error) = first_error(&connection.output.bytes) {
+            let server = &thread.server;
+            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
+            log::warning!(
+                "== CRITICAL == This server is sending an error to its AOF-loading-client: '{}' after processing the command \
+                 '{}'",
+                String::from_utf8_lossy(error),
+                command.full_name
+            );
+            assert!(
+                server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) != "panic",
+                "This server panicked sending an error to its AOF-loading-client after processing the command '{}'",
+                command.full_name
+            );
         }
         connection.output.clear();
         thread.effects.expired.clear();
-    }
-}
-
-/// A command of a file was refused here that was not when it was written.
-#[cold]
-fn tell_error(server: &Server, reply: &[u8], command: &str) {
-    let error = first_error(reply).unwrap_or_default();
-    server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
-    log::warning!(
-        "== CRITICAL == This server is sending an error to its AOF-loading-client: '{}' after processing the command \
-         '{command}'",
-        String::from_utf8_lossy(error)
-    );
-    if server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) == "panic" {
-        log::warning!(
-            "This server panicked sending an error to its AOF-loading-client after processing the command '{command}'"
-        );
-        std::process::abort();
     }
 }
 

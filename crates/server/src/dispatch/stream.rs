@@ -16,11 +16,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
 use crate::commands::context::After;
+use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::journal::Milestone;
 use crate::keyspace::Seat;
@@ -33,12 +34,15 @@ use crate::state::{Message, Server};
 
 use super::batch::{self, Connections};
 use super::execute::Thread;
-use super::plan::{Kind, Planner, Plans, Rest};
+use super::plan::{Kind, Plan, Planner, Plans, Rest};
 
 /// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 /// The longest pause after a refusal.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Between two lines of the log about a disk that fails.
+const TELL_PERIOD: Duration = Duration::from_secs(10);
 
 /// Places of the log that are kept until the disk has them.
 const WRITTEN_PLACES: usize = 4096;
@@ -63,6 +67,8 @@ pub struct Stream {
     first_ticket: u64,
     /// How far the disk is, of what was written here.
     synced: i64,
+    /// When the log was told last that the disk fails.
+    disk_told: Option<Instant>,
 }
 
 /// The stream's only connection, as a batch sees it.
@@ -190,6 +196,7 @@ impl Stream {
             written: VecDeque::from([(first_ticket, server.repl.offset())]),
             first_ticket,
             synced: 0,
+            disk_told: None,
         }
     }
 
@@ -253,6 +260,7 @@ impl Stream {
             let planned = !self.plans.list.is_empty();
             let malformed = matches!(self.plans.list.last(), Some(plan) if matches!(plan.kind, Kind::Malformed(_)));
             if planned {
+                self.heed_disk();
                 let server = self.thread.server.clone();
                 let mut only = Only {
                     lane: &mut self.lane,
@@ -311,6 +319,29 @@ impl Stream {
         planner.plan(0, &mut self.lane.connection, &mut self.plans)
     }
 
+    /// What the primary writes is written here, whatever the disk says; unless this server is to end then.
+    fn heed_disk(&mut self) {
+        let tunables = &self.thread.tunables;
+        if !tunables.refuses_writes && !tunables.aof_fails {
+            return;
+        }
+        let writes = |plan: &Plan| match plan.kind {
+            Kind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
+            _ => false,
+        };
+        if !self.plans.list.iter().any(writes) {
+            return;
+        }
+        if !self.thread.server.config.boolean(id::REPLICA_IGNORE_DISK_WRITE_ERRORS) {
+            log::warning!("Replica was unable to write command to disk.");
+            panic!("Replica was unable to write command to disk.");
+        }
+        if self.disk_told.is_none_or(|told| told.elapsed() > TELL_PERIOD) {
+            self.disk_told = Some(Instant::now());
+            log::warning!("Replica is applying a command even though it is unable to write to disk.");
+        }
+    }
+
     /// What is done behind the leases of a batch.
     fn conclude(&mut self) {
         let Stream { thread, lane, .. } = self;
@@ -332,14 +363,12 @@ impl Stream {
                 String::from_utf8_lossy(error),
                 lane.connection.client.last_command
             );
-            let config = &server.config;
-            if config.boolean(id::REPLICA_READ_ONLY) && config.choice(id::PROPAGATION_ERROR_BEHAVIOR) != "ignore" {
-                log::warning!(
-                    "This replica panicked sending an error to its primary after processing the command '{}'",
-                    lane.connection.client.last_command
-                );
-                std::process::abort();
-            }
+            let is_copy = server.config.boolean(id::REPLICA_READ_ONLY);
+            assert!(
+                !is_copy || server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) == "ignore",
+                "This replica panicked sending an error to its primary after processing the command '{}'",
+                lane.connection.client.last_command
+            );
         }
         output.clear();
     }

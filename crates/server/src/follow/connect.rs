@@ -9,8 +9,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as begin, socket};
 
+use weft_reactor::multipath_socket;
+
 use super::link::Failure;
 use crate::config::{Config, error_text, id};
+use crate::observe::log;
 use crate::repl::Endpoint;
 use crate::state::Server;
 
@@ -46,12 +49,7 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
 
 /// Connects to one address; `None` if it is too late.
 fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -> io::Result<Option<TcpStream>> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::Inet,
-        SocketAddr::V6(_) => AddressFamily::Inet6,
-    };
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let descriptor = socket(family, SockType::Stream, flags, None)?;
+    let descriptor = new_socket(server, address)?;
     if let Some(source) = source_address(&server.config, &address) {
         bind(descriptor.as_raw_fd(), &SockaddrStorage::from(source))?;
     }
@@ -72,6 +70,22 @@ fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -
             Ok(Some(stream))
         }
     }
+}
+
+/// A socket that blocks nobody; with several paths if that is configured, and the kernel offers it.
+fn new_socket(server: &Server, address: SocketAddr) -> io::Result<OwnedFd> {
+    if server.config.boolean(id::REPL_MPTCP) {
+        match multipath_socket(address.ip()) {
+            Ok(descriptor) => return Ok(descriptor),
+            Err(error) => log::warning!("Connecting without Multipath TCP: {}", error_text(&error)),
+        }
+    }
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(family, SockType::Stream, flags, None)?)
 }
 
 /// Where outgoing connections start, if that is configured.

@@ -9,7 +9,7 @@
 use weft_resp::number::parse_i64;
 
 use super::link::{Failure, Link};
-use crate::config::{COMPATIBLE_VERSION, id};
+use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observe::log;
 use crate::repl::HandoverState;
 
@@ -24,6 +24,18 @@ pub enum Answer {
         /// The offset of the data.
         offset: i64,
     },
+    /// All data comes first, over another connection.
+    FullElsewhere,
+}
+
+/// Where the data of a dump is that comes over a connection of its own.
+pub struct DumpPlace {
+    /// The name of its history.
+    pub id: String,
+    /// The offset of the data.
+    pub offset: i64,
+    /// How the primary calls that connection.
+    client: u64,
 }
 
 fn shown(line: &[u8]) -> String {
@@ -48,21 +60,21 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     log_in(link)?;
     let server = link.server().clone();
     let config = &server.config;
-    let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
-        0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
-        0 => config.integer(id::PORT),
-        announced => announced,
-    };
     tell(
         link,
-        &[b"listening-port", port.to_string().as_bytes()],
+        &[b"listening-port", announced_port(config).as_bytes()],
         "REPLCONF listening-port",
     )?;
     let address = config.text(id::REPLICA_ANNOUNCE_IP);
     if !address.is_empty() {
         tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
     }
-    tell(link, &[b"capa", b"eof", b"capa", b"psync2"], "REPLCONF capa")?;
+    let capabilities: [&[u8]; 6] = [b"capa", b"eof", b"capa", b"psync2", b"capa", b"dual-channel"];
+    let known = match config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
+        true => 6,
+        false => 4,
+    };
+    tell(link, &capabilities[..known], "REPLCONF capa")?;
     tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
     match &server.cluster {
         // A primary that ends may want this very node to take over.
@@ -75,6 +87,113 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
             )
         }
         None => Ok(()),
+    }
+}
+
+/// The port that the primary shall show.
+fn announced_port(config: &Config) -> String {
+    let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
+        0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
+        0 => config.integer(id::PORT),
+        announced => announced,
+    };
+    port.to_string()
+}
+
+/// Asks for a dump over a connection that is for nothing else; where its data is.
+///
+/// # Errors
+/// When the link breaks, or the primary gives no such dump.
+pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
+    log_in(link)?;
+    let server = link.server().clone();
+    let config = &server.config;
+    let port = announced_port(config);
+    let options: [&[u8]; 11] = [
+        b"REPLCONF",
+        b"capa",
+        b"eof",
+        b"rdb-only",
+        b"1",
+        b"rdb-channel",
+        b"1",
+        b"listening-port",
+        port.as_bytes(),
+        b"version",
+        COMPATIBLE_VERSION.as_bytes(),
+    ];
+    insist(
+        link,
+        &options,
+        "Server does not support sync with offset, dual channel sync approach cannot be used",
+    )?;
+    let address = config.text(id::REPLICA_ANNOUNCE_IP);
+    if !address.is_empty() {
+        let told: [&[u8]; 3] = [b"REPLCONF", b"ip-address", &address];
+        insist(link, &told, "Primary rejected REPLCONF ip-address")?;
+    }
+    link.send_raw(b"SYNC\r\n")?;
+    let line = link.full_line()?;
+    parse_end(&line).ok_or_else(|| {
+        Failure::Told(format!(
+            "Dual channel replication: Received unexpected $ENDOFF response: {}",
+            shown(&line)
+        ))
+    })
+}
+
+/// `$ENDOFF:offset id db client`
+fn parse_end(line: &[u8]) -> Option<DumpPlace> {
+    let words: Vec<&[u8]> = line.strip_prefix(b"$ENDOFF:")?.split(|byte| *byte == b' ').collect();
+    let [offset, id, _db, client] = words.as_slice() else {
+        return None;
+    };
+    Some(DumpPlace {
+        id: is_id(id).then(|| shown(id))?,
+        offset: parse_i64(offset).filter(|offset| *offset >= 0)?,
+        client: u64::try_from(parse_i64(client)?).ok()?,
+    })
+}
+
+/// Asks, over the link, for the stream behind a dump that comes over another connection.
+///
+/// # Errors
+/// When the link breaks, or the primary does not have it.
+pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failure> {
+    let client = place.client.to_string();
+    let words: [&[u8]; 3] = [b"REPLCONF", b"set-rdb-client-id", client.as_bytes()];
+    insist(link, &words, "Primary does not understand REPLCONF identify")?;
+    let wanted = (place.offset + 1).to_string();
+    log::notice!(
+        "Dual channel replication: Trying a partial resynchronization using main channel (request {}:{wanted}).",
+        place.id
+    );
+    link.server().repl.pause_if_wanted();
+    link.send(&[b"PSYNC", place.id.as_bytes(), wanted.as_bytes()])?;
+    let line = link.full_line()?;
+    if line != b"+CONTINUE" && !line.starts_with(b"+CONTINUE ") {
+        return Err(Failure::Told(format!(
+            "Dual channel replication: Aborting dual channel sync. Main channel psync result {}",
+            shown(&line)
+        )));
+    }
+    log::notice!(
+        "Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization, RDB load in \
+         background."
+    );
+    Ok(())
+}
+
+/// Tells the primary something that it has to understand.
+fn insist(link: &mut Link, request: &[&[u8]], refused: &str) -> Result<(), Failure> {
+    link.send(request)?;
+    let answer = link.full_line()?;
+    match answer.starts_with(b"-") {
+        true => Err(Failure::Told(format!(
+            "Dual channel replication: {refused}: {}",
+            shown(&answer)
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -138,6 +257,7 @@ pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
             Some(offset) => Ok(Answer::Full { id: shown(id), offset }),
             None => Err(unexpected(&line)),
         },
+        [b"+DUALCHANNELSYNC"] => Ok(Answer::FullElsewhere),
         [b"+CONTINUE"] if resumable => Ok(Answer::Continue(None)),
         [b"+CONTINUE", id] if resumable && is_id(id) => Ok(Answer::Continue(Some(shown(id)))),
         [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(Failure::Told(format!(

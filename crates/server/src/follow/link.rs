@@ -69,6 +69,8 @@ pub struct Link {
     term: u64,
     /// What was received and not looked at.
     pub ahead: Vec<u8>,
+    /// Whether the primary gets signs of life over it while a dump is loaded.
+    pub beats: bool,
 }
 
 impl Link {
@@ -82,7 +84,7 @@ impl Link {
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
-        if !server.repl.keep_socket(term, Some(spare)) {
+        if !server.repl.keep_socket(term, spare) {
             return Err(Failure::TermOver);
         }
         let session = match server.config.boolean(id::TLS_REPLICATION) {
@@ -94,6 +96,7 @@ impl Link {
             server,
             term,
             ahead: Vec::new(),
+            beats: true,
         };
         link.agree(timeout)?;
         Ok(link)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   wait for somebody to follow ─▶ connect ─▶ introduce ─▶ PSYNC ─┬─ +CONTINUE ────────────────┬─▶ stream ─┐
-//!            ▲                                                    └─ +FULLRESYNC ─▶ transfer ──┘           │
+//!            ▲                                                    ├─ +FULLRESYNC ─▶ transfer ──┤           │
+//!            ▲                                                    └─ +DUALCHANNELSYNC ─▶ dual ─┘           │
 //!            └──── a second later; at once if the link was up ◀──── the link breaks, or the term is over ◀─┘
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! What clients see meanwhile is decided by `repl-diskless-load` (see `transfer.rs`).
 
 mod connect;
+mod dual;
 mod introduction;
 mod link;
 mod transfer;
@@ -33,6 +35,7 @@ use crate::observe::log;
 use crate::repl::{Endpoint, HandoverState, Phase, Standing};
 use crate::role;
 use crate::state::{Server, SupplyOrder};
+use dual::Held;
 use introduction::Answer;
 use link::{Failure, Link};
 
@@ -72,6 +75,15 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// How the stream begins.
+#[derive(Default)]
+struct Begun {
+    /// The history has a new name, of which this server's replicas do not know.
+    renamed: bool,
+    /// What came while the dump was loaded, if it came over a connection of its own.
+    held: Option<Held>,
+}
+
 /// The thread's own.
 struct Follower {
     server: Arc<Server>,
@@ -88,7 +100,7 @@ impl Follower {
             self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
             let was_up = self.follow(&primary, term);
             let repl = &self.server.repl;
-            repl.keep_socket(term, None);
+            repl.drop_sockets(term);
             let again = repl.in_term(term, |state| state.phase = Phase::Connect).is_some();
             if again && was_up {
                 log::notice!("Reconnecting to PRIMARY {}:{}", primary.host, primary.port);
@@ -107,22 +119,22 @@ impl Follower {
                 return false;
             }
         };
-        let renamed = match self.synchronise(&mut link, term) {
-            Ok(renamed) => renamed,
+        let begun = match self.synchronise(&mut link, primary) {
+            Ok(begun) => begun,
             Err(failure) => {
                 failure.tell();
                 self.note_down(term);
                 return false;
             }
         };
-        if self.come_up(term).is_none() {
+        if begun.held.is_none() && self.come_up(term).is_none() {
             return false;
         }
-        if renamed {
+        if begun.renamed {
             // They come back and learn the new name; not earlier, for they would be sent away without a link.
             self.server.order_supply(SupplyOrder::DisconnectAll);
         }
-        let failure = self.stream(&mut link, term);
+        let failure = self.stream(&mut link, term, begun.held);
         failure.tell();
         log::notice!("Connection with primary lost.");
         if !matches!(failure, Failure::TermOver) {
@@ -155,9 +167,9 @@ impl Follower {
         Ok(link)
     }
 
-    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is. Whether the
-    /// history has a new name, of which this server's replicas do not know.
-    fn synchronise(&mut self, link: &mut Link, term: u64) -> Result<bool, Failure> {
+    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is.
+    fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<Begun, Failure> {
+        let term = link.term();
         self.server.repl.stand_still();
         let answer = introduction::ask_for_stream(link);
         if self.server.repl.handover().state == HandoverState::InProgress {
@@ -186,26 +198,34 @@ impl Follower {
                     repl.replicas.shelf().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
-                Ok(renamed.is_some())
+                Ok(Begun {
+                    renamed: renamed.is_some(),
+                    held: None,
+                })
             }
             Answer::Full { id, offset } => {
                 log::notice!("Full resync from primary: {id}:{offset}");
                 self.db = transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
                 log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
-                Ok(false)
+                Ok(Begun::default())
+            }
+            Answer::FullElsewhere => {
+                let (db, held) = dual::receive(&self.server, &mut self.seat, link, primary)?;
+                self.db = db;
+                Ok(Begun {
+                    renamed: false,
+                    held: Some(held),
+                })
             }
         }
     }
 
     /// The replica did not want this server's role: it is the primary again.
     fn abort_handover(&mut self) {
-        let server = self.server.clone();
-        server.scripts.running.keep_out();
-        {
-            let _all = self.seat.exclusive();
-            role::abort_handover(&server, "Failover target rejected psync request");
-        }
-        server.scripts.running.let_in();
+        let server = &self.server;
+        server.alone(&mut self.seat, |_| {
+            role::abort_handover(server, "Failover target rejected psync request");
+        });
     }
 
     /// The link is up: clients may rely on the data. `None` if the term is over.
@@ -231,8 +251,8 @@ impl Follower {
         });
     }
 
-    /// Runs what the primary sends until the link breaks; why it broke.
-    fn stream(&mut self, link: &mut Link, term: u64) -> Failure {
+    /// Runs what the primary has sent already and what it sends, until the link breaks; why it broke.
+    fn stream(&mut self, link: &mut Link, term: u64, held: Option<Held>) -> Failure {
         let server = self.server.clone();
         let repl = &server.repl;
         let base = repl.offset();
@@ -240,7 +260,14 @@ impl Follower {
         let mut stream = Stream::new(&server, &self.seat, term, self.client(link), self.db);
         stream.input().append(&mut link.ahead);
         let mut received = stream.input().len() as u64;
-        let failure = self.run_stream(link, &mut stream, base, &mut received);
+        let begun = match held {
+            Some(held) => self.run_held(link, &mut stream, base, &mut received, held),
+            None => Ok(()),
+        };
+        let failure = match begun {
+            Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
+            Err(failure) => failure,
+        };
         crate::observe::lock(&server.linked_clients).remove(&stream.client().id);
         self.db = stream.db();
         if matches!(failure, Failure::Protocol(_)) {
@@ -250,6 +277,40 @@ impl Follower {
         // What was received and not run is asked for again.
         repl.set_received(repl.offset());
         failure
+    }
+
+    /// Runs what came while the dump was loaded. Only then the link is up.
+    fn run_held(
+        &mut self,
+        link: &mut Link,
+        stream: &mut Stream,
+        base: i64,
+        received: &mut u64,
+        mut held: Held,
+    ) -> Result<(), Failure> {
+        let mut beaten = Instant::now();
+        while let Some(mut block) = held.take() {
+            *received += block.len() as u64;
+            self.server.repl.set_received(base + *received as i64);
+            stream.input().append(&mut block);
+            self.run_arrived(stream)?;
+            if beaten.elapsed() >= ACK_PERIOD {
+                beaten = Instant::now();
+                link.send_raw(b"\n")?;
+            }
+        }
+        drop(held);
+        log::notice!("Dual channel replication: Successfully streamed replication data into memory");
+        log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
+        self.come_up(link.term()).ok_or(Failure::TermOver)
+    }
+
+    /// Runs all that has come.
+    fn run_arrived(&mut self, stream: &mut Stream) -> Result<(), Failure> {
+        stream.run(&mut self.seat).map_err(|broken| match broken {
+            Broken::TermOver => Failure::TermOver,
+            Broken::Protocol => Failure::Protocol("Protocol error from primary, discarding what it sent".into()),
+        })
     }
 
     fn run_stream(&mut self, link: &mut Link, stream: &mut Stream, base: i64, received: &mut u64) -> Failure {
@@ -264,12 +325,8 @@ impl Follower {
         }
         loop {
             repl.set_received(base + *received as i64);
-            match stream.run(&mut self.seat) {
-                Ok(()) => {}
-                Err(Broken::TermOver) => return Failure::TermOver,
-                Err(Broken::Protocol) => {
-                    return Failure::Protocol("Protocol error from primary, discarding what it sent".into());
-                }
+            if let Err(failure) = self.run_arrived(stream) {
+                return failure;
             }
             if shown.elapsed() >= SHOW_PERIOD {
                 shown = Instant::now();
@@ -338,15 +395,7 @@ impl Follower {
     /// Shows the primary among the clients. Who wants it to be disconnected ends the link.
     fn show_client(&self, stream: &mut Stream) {
         let buffers: Buffers = stream.connection().buffers(0);
-        let client = stream.client();
-        let mut view = client.view();
-        view.local_address.clone_from(&client.local_address);
-        view.fd = client.fd;
-        view.last_interaction_ms = client.last_interaction_ms;
-        view.last_command = client.last_command;
-        view.net_input_bytes = client.net_input_bytes;
-        view.net_output_bytes = client.net_output_bytes;
-        view.commands = client.commands;
+        let view = stream.client().shown();
         crate::observe::lock(&self.server.linked_clients).insert(view.id, (view, buffers));
     }
 }

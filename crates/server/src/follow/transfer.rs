@@ -26,11 +26,12 @@ use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
 use crate::keyspace::access::Whole;
 use crate::keyspace::apart::Apart;
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::empty::{Taken, take};
 use crate::keyspace::{Exclusive, SLOTS, Seat, ready};
 use crate::messages::{Post, wake};
 use crate::observe::log;
-use crate::persist::rdb::{Destination, Fault, LoadError, Loaded, Loader, Opened};
+use crate::persist::rdb::{Destination, Fault, LoadError, Loaded, Loader, Opened, Pace};
 use crate::persist::running::Purpose;
 use crate::repl::{History, Phase, Standing, Transfer, no_id};
 use crate::script::{Library, Policy, load_library};
@@ -49,6 +50,16 @@ const BEAT: Duration = Duration::from_secs(1);
 enum Extent {
     Bytes(u64),
     Mark([u8; MARK_BYTES]),
+}
+
+impl Extent {
+    /// Its size, if that is known.
+    fn bytes(self) -> Option<u64> {
+        match self {
+            Extent::Bytes(bytes) => Some(bytes),
+            Extent::Mark(_) => None,
+        }
+    }
 }
 
 /// What becomes of the old data, and what clients see meanwhile.
@@ -74,7 +85,6 @@ pub fn receive(
     id: &str,
     offset: i64,
 ) -> Result<usize, Failure> {
-    let repl = &server.repl;
     let begin = |state: &mut crate::repl::State| {
         state.phase = Phase::Transfer;
         state.transfer = Transfer {
@@ -82,17 +92,30 @@ pub fn receive(
             ..Transfer::default()
         };
     };
-    repl.in_term(link.term(), begin).ok_or(Failure::TermOver)?;
+    server.repl.in_term(link.term(), begin).ok_or(Failure::TermOver)?;
+    take_over(server, seat, link, id, offset)
+}
+
+/// The same, for who is in that phase already, or comes to it.
+///
+/// # Errors
+/// As [`receive`].
+pub fn take_over(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    link: &mut Link,
+    id: &str,
+    offset: i64,
+) -> Result<usize, Failure> {
     let extent = read_extent(link)?;
     let plan = plan(server, id);
-    if let Extent::Bytes(total_bytes) = extent {
-        repl.in_term(link.term(), |state| state.transfer.total_bytes = total_bytes);
-    }
-    let (medium, size) = match (plan.to_disk, extent) {
-        (true, _) => ("disk", extent),
-        (false, _) => ("parser", extent),
-    };
-    match size {
+    let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
+    // If the term is over, the next look at it ends this.
+    let _ = server
+        .repl
+        .in_term(link.term(), |state| state.transfer.total_bytes = total_bytes);
+    let medium = if plan.to_disk { "disk" } else { "parser" };
+    match extent {
         Extent::Bytes(bytes) => {
             log::notice!("PRIMARY <-> REPLICA sync: receiving {bytes} bytes from primary to {medium}");
         }
@@ -179,10 +202,7 @@ impl<'l> Feed<'l> {
         Feed {
             link,
             file: None,
-            left: match extent {
-                Extent::Bytes(bytes) => Some(bytes),
-                Extent::Mark(_) => None,
-            },
+            left: extent.bytes(),
             read: 0,
             last_beat: Instant::now(),
             failure: None,
@@ -215,7 +235,7 @@ impl<'l> Feed<'l> {
         if self.link.server().repl.term() != self.link.term() {
             return Err(Failure::TermOver);
         }
-        if self.last_beat.elapsed() >= BEAT {
+        if self.link.beats && self.last_beat.elapsed() >= BEAT {
             self.last_beat = Instant::now();
             self.link.send_raw(b"\n")?;
         }
@@ -284,6 +304,8 @@ fn load_from_link(
     extent: Extent,
     plan: Plan,
 ) -> Result<Brought, Failure> {
+    let total_bytes = &server.repl.loading.total_bytes;
+    total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = Feed::new(link, extent, true);
     let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(the link)"))?;
     let link = feed.link;
@@ -424,6 +446,10 @@ fn load<'l>(
 fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> Result<Brought, (u64, Fault)> {
     let counts = &server.keyspace.counts;
     let mut data = Apart::new(counts.databases());
+    let used_memory = |bytes| {
+        let told = &server.repl.loading.used_memory_bytes;
+        told.store(bytes, Ordering::Relaxed);
+    };
     let mut loader = Loader {
         destination: Destination::Apart(&mut data),
         hasher: &server.keyspace.hasher,
@@ -436,7 +462,12 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         now_ms: 0,
         replace: false,
         drops: None,
-        pace: None,
+        // Nobody waits for what is loaded apart, and who brings the bytes counts them.
+        pace: Some(Pace {
+            every_bytes: u64::MAX,
+            report: &|_| {},
+            used_memory: &used_memory,
+        }),
     };
     let loaded = opened.load(&mut loader)?;
     let library = |code: &Vec<u8>| {
@@ -477,13 +508,8 @@ fn alone<R>(
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
 ) -> Result<R, Failure> {
     let row = seat.index();
-    server.scripts.running.keep_out();
-    let result = {
-        let mut all = seat.exclusive();
-        (server.repl.term() == term).then(|| change(&mut all, row))
-    };
-    server.scripts.running.let_in();
-    result.ok_or(Failure::TermOver)
+    let in_term = |all: &mut Exclusive<'_>| (server.repl.term() == term).then(|| change(all, row));
+    server.alone(seat, in_term).ok_or(Failure::TermOver)
 }
 
 /// From here on clients are told that data is being loaded; the old data goes, unless it is to stay.
@@ -492,6 +518,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
     let loading = &repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
+    loading.used_memory_bytes.store(0, Ordering::Relaxed);
     let standing = match plan.serves_old {
         true => Standing::LOADING_ASIDE,
         false => Standing::LOADING,
@@ -573,7 +600,10 @@ fn put_into_place(
                 }
             }
         }
-        server.aof.replace();
+        if server.aof.replace() {
+            // What there is stays as it is until a base of the new data is there.
+            server.keyspace.hooks.put(Hooks::LOG_FILE, false);
+        }
         server.keyspace.local.clear();
         repl.replicas.shelf().open(offset);
         repl.set_offset(offset);

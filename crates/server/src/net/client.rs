@@ -155,6 +155,28 @@ pub struct Introduction {
     pub without_functions: bool,
     /// Its version, as a number with two hexadecimal digits for each part; 0 if it has not said.
     pub version: u32,
+    /// It can take the dump over a second connection, and this server wants that.
+    pub knows_dual_channel: bool,
+    /// This is such a second connection.
+    pub is_dump_channel: bool,
+    /// The id of the client that is the second connection of this one.
+    pub dump_client: Option<u64>,
+}
+
+impl Introduction {
+    /// Where the log says that a replica is, if its connection comes from `peer`.
+    pub fn name(&self, peer: &str) -> String {
+        let host = self.host(peer);
+        match self.port {
+            0 => format!("{host}:<unknown-replica-port>"),
+            port => format!("{host}:{port}"),
+        }
+    }
+
+    /// Where it is reached, if its connection comes from `peer`.
+    pub fn host<'a>(&'a self, peer: &'a str) -> &'a str {
+        if self.address.is_empty() { peer } else { &self.address }
+    }
 }
 
 /// One client.
@@ -281,6 +303,18 @@ impl Client {
         let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
         view.flags
             .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
+        view
+    }
+
+    /// What others are shown of a client whose connection no worker has: the view, and what is told of its connection.
+    pub fn shown(&self) -> Client {
+        let mut view = self.view();
+        view.fd = self.fd;
+        view.last_interaction_ms = self.last_interaction_ms;
+        view.last_command = self.last_command;
+        view.net_input_bytes = self.net_input_bytes;
+        view.net_output_bytes = self.net_output_bytes;
+        view.commands = self.commands;
         view
     }
 

@@ -33,6 +33,8 @@ pub struct CannotListen;
 pub struct Listeners {
     tcp: Vec<Open>,
     unix: Option<SocketFile>,
+    /// Whether new ones offer Multipath TCP.
+    is_multipath: bool,
 }
 
 #[derive(Debug)]
@@ -99,6 +101,7 @@ impl Listeners {
         self.close_tcp(reactor, |open| {
             !ports.contains(&(open.port, open.is_tls)) || !wanted.contains(&open.address)
         });
+        self.is_multipath = config.boolean(id::MPTCP);
         let kept = self.tcp.len();
         for (port, is_tls) in ports.into_iter().filter(|(port, _)| *port != 0) {
             let listens = places
@@ -180,7 +183,13 @@ impl Listeners {
             return Ok(());
         }
         let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
-        let listener = Listener::tcp(address, port, backlog)?;
+        let listener = match self.is_multipath {
+            true => Listener::multipath_tcp(address, port, backlog).or_else(|error| {
+                log::warning!("Listening without Multipath TCP: {}", reason(&error));
+                Listener::tcp(address, port, backlog)
+            })?,
+            false => Listener::tcp(address, port, backlog)?,
+        };
         mark(&listener, config);
         let token = self.register(listener, reactor)?;
         self.tcp.push(Open {

@@ -19,8 +19,9 @@
 
 pub mod backlog;
 mod replicas;
+mod resuming;
 
-pub use replicas::{Known, NO_LOG, Progress, Replicas, Wait};
+pub use replicas::{Channel, Known, NO_LOG, Progress, Replicas, Wait};
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -29,6 +30,9 @@ use std::time::Duration;
 
 use crate::config::{Config, id};
 use crate::observe::{lock, log};
+
+/// Between two looks at whether links stand still any longer.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// What a server's role in replication, and the state of its data, mean for commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,14 +158,24 @@ impl Default for History {
 }
 
 /// A dump on its way here.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// Its size, bytes; 0 if the primary does not know it either.
-    pub total_bytes: u64,
+    /// Its size, bytes; 0 if the primary does not know it either, -1 if it has not said anything yet.
+    pub total_bytes: i64,
     /// What has arrived.
     pub read_bytes: u64,
     /// When something arrived last, seconds since the epoch.
     pub last_io_s: u64,
+}
+
+impl Default for Transfer {
+    fn default() -> Transfer {
+        Transfer {
+            total_bytes: -1,
+            read_bytes: 0,
+            last_io_s: 0,
+        }
+    }
 }
 
 /// What changes rarely and is told by INFO and ROLE.
@@ -179,8 +193,17 @@ pub struct State {
     pub down_since_s: Option<u64>,
     /// The dump under way.
     pub transfer: Transfer,
-    /// The link's socket, so that others can end it.
-    socket: Option<TcpStream>,
+    /// The link's sockets, so that others can end it.
+    sockets: Vec<TcpStream>,
+}
+
+impl State {
+    fn end_links(&self) {
+        for socket in &self.sockets {
+            // If it is closed already, its reader knows.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// How far a handover of this server's role to a replica is.
@@ -259,6 +282,10 @@ pub struct Replication {
     pub unexpected_errors: AtomicU64,
     /// The load under way.
     pub loading: Loading,
+    /// What came over the link while the dump was on its way over another connection, and has not run: bytes.
+    pub held_bytes: AtomicU64,
+    /// The most that there was, bytes.
+    pub held_peak_bytes: AtomicU64,
     /// Those who follow this server.
     pub replicas: Replicas,
     /// Whether the log feeds the backlog: not while another server's stream does.
@@ -268,6 +295,8 @@ pub struct Replication {
     /// Whether this server is about to end: its history ends with what it writes last.
     pub ends: AtomicBool,
     handover: Mutex<Handover>,
+    /// Whether the process stops itself where Valkey does after it has forked, for tests.
+    pub pauses: AtomicBool,
     /// Until when links stand still, for tests, ms since the epoch.
     pub sleeps_until_ms: AtomicU64,
 }
@@ -300,6 +329,12 @@ impl Replication {
     /// Whether this server follows another.
     pub fn follows(&self) -> bool {
         self.standing().has(Standing::FOLLOWS)
+    }
+
+    /// Whether data is being loaded, in the place of what there is or beside it.
+    pub fn is_loading(&self) -> bool {
+        let standing = self.standing();
+        standing.has(Standing::LOADING) || standing.has(Standing::LOADING_ASIDE)
     }
 
     /// The number of the last decision about whom to follow.
@@ -388,10 +423,8 @@ impl Replication {
     }
 
     fn begin_term(&self, mut state: MutexGuard<'_, State>) {
-        if let Some(socket) = state.socket.take() {
-            // If it is closed already, its reader knows.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        state.end_links();
+        state.sockets.clear();
         self.term.fetch_add(1, Ordering::AcqRel);
         drop(state);
         self.changed.notify_all();
@@ -422,17 +455,31 @@ impl Replication {
         (self.term() == term).then(|| change(&mut state))
     }
 
-    /// Keeps the link's socket for who wants to end it; false if the term is over.
-    pub fn keep_socket(&self, term: u64, socket: Option<TcpStream>) -> bool {
-        self.in_term(term, |state| state.socket = socket).is_some()
+    /// Keeps a socket of the link for who wants to end it; false if the term is over.
+    pub fn keep_socket(&self, term: u64, socket: TcpStream) -> bool {
+        self.in_term(term, |state| state.sockets.push(socket)).is_some()
+    }
+
+    /// The dump that came over a connection of its own is there, or is not wanted any more.
+    pub fn drop_dump_socket(&self, term: u64) {
+        // A newer term has sockets of its own.
+        let _ = self.in_term(term, |state| {
+            for socket in state.sockets.split_off(state.sockets.len().min(1)) {
+                // If it is closed already, nobody needs that.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    /// There is no link any more.
+    pub fn drop_sockets(&self, term: u64) {
+        // As above.
+        let _ = self.in_term(term, |state| state.sockets.clear());
     }
 
     /// Ends the link; it is made again.
     pub fn sever(&self) {
-        if let Some(socket) = &self.state().socket {
-            // As above.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.state().end_links();
     }
 
     /// The handover to a replica. Held for moments only.
@@ -462,10 +509,22 @@ impl Replication {
 
     /// Waits as long as links are to stand still.
     pub fn stand_still(&self) {
-        let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
-        let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
-        if left_ms > 0 {
-            std::thread::sleep(Duration::from_millis(left_ms));
+        loop {
+            let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
+            let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
+            if left_ms == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(left_ms).min(LOOK_PERIOD));
+        }
+    }
+
+    /// Stops the process, if tests want to see that; somebody else has it go on.
+    pub fn pause_if_wanted(&self) {
+        if self.pauses.load(Ordering::Relaxed) {
+            log::warning!("Pausing for DEBUG PAUSE-AFTER-FORK");
+            // If it fails, the test will tell.
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGSTOP);
         }
     }
 

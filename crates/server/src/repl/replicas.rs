@@ -1,10 +1,14 @@
 //! What everybody may know about the replicas of this server, and the backlog that they read.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::backlog::Shelf;
 use crate::observe::lock;
+
+/// For how many seconds what follows a dump is kept when the connection that it went over is gone.
+const GRACE_S: u64 = 60;
 
 /// How far a replica is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub enum Progress {
     DumpBegun,
     /// It gets the dump.
     GetsDump,
+    /// It gets the stream, and the dump over another connection.
+    LoadsDump,
     /// It gets the stream.
     Online,
 }
@@ -25,9 +31,21 @@ impl Progress {
         match self {
             Progress::WaitsForDump | Progress::DumpBegun => "wait_bgsave",
             Progress::GetsDump => "send_bulk",
+            Progress::LoadsDump => "bg_transfer",
             Progress::Online => "online",
         }
     }
+}
+
+/// What goes over a replica's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// The dump and the stream.
+    Only,
+    /// The dump.
+    Dump,
+    /// The stream, while the dump goes over another one.
+    Main,
 }
 
 /// A replica as others see it.
@@ -43,12 +61,25 @@ pub struct Known {
     pub node: String,
     /// How far it is.
     pub progress: Progress,
+    /// What goes over this connection.
+    pub channel: Channel,
     /// The offset that it has said it has.
     pub acknowledged: i64,
     /// The offset up to which its append-only file is on the disk; -1 if it has not said.
     pub synced: i64,
     /// When it was heard last, seconds since the epoch.
     pub heard_s: u64,
+}
+
+impl Known {
+    /// The word that INFO has for what this connection is for.
+    pub fn kind(&self) -> &'static str {
+        match (self.channel, self.progress) {
+            (Channel::Dump, _) => "rdb-channel",
+            (Channel::Main, Progress::LoadsDump) => "main-channel",
+            (Channel::Only | Channel::Main, _) => "replica",
+        }
+    }
 }
 
 /// What clients get that wait for this server's disk when the append-only file is switched off.
@@ -72,7 +103,6 @@ pub struct Wait {
 }
 
 /// The replicas of this server.
-#[derive(Default)]
 pub struct Replicas {
     shelf: Mutex<Shelf>,
     backlog_bytes: AtomicU64,
@@ -80,6 +110,10 @@ pub struct Replicas {
     pub under_way_bytes: AtomicU64,
     known: Mutex<Vec<Known>>,
     waits: Mutex<Vec<Wait>>,
+    /// The clients that get or got a dump alone, and whose other connection has not asked for the stream yet.
+    awaited: Mutex<BTreeSet<u64>>,
+    /// For how many seconds what follows such a dump is kept when its connection is gone.
+    pub grace_s: AtomicU64,
     /// Whether all replicas shall be asked how far they are.
     pub asks: AtomicBool,
     /// Whether somebody reads the stream, so that it is worth waking who sends it.
@@ -92,6 +126,26 @@ pub struct Replicas {
     pub partial_refused: AtomicU64,
     /// Bytes sent to replicas.
     pub output_bytes: AtomicU64,
+}
+
+impl Default for Replicas {
+    fn default() -> Replicas {
+        Replicas {
+            shelf: Mutex::default(),
+            backlog_bytes: AtomicU64::new(0),
+            under_way_bytes: AtomicU64::new(0),
+            known: Mutex::default(),
+            waits: Mutex::default(),
+            awaited: Mutex::default(),
+            grace_s: AtomicU64::new(GRACE_S),
+            asks: AtomicBool::new(false),
+            has_readers: AtomicBool::new(false),
+            full: AtomicU64::new(0),
+            partial: AtomicU64::new(0),
+            partial_refused: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Replicas {
@@ -111,6 +165,11 @@ impl Replicas {
     /// The replicas. Held for moments only.
     pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
         lock(&self.known)
+    }
+
+    /// The dumps whose streams nobody has asked for yet, by the ids of their clients. Held for moments only.
+    pub fn awaited(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        lock(&self.awaited)
     }
 
     /// The clients that wait.

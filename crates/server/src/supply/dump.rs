@@ -15,18 +15,20 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use weft_reactor::{Socket, thread_id, unix_ms};
 
-use crate::config::id;
-use crate::feed;
+use crate::config::{error_text, id};
+use crate::feed::{self, Place};
 use crate::net::tls::Tls;
 use crate::observe::{lock, log};
 use crate::persist::rdb::{DumpFile, Gathering, Head};
 use crate::persist::running::{Purpose, Running};
+use crate::repl::Progress;
 use crate::snapshot::{self, Consumer, ConsumerError, Moment, Notes, Order, Refused};
 use crate::state::{Server, SupplyOrder};
 
@@ -71,14 +73,37 @@ impl Handle {
     }
 }
 
+/// How a replica is told where the stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// Not at all: it did not ask.
+    None,
+    /// It goes on behind the dump.
+    BehindDump,
+    /// It is to be asked for over another connection.
+    Elsewhere,
+}
+
+impl Announcement {
+    /// For a replica that asked with PSYNC, and one that gets the dump over a connection of its own.
+    pub const fn fitting(is_psync: bool, alone: bool) -> Announcement {
+        match (alone, is_psync) {
+            (true, _) => Announcement::Elsewhere,
+            (false, true) => Announcement::BehindDump,
+            (false, false) => Announcement::None,
+        }
+    }
+}
+
 /// A replica that gets a dump.
 pub struct DumpTarget {
     /// The id of its client.
     pub id: u64,
+    name: String,
     handle: Handle,
     /// Its layer of TLS; while there is a dump nobody else seals anything for it.
     tls: Option<Tls>,
-    is_psync: bool,
+    announcement: Announcement,
 }
 
 /// A further handle of a socket.
@@ -98,12 +123,13 @@ impl DumpTarget {
     }
 
     /// The replica whose client has this id.
-    pub fn new(id: u64, socket: SocketHandle, tls: Option<Tls>, is_psync: bool) -> Self {
+    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<Tls>, announcement: Announcement) -> Self {
         DumpTarget {
             id,
+            name,
             handle: socket.0,
             tls,
-            is_psync,
+            announcement,
         }
     }
 
@@ -142,29 +168,36 @@ impl DumpTarget {
     }
 }
 
-/// Where the stream goes on behind a dump.
-type Place = (String, i64);
-
 /// Several replicas that get the same bytes.
 struct Targets {
+    server: Arc<Server>,
     list: Vec<DumpTarget>,
-    timeout: Duration,
+    /// Whether the dump is of use without them.
+    outlive: bool,
     served: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Targets {
     /// Gives all of them the same; who does not take it is given up.
     fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
-        let timeout = self.timeout;
+        // It may be changed while the dump is on its way.
+        let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
         self.list
             .retain(|target| match target.write_all(bytes, timeout, running) {
                 Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::TimedOut && !running.is_cancelled() => {
+                    log::warning!("Disconnecting timedout replica (full sync): {}", target.name);
+                    false
+                }
                 Err(error) => {
-                    log::warning!("Diskless rdb transfer, write error sending DB to replica: {error}");
+                    log::warning!(
+                        "Diskless rdb transfer, write error sending DB to replica: {}",
+                        error_text(&error)
+                    );
                     false
                 }
             });
-        if self.list.is_empty() {
+        if self.list.is_empty() && !self.outlive {
             return Err("no replica takes the dump any more".into());
         }
         Ok(())
@@ -172,10 +205,32 @@ impl Targets {
 
     /// Tells where the stream goes on, to those who asked for that.
     fn announce(&mut self, place: &Place, running: &Running) {
-        let line = format!("+FULLRESYNC {} {}\r\n", place.0, place.1);
-        let timeout = self.timeout;
-        self.list
-            .retain(|target| !target.is_psync || target.write_all(line.as_bytes(), timeout, running).is_ok());
+        let Place { id, offset, db } = place;
+        let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
+        self.list.retain(|target| {
+            let line = match target.announcement {
+                Announcement::None => return true,
+                Announcement::BehindDump => format!("+FULLRESYNC {id} {offset}\r\n"),
+                Announcement::Elsewhere => {
+                    log::notice!(
+                        "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id {}",
+                        target.name,
+                        target.id
+                    );
+                    format!("$ENDOFF:{offset} {id} {db} {}\r\n", target.id)
+                }
+            };
+            target.write_all(line.as_bytes(), timeout, running).is_ok()
+        });
+    }
+
+    /// Lets others know that the bytes of the dump are on their way.
+    fn publish(&self) {
+        for known in self.server.repl.replicas.known().iter_mut() {
+            if self.list.iter().any(|target| target.id == known.id) {
+                known.progress = Progress::GetsDump;
+            }
+        }
     }
 
     fn done(&self) {
@@ -197,6 +252,10 @@ impl Consumer for Streamed {
     fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
         let mark = std::mem::take(&mut self.mark);
         self.targets.write(mark.as_bytes(), running)?;
+        log::notice!(
+            "Diskless rdb transfer, done reading from pipe, {} replicas still up.",
+            self.targets.list.len()
+        );
         self.targets.done();
         Ok(())
     }
@@ -235,6 +294,7 @@ impl Consumer for Filed {
         log::notice!("DB saved on disk");
         let mut file = File::open(&self.path)?;
         let size = file.metadata()?.len();
+        self.targets.publish();
         self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
         let mut buffer = vec![0; FILE_BYTES];
         loop {
@@ -254,6 +314,11 @@ impl Consumer for Filed {
     }
 }
 
+/// Whether a dump is of use even if no replica gets it: a file that is loaded at the next start.
+pub fn outlives(server: &Server, with_mark: bool) -> bool {
+    !with_mark && !server.config.save_points().is_empty()
+}
+
 /// Begins a dump for these replicas.
 ///
 /// # Errors
@@ -267,12 +332,22 @@ pub fn begin(
     let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
     let served: Arc<Mutex<Vec<u64>>> = Arc::default();
     let targets = Targets {
+        server: server.clone(),
         list: targets,
-        timeout: Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1)),
+        outlive: outlives(server, with_mark),
         served: served.clone(),
     };
     if without_data {
         return send_functions(server, targets, ids, served);
+    }
+    let alone = targets
+        .list
+        .iter()
+        .any(|target| target.announcement == Announcement::Elsewhere);
+    // For tests: what Valkey's parent process does stands still until the dump is out, and then the process stops.
+    let stands_still = server.repl.pauses.load(Ordering::Relaxed);
+    if stands_still {
+        server.repl.sleeps_until_ms.store(u64::MAX, Ordering::Relaxed);
     }
     let (told, place) = mpsc::channel::<Place>();
     let for_consumer = server.clone();
@@ -280,12 +355,18 @@ pub fn begin(
     let order = Order {
         purpose: Purpose::Replicas,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
-        at_moment: Box::new(move |moment| note_place(moment, pinned, told)),
+        at_moment: Box::new(move |moment| note_place(moment, pinned, alone, told)),
         at_end: Box::new(move |server, _, ending| {
             match ending {
                 snapshot::Ending::Done => log::notice!("Background RDB transfer terminated with success"),
+                // It had nobody left to go to.
+                snapshot::Ending::Cancelled if alone => log::warning!("Background RDB transfer error"),
                 snapshot::Ending::Cancelled => log::warning!("Background transfer terminated by request"),
-                snapshot::Ending::Failed(error) => log::warning!("Background transfer error: {error}"),
+                snapshot::Ending::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
+            }
+            if stands_still {
+                server.repl.pause_if_wanted();
+                server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
             }
             let served = std::mem::take(&mut *lock(&served));
             server.order_supply(SupplyOrder::DumpEnded {
@@ -296,14 +377,30 @@ pub fn begin(
         }),
     };
     match snapshot::start(server, order) {
-        Ok(_) => Ok(()),
-        Err(Refused::Busy(_)) => Err(CannotBegin::Busy),
-        Err(Refused::System(error)) => Err(CannotBegin::Failed(error.to_string())),
+        Ok(thread) => {
+            let way = if alone {
+                "direct socket to replica"
+            } else {
+                "pipe through parent process"
+            };
+            match with_mark {
+                true => log::notice!("Background RDB transfer started by pid {thread} to {way}"),
+                false => log::notice!("Background saving started by pid {thread}"),
+            }
+            Ok(())
+        }
+        Err(refused) => {
+            server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
+            Err(match refused {
+                Refused::Busy(_) => CannotBegin::Busy,
+                Refused::System(error) => CannotBegin::Failed(error.to_string()),
+            })
+        }
     }
 }
 
 /// Pins the replicas' places where the snapshot is, and tells where that is.
-fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>) -> Notes {
+fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, alone: bool, told: mpsc::Sender<Place>) -> Notes {
     let Some(server) = moment.server.myself() else {
         return Box::new(Vec::new);
     };
@@ -313,9 +410,23 @@ fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, told: mpsc::Sender<Place>
         for replica in &replicas {
             shelf.pin(*replica, place.offset);
         }
+        let is_empty = shelf.held_bytes() == 0;
         drop(shelf);
+        if alone {
+            let what = if is_empty {
+                "no repl-backlog to track"
+            } else {
+                "tracking repl-backlog tail"
+            };
+            for replica in &replicas {
+                log::debug!(
+                    "Dual channel replication: Add rdb replica {replica} to waiting psync, with cid {replica}, {what}"
+                );
+            }
+            server.repl.replicas.awaited().extend(&replicas);
+        }
         // Who waits for it may have given up.
-        let _ = told.send((place.id.clone(), place.offset));
+        let _ = told.send(place.clone());
     });
     let open_slots = moment
         .server
@@ -384,9 +495,13 @@ fn send_functions(
         let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
-        let place = (server.repl.state().history.id.clone(), server.repl.offset());
+        let place = Place {
+            id: server.repl.state().history.id.clone(),
+            offset: server.repl.offset(),
+            db: 0,
+        };
         for target in &targets.list {
-            server.repl.replicas.shelf().pin(target.id, place.1);
+            server.repl.replicas.shelf().pin(target.id, place.offset);
         }
         targets.announce(&place, &server.snapshot);
         let mark = new_mark();

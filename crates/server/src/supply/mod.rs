@@ -8,11 +8,14 @@
 //!   replica: REPLCONF ACK ─▶ what others know of it (`repl::Known`) ─▶ clients that WAIT
 //! ```
 //!
+//! With `dual-channel-replication-enabled` the dump may go over a connection of its own (`channels.rs`).
+//!
 //! 1. A replica's place in the backlog is pinned from the moment of its data on, so nothing is lost while it gets the dump.
 //! 2. While a dump is on its way nobody else writes to the sockets that get it.
 //! 3. Who lags so far behind that the limits of `client-output-buffer-limit` are passed is disconnected.
 //! 4. No worker waits for a replica, ever; clients that WAIT are parked and answered by mail.
 
+mod channels;
 mod dump;
 mod requests;
 
@@ -24,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
 
-use crate::config::{ClientClass, id};
+use crate::config::id;
 use crate::feed;
 use crate::keyspace::Seat;
 use crate::net::client::{Flags, Introduction};
@@ -32,9 +35,10 @@ use crate::net::connection::Connection;
 use crate::observe::{lock, log};
 use crate::persist::aof::Phase;
 use crate::persist::running::Purpose;
-use crate::repl::{HandoverState, Known, NO_LOG, Progress};
+use crate::repl::{Channel, HandoverState, Known, NO_LOG, Progress};
 use crate::role::{self, Step};
 use crate::state::{Message, Server, SupplyOrder, SyncRequest};
+use channels::Grace;
 use dump::DumpTarget;
 
 /// Events taken in one turn.
@@ -68,6 +72,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
         replicas: HashMap::new(),
         next_token: 0,
         dump: None,
+        graces: Vec::new(),
         last_tick: Instant::now(),
         alone_since: None,
     };
@@ -100,8 +105,24 @@ impl Replica {
     }
 
     fn gets_stream(&self) -> bool {
-        self.progress == Progress::Online && !self.awaits_ack
+        matches!(self.progress, Progress::Online | Progress::LoadsDump) && !self.awaits_ack
     }
+}
+
+/// What a replica wants of a dump; one dump is for those who want the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Filters {
+    without_data: bool,
+    without_functions: bool,
+    /// It comes over a connection of its own.
+    alone: bool,
+}
+
+/// A dump under way.
+struct Dump {
+    /// The clients that get it.
+    replicas: Vec<u64>,
+    with_mark: bool,
 }
 
 /// The thread's own.
@@ -112,8 +133,10 @@ struct Supplier {
     orders: mpsc::Receiver<SupplyOrder>,
     replicas: HashMap<usize, Replica>,
     next_token: usize,
-    /// The replicas that get the dump under way.
-    dump: Option<Vec<u64>>,
+    /// The dump under way.
+    dump: Option<Dump>,
+    /// What is kept for main channels that may still come.
+    graces: Vec<Grace>,
     last_tick: Instant,
     /// Since when there has been no replica.
     alone_since: Option<Instant>,
@@ -172,6 +195,8 @@ impl Supplier {
                 with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
             SupplyOrder::DisconnectAll => {
+                let awaited = self.server.repl.replicas.awaited().clone();
+                awaited.into_iter().for_each(|client| self.give_up(client));
                 let tokens: Vec<usize> = self.replicas.keys().copied().collect();
                 tokens.into_iter().for_each(|token| self.close(token));
             }
@@ -201,14 +226,8 @@ impl Supplier {
         let id = connection.client.id;
         connection.client.flags.put(Flags::REPLICA, true);
         let introduction = connection.client.introduction.as_deref().cloned().unwrap_or_default();
-        let host = match introduction.address.is_empty() {
-            true => connection.client.ip().to_owned(),
-            false => introduction.address.clone(),
-        };
-        let name = match introduction.port {
-            0 => format!("{host}:<unknown-replica-port>"),
-            port => format!("{host}:{port}"),
-        };
+        let host = introduction.host(connection.client.ip()).to_owned();
+        let name = introduction.name(connection.client.ip());
         if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
             // It only tunes.
             let _ = registered.socket.set_nodelay(false);
@@ -231,6 +250,10 @@ impl Supplier {
             port: introduction.port,
             node: introduction.node.clone(),
             progress: Progress::WaitsForDump,
+            channel: match introduction.is_dump_channel {
+                true => Channel::Dump,
+                false => Channel::Only,
+            },
             acknowledged: 0,
             synced: -1,
             heard_s: unix_ms() / 1000,
@@ -249,14 +272,19 @@ impl Supplier {
             over_soft_limit_since: None,
         };
         let resumes = self.try_to_resume(&mut replica, request);
+        let dump_client = replica.introduction.dump_client;
+        let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
         let mut output = std::mem::take(&mut replica.connection.output);
         self.replicas.insert(token, replica);
         if self.send(token, &mut output) {
-            if resumes {
-                self.go_online(token, false);
-            } else {
-                self.server.repl.replicas.full.fetch_add(1, Ordering::Relaxed);
-                self.begin_dump_if_due();
+            match (resumes, has_dump) {
+                (true, true) => self.stream_beside_dump(token),
+                (true, false) => self.go_online(token, false),
+                (false, _) => {
+                    self.server.repl.replicas.full.fetch_add(1, Ordering::Relaxed);
+                    self.tell_when_dump_begins();
+                    self.begin_dump_if_due();
+                }
             }
         }
         self.show_clients();
@@ -264,46 +292,17 @@ impl Supplier {
 
     /// Lets a replica go on where it was, if the backlog has what it misses.
     fn try_to_resume(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
-        let Some((wanted_id, wanted)) = &request.resume else {
+        let Some(resume) = &request.resume else {
             return false;
         };
         let repl = &self.server.repl;
-        let refuse = || {
-            repl.replicas.partial_refused.fetch_add(1, Ordering::Relaxed);
-            false
-        };
+        if let Err(refusal) = repl.may_resume(resume) {
+            refusal.tell(&replica.name, &repl.replicas);
+            return false;
+        }
+        let wanted = resume.1;
         let history = repl.state().history.clone();
-        let renamed = *wanted_id == history.second_id && *wanted <= history.second_offset;
-        if *wanted_id != history.id && !renamed {
-            if wanted_id == "?" {
-                log::notice!("Full resync requested by replica {}", replica.name);
-                return false;
-            }
-            if *wanted_id == history.second_id {
-                log::notice!(
-                    "Partial resynchronization not accepted: Requested offset for second ID was {wanted}, but I can reply \
-                     up to {}",
-                    history.second_offset
-                );
-            } else {
-                log::notice!(
-                    "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{wanted_id}', my \
-                     replication IDs are '{}' and '{}')",
-                    history.id,
-                    history.second_id
-                );
-            }
-            return refuse();
-        }
         let mut shelf = repl.replicas.shelf();
-        if !shelf.has(wanted - 1) {
-            drop(shelf);
-            log::notice!(
-                "Unable to partial resync with replica {} for lack of backlog (Replica request was: {wanted_id}:{wanted}).",
-                replica.name
-            );
-            return refuse();
-        }
         let missing = shelf.extent().map_or(0, |extent| extent.end - (wanted - 1));
         shelf.pin(replica.id(), wanted - 1);
         drop(shelf);
@@ -337,7 +336,13 @@ impl Supplier {
         let Some(replica) = self.replicas.remove(&token) else {
             return;
         };
-        log::notice!("Connection with replica {} lost.", replica.name);
+        match replica.introduction.is_dump_channel {
+            true => log::notice!(
+                "Dual channel replication: Replica {} rdb channel disconnected.",
+                replica.name
+            ),
+            false => log::notice!("Connection with replica {} lost.", replica.name),
+        }
         if let Some(tls) = &replica.connection.tls
             && replica.progress != Progress::GetsDump
         {
@@ -350,7 +355,11 @@ impl Supplier {
         let id = replica.id();
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
-        replicas.shelf().unpin(id);
+        if replicas.awaited().contains(&id) {
+            self.postpone(id, &replica.name, replica.shown());
+        } else {
+            replicas.shelf().unpin(id);
+        }
         replicas.known().retain(|known| known.id != id);
         lock(&server.linked_clients).remove(&id);
         server.directory.remove(id);
@@ -360,8 +369,13 @@ impl Supplier {
             replicas.has_readers.store(false, Ordering::Relaxed);
         }
         if let Some(dump) = &self.dump
-            && !self.replicas.values().any(|replica| dump.contains(&replica.id()))
+            && !dump::outlives(&server, dump.with_mark)
+            && !self
+                .replicas
+                .values()
+                .any(|replica| dump.replicas.contains(&replica.id()))
             && server.snapshot.cancel(&[Purpose::Replicas])
+            && !replica.introduction.is_dump_channel
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }
@@ -534,21 +548,13 @@ impl Supplier {
         let mut shown = lock(&self.server.linked_clients);
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
-            let mut view = client.view();
-            view.local_address.clone_from(&client.local_address);
-            view.fd = client.fd;
-            view.last_interaction_ms = client.last_interaction_ms;
-            view.last_command = client.last_command;
-            view.net_input_bytes = client.net_input_bytes;
-            view.net_output_bytes = client.net_output_bytes;
-            view.commands = client.commands;
             // What the backlog has for it lies in no buffer of its own, and is told as if it did.
             let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
             let in_flight = self.reactor.in_flight(*token);
             let buffers = replica
                 .connection
                 .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
-            shown.insert(client.id, (view, buffers));
+            shown.insert(client.id, (client.shown(), buffers));
         }
     }
 
@@ -559,6 +565,7 @@ impl Supplier {
         self.show_clients();
         self.close_late();
         self.close_far_behind();
+        self.end_graces();
         self.keep_waiting_alive();
         self.begin_dump_if_due();
         self.drop_unused_backlog();
@@ -567,7 +574,8 @@ impl Supplier {
     /// Disconnects who has been silent for too long.
     fn close_late(&mut self) {
         let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT));
-        let late = |replica: &Replica| replica.progress == Progress::Online && replica.heard.elapsed() > timeout;
+        let streams = |replica: &Replica| matches!(replica.progress, Progress::Online | Progress::LoadsDump);
+        let late = |replica: &Replica| streams(replica) && replica.heard.elapsed() > timeout;
         let tokens: Vec<usize> = self
             .replicas
             .iter()
@@ -577,47 +585,6 @@ impl Supplier {
         for token in tokens {
             if let Some(replica) = self.replicas.get(&token) {
                 log::warning!("Disconnecting timedout replica (streaming sync): {}", replica.name);
-            }
-            self.close(token);
-        }
-    }
-
-    /// Disconnects who has so much to come that the limits are passed.
-    fn close_far_behind(&mut self) {
-        let limit = self.server.config.output_buffer_limits()[ClientClass::Replica as usize];
-        let backlog_bytes = self.server.config.unsigned(id::REPL_BACKLOG_SIZE);
-        // What the backlog keeps anyhow costs nothing.
-        let at_least = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes.max(backlog_bytes) };
-        let (hard, soft) = (at_least(limit.hard_bytes), at_least(limit.soft_bytes));
-        let patience = Duration::from_secs(limit.soft_seconds.max(0) as u64);
-        let mut far = Vec::new();
-        {
-            let shelf = self.server.repl.replicas.shelf();
-            let end = shelf.extent().map_or(0, |extent| extent.end);
-            for (token, replica) in &mut self.replicas {
-                let behind = shelf.place(replica.id()).map_or(0, |place| (end - place).max(0) as u64);
-                let behind = behind + self.reactor.in_flight(*token) as u64;
-                if behind <= soft {
-                    replica.over_soft_limit_since = None;
-                } else {
-                    replica.over_soft_limit_since.get_or_insert_with(Instant::now);
-                }
-                let too_long = replica
-                    .over_soft_limit_since
-                    .is_some_and(|since| limit.soft_seconds > 0 && since.elapsed() > patience);
-                if behind > hard || too_long {
-                    far.push(*token);
-                }
-            }
-        }
-        for token in far {
-            if let Some(replica) = self.replicas.get(&token) {
-                let client = &replica.connection.client;
-                let line = client.describe(unix_ms(), replica.connection.buffers(0));
-                log::warning!(
-                    "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                    String::from_utf8_lossy(&line)
-                );
             }
             self.close(token);
         }
@@ -659,41 +626,33 @@ impl Supplier {
             return;
         }
         self.alone_since = None;
-        let server = self.server.clone();
-        server.scripts.running.keep_out();
-        {
-            let all = self.seat.exclusive();
+        let server = &self.server;
+        server.alone(&mut self.seat, |all| {
             if !server.repl.follows() {
-                feed::close(&server, &all);
+                feed::close(server, all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
             }
-        }
-        server.scripts.running.let_in();
+        });
     }
 
     /// Hands this server's role over, if somebody is ready for it.
     fn advance_handover(&mut self) {
-        let server = self.server.clone();
-        let step = role::handover_step(&server);
+        let server = &self.server;
+        let step = role::handover_step(server);
         if step == Step::Wait {
             return;
         }
-        server.scripts.running.keep_out();
-        {
-            let _all = self.seat.exclusive();
-            match step {
-                Step::Wait => {}
-                Step::Abort => {
-                    role::abort_handover(&server, "Replica never caught up before timeout");
-                }
-                Step::To(replica) => {
-                    if server.repl.handover().state == HandoverState::WaitForSync {
-                        role::hand_over(&server, replica);
-                    }
+        server.alone(&mut self.seat, |_| match step {
+            Step::Wait => {}
+            Step::Abort => {
+                role::abort_handover(server, "Replica never caught up before timeout");
+            }
+            Step::To(replica) => {
+                if server.repl.handover().state == HandoverState::WaitForSync {
+                    role::hand_over(server, replica);
                 }
             }
-        }
-        server.scripts.running.let_in();
+        });
     }
 
     // ---- dumps ------------------------------------------------------------------------------------------------------
@@ -709,9 +668,10 @@ impl Supplier {
         if self.dump.is_some() {
             return;
         }
-        let without_data = |replica: &&Replica| replica.introduction.without_data;
+        let never_in_file =
+            |replica: &&Replica| replica.introduction.without_data || replica.introduction.is_dump_channel;
         let with_mark = waiting.iter().all(|replica| replica.introduction.knows_marks)
-            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(without_data));
+            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(never_in_file));
         if with_mark {
             let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
             let most = config.unsigned(id::REPL_DISKLESS_SYNC_MAX_REPLICAS) as usize;
@@ -722,62 +682,64 @@ impl Supplier {
         }
         let filters = |replica: &Replica| {
             let introduction = &replica.introduction;
-            (introduction.without_data, introduction.without_functions)
+            Filters {
+                without_data: introduction.without_data,
+                without_functions: introduction.without_functions,
+                alone: introduction.is_dump_channel,
+            }
         };
         // One dump for those who want the same.
         let Some(wanted) = waiting.first().map(|replica| filters(replica)) else {
             return;
         };
-        let targets: Vec<(usize, u64, bool)> = self
-            .replicas
-            .iter()
-            .filter(|(_, replica)| waits(replica) && filters(replica) == wanted)
-            .map(|(token, replica)| (*token, replica.id(), replica.is_psync))
-            .collect();
-        self.begin_dump(&targets, with_mark, wanted.0);
+        let meant = |(_, replica): &(&usize, &Replica)| waits(replica) && filters(replica) == wanted;
+        let tokens = self.replicas.iter().filter(meant).map(|(token, _)| *token).collect();
+        self.begin_dump(tokens, with_mark, wanted);
     }
 
-    fn begin_dump(&mut self, targets: &[(usize, u64, bool)], with_mark: bool, without_data: bool) {
+    fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: Filters) {
         if self.open_backlog().is_err() {
             return;
         }
-        let mut sockets = Vec::new();
-        for (token, id, is_psync) in targets {
-            let tls = self
-                .replicas
-                .get(token)
-                .and_then(|replica| replica.connection.tls.clone());
+        let mut targets = Vec::new();
+        for token in &tokens {
+            let Some(replica) = self.replicas.get(token) else {
+                continue;
+            };
             match self.reactor.socket(*token).map(DumpTarget::clone_of) {
-                Some(Ok(socket)) => sockets.push(DumpTarget::new(*id, socket, tls, *is_psync)),
+                Some(Ok(socket)) => targets.push(DumpTarget::new(
+                    replica.id(),
+                    replica.name.clone(),
+                    socket,
+                    replica.connection.tls.clone(),
+                    dump::Announcement::fitting(replica.is_psync, filters.alone),
+                )),
                 Some(Err(_)) | None => self.close(*token),
             }
         }
-        let ids: Vec<u64> = sockets.iter().map(|target| target.id).collect();
+        let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
-        match dump::begin(&self.server, sockets, with_mark, without_data) {
+        let using = if filters.alone { "dual-channel" } else { "normal sync" };
+        match dump::begin(&self.server, targets, with_mark, filters.without_data) {
             Ok(()) => {
-                log::notice!("Starting BGSAVE for SYNC with target: {kind} using: normal sync");
-                for (token, ..) in targets {
+                log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
+                for token in &tokens {
                     if let Some(replica) = self.replicas.get_mut(token) {
                         replica.progress = Progress::GetsDump;
                     }
-                    let progress = if with_mark {
-                        Progress::GetsDump
-                    } else {
-                        Progress::DumpBegun
-                    };
-                    self.publish(*token, |known| known.progress = progress);
+                    self.publish(*token, |known| known.progress = Progress::DumpBegun);
                 }
-                self.dump = Some(ids);
+                self.dump = Some(Dump {
+                    replicas: ids,
+                    with_mark,
+                });
             }
             Err(dump::CannotBegin::Busy) => {
                 // They go on waiting.
             }
             Err(dump::CannotBegin::Failed(reason)) => {
                 log::warning!("BGSAVE for replication failed: {reason}");
-                for (token, ..) in targets {
-                    self.close(*token);
-                }
+                tokens.into_iter().for_each(|token| self.close(token));
             }
         }
     }
@@ -788,13 +750,10 @@ impl Supplier {
         if server.repl.follows() || server.repl.replicas.shelf().extent().is_some() {
             return Ok(());
         }
-        server.scripts.running.keep_out();
-        let opened = {
-            let all = self.seat.exclusive();
+        let opened = server.alone(&mut self.seat, |all| {
             let needed = !server.repl.follows() && server.repl.replicas.shelf().extent().is_none();
-            if needed { feed::open(&server, &all) } else { Ok(()) }
-        };
-        server.scripts.running.let_in();
+            if needed { feed::open(&server, all) } else { Ok(()) }
+        });
         opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
     }
 
@@ -802,6 +761,12 @@ impl Supplier {
         self.dump = None;
         for id in replicas {
             let Some(token) = self.token_of(*id) else {
+                // It went away before its place was pinned.
+                let is_awaited = self.server.repl.replicas.awaited().contains(id);
+                match is_awaited {
+                    true => self.postpone(*id, "gone", Vec::new()),
+                    false => self.server.repl.replicas.shelf().unpin(*id),
+                }
                 continue;
             };
             if !served.contains(id) {
@@ -811,6 +776,13 @@ impl Supplier {
             let Some(replica) = self.replicas.get(&token) else {
                 continue;
             };
+            if with_mark {
+                log::notice!(
+                    "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
+                     enable streaming",
+                    replica.name
+                );
+            }
             if replica.introduction.dump_only {
                 log::notice!(
                     "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
@@ -818,13 +790,6 @@ impl Supplier {
                 );
                 self.close(token);
                 continue;
-            }
-            if with_mark {
-                log::notice!(
-                    "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
-                     enable streaming",
-                    replica.name
-                );
             }
             log::notice!("Synchronization with replica {} succeeded", replica.name);
             self.go_online(token, with_mark);

@@ -3,11 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use weft_reactor::{Output, unix_ms};
+use weft_reactor::unix_ms;
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, Limits, Parsed};
 
 use super::Supplier;
+use crate::commands::registry;
+use crate::commands::registry::Lookup;
+use crate::commands::spec::flag;
 use crate::observe::log;
 
 impl Supplier {
@@ -73,18 +76,40 @@ impl Supplier {
             }
             // It has asked already.
             b"psync" | b"sync" => {}
-            b"ping" => {
-                let mut output = Output::new();
-                output.bytes.extend_from_slice(b"+PONG\r\n");
-                if self.replicas.get(&token).is_some_and(super::Replica::gets_stream) {
-                    self.send(token, &mut output);
-                }
-            }
             b"quit" => self.close(token),
-            _ => {
-                log::debug!("A replica sent '{}'", String::from_utf8_lossy(&name));
-            }
+            _ => self.refuse(token, words),
         }
+    }
+
+    /// A replica has sent what would be replied to: between the bytes of the stream there is no place for that.
+    fn refuse(&mut self, token: usize, words: &[&[u8]]) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        let (name, touches_keys) = match registry().lookup(words) {
+            Lookup::Found(command) => {
+                replica.connection.client.last_command = command.full_name;
+                let flags = command.spec.flags;
+                (
+                    command.full_name,
+                    [flag::WRITE, flag::READONLY, flag::MAY_REPLICATE]
+                        .iter()
+                        .any(|touches| flags.contains(*touches)),
+                )
+            }
+            Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => ("<unknown>", false),
+        };
+        log::warning!(
+            "Replica generated a reply to command '{name}', disconnecting it: {}",
+            String::from_utf8_lossy(&replica.shown())
+        );
+        if touches_keys {
+            log::warning!(
+                "== CRITICAL == This primary is sending an error to its replica: 'Replica can't interact with the \
+                 keyspace' after processing the command '{name}'"
+            );
+        }
+        self.close(token);
     }
 
     fn hear_replconf(&mut self, token: usize, words: &[&[u8]]) {
@@ -111,6 +136,7 @@ impl Supplier {
                 self.pump(token);
             }
         }
+        self.note_loaded(token);
         self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::server::{PATIENCE, Server};
-use super::{UP, await_info, command, compare, info, write_everything};
+use super::{DUMP, Link, Primary, UP, await_info, command, compare, info, write_everything};
 
 const AT_ONCE: [&str; 6] = [
     "--repl-diskless-sync-delay",
@@ -19,13 +19,14 @@ const AT_ONCE: [&str; 6] = [
     "3600",
 ];
 
-fn follow(client: &mut Client, port: u16) {
+/// Follows the server at that port, and has a link.
+pub fn follow(client: &mut Client, port: u16) {
     assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port.to_string()]), "OK");
     await_info(client, UP);
 }
 
 /// Waits until `is_so`.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "{what}");
@@ -218,6 +219,13 @@ fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
     assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
     assert_eq!(client.call(&["EXEC"]), "REDIRECT 127.0.0.1:1");
     assert_eq!(client.call(&["EXEC"]), "ERR EXEC without MULTI");
+    // Who has said that old data will do reads here.
+    assert_eq!(client.call(&["GET", "key"]), "REDIRECT 127.0.0.1:1");
+    assert_eq!(client.call(&["READONLY"]), "OK");
+    assert_eq!(client.call(&["GET", "key"]), "-");
+    assert_eq!(client.call(&["SET", "key", "1"]), "REDIRECT 127.0.0.1:1");
+    assert_eq!(client.call(&["READWRITE"]), "OK");
+    assert_eq!(client.call(&["GET", "key"]), "REDIRECT 127.0.0.1:1");
 }
 
 #[test]
@@ -320,4 +328,85 @@ fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
     primary.call(&["SET", "last", "1"]);
     compare(&mut primary, &mut replica);
     compare(&mut primary, &mut chained);
+}
+
+#[test]
+fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
+    let primary = Primary::new();
+    let mut replica = Server::start(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let mut client = Client::connect(replica.port);
+    client.call(&["SET", "old", "1"]);
+    for ends in [false, true] {
+        let delay = if ends { "0" } else { "1000000" };
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", delay]);
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+        let (mut link, _) = primary.accept();
+        link.give_everything(DUMP);
+        let mut offset = link.command(&["SELECT", "9"]);
+        offset += link.command(&["SET", "new", "1"]);
+        link.await_acknowledged(offset);
+        if ends {
+            await_info(&mut client, "aof_rewrites:1");
+            await_info(&mut client, "aof_rewrite_in_progress:0");
+        } else {
+            await_info(&mut client, "aof_rewrite_in_progress:1");
+        }
+        replica.kill();
+        replica.start_again();
+        client = Client::connect(replica.port);
+        await_info(&mut client, "loading:0");
+        let (old, new) = if ends { ("-", "1") } else { ("1", "-") };
+        assert_eq!(client.call(&["GET", "old"]), old);
+        client.call(&["SELECT", "9"]);
+        assert_eq!(client.call(&["GET", "new"]), new);
+        client.call(&["SELECT", "0"]);
+    }
+}
+
+#[test]
+fn a_replica_ends_on_an_error_of_the_stream_or_of_the_disk_if_it_is_told_to() {
+    let begin = |arguments: &[&str]| {
+        let primary = Primary::new();
+        let follows = ["--replicaof", &format!("127.0.0.1 {}", primary.port())];
+        let replica = Server::start(&[&follows[..], arguments].concat());
+        let client = Client::connect(replica.port);
+        let (mut link, _) = primary.accept();
+        link.give_everything(DUMP);
+        link.await_acknowledged(0);
+        (primary, replica, client, link)
+    };
+    let has_ended = |client: &mut Client| matches!(client.0.read_to_end(&mut Vec::new()), Ok(0) | Err(_));
+    let fail = |link: &mut Link| link.command(&["SET", "word", "a"]) + link.command(&["INCR", "word"]);
+    for behaviour in ["ignore", "panic-on-replicas", "panic"] {
+        let (_primary, _replica, mut client, mut link) = begin(&["--propagation-error-behavior", behaviour]);
+        let offset = fail(&mut link);
+        if behaviour == "ignore" {
+            link.await_acknowledged(offset);
+            assert_eq!(info(&mut client, "unexpected_error_replies"), "1");
+        } else {
+            assert!(has_ended(&mut client), "{behaviour}");
+        }
+    }
+    for goes_on in ["yes", "no"] {
+        let arguments = ["--save", "3600 1", "--replica-ignore-disk-write-errors", goes_on];
+        let (_primary, _replica, mut client, mut link) = begin(&arguments);
+        // What cannot be replaced by a file.
+        let directory = client.call(&["CONFIG", "GET", "dir"]);
+        let directory = directory
+            .trim_matches(['(', ')'])
+            .split(' ')
+            .nth(1)
+            .expect("a directory")
+            .to_owned();
+        std::fs::remove_file(format!("{directory}/dump.rdb")).expect("removes the dump");
+        std::fs::create_dir_all(format!("{directory}/dump.rdb/in-the-way")).expect("makes a directory");
+        client.call(&["BGSAVE"]);
+        await_info(&mut client, "rdb_last_bgsave_status:err");
+        let offset = link.command(&["SET", "key", "1"]);
+        if goes_on == "yes" {
+            link.await_acknowledged(offset);
+        } else {
+            assert!(has_ended(&mut client));
+        }
+    }
 }

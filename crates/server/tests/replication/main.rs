@@ -1,6 +1,7 @@
 //! Replication from outside: with a primary and a replica written here, whose exchange is that of Valkey 9.1.2, and with
 //! real ones where there are some.
 
+mod dual;
 mod lasting;
 mod mishaps;
 mod serving;
@@ -92,6 +93,12 @@ impl Link {
         self.0.get_mut().write_all(bytes).expect("sends");
     }
 
+    /// Answers to PSYNC with all data, at offset 0.
+    fn give_everything(&mut self, dump: &[u8]) {
+        self.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", dump.len()).as_bytes());
+        self.send(dump);
+    }
+
     /// Sends a command of the stream; its size.
     fn command(&mut self, words: &[&str]) -> i64 {
         let bytes = command(words);
@@ -111,6 +118,13 @@ impl Link {
             }
         }
     }
+}
+
+/// A primary, and a server that follows it.
+fn following() -> (Primary, Server) {
+    let primary = Primary::new();
+    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port())]);
+    (primary, replica)
 }
 
 fn command(words: &[&str]) -> Vec<u8> {
@@ -199,12 +213,10 @@ fn a_replica_takes_over_a_dump_and_follows_the_stream_in_order() {
 
 #[test]
 fn a_link_that_breaks_in_a_transaction_goes_on_before_it() {
-    let primary = Primary::new();
-    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port())]);
+    let (primary, replica) = following();
     let mut client = Client::connect(replica.port);
     let (mut link, _) = primary.accept();
-    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
-    link.send(DUMP);
+    link.give_everything(DUMP);
     let mut offset = link.command(&["SELECT", "9"]);
     offset += link.command(&["SET", "counter", "1"]);
     link.command(&["MULTI"]);
@@ -234,12 +246,10 @@ fn a_link_that_breaks_in_a_transaction_goes_on_before_it() {
 
 #[test]
 fn expired_keys_of_a_replica_are_invisible_and_stay() {
-    let primary = Primary::new();
-    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port())]);
+    let (primary, replica) = following();
     let mut client = Client::connect(replica.port);
     let (mut link, _) = primary.accept();
-    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
-    link.send(DUMP);
+    link.give_everything(DUMP);
     let mut offset = link.command(&["SELECT", "9"]);
     offset += link.command(&["SET", "passing", "1", "PXAT", "1000"]);
     offset += link.command(&["HSET", "hash", "field", "5"]);
@@ -350,21 +360,18 @@ fn a_damaged_dump_is_asked_for_again_and_one_of_an_unknown_version_leaves_the_da
     let (mut link, _) = primary.accept();
     let mut unknown = DUMP.to_vec();
     unknown[6..9].copy_from_slice(b"999");
-    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", unknown.len()).as_bytes());
-    link.send(&unknown);
+    link.give_everything(&unknown);
     let (mut link, asked) = primary.accept();
     assert_eq!(asked, ["PSYNC", "?", "-1"]);
     assert_eq!(client.call(&["GET", "old"]), "1");
     let mut damaged = DUMP.to_vec();
     let end = damaged.len();
     damaged[end - 1] ^= 1;
-    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", damaged.len()).as_bytes());
-    link.send(&damaged);
+    link.give_everything(&damaged);
     let (mut link, asked) = primary.accept();
     assert_eq!(asked, ["PSYNC", "?", "-1"]);
     assert_eq!(client.call(&["GET", "old"]), "-");
-    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
-    link.send(DUMP);
+    link.give_everything(DUMP);
     link.await_acknowledged(0);
     await_info(&mut client, UP);
 }

@@ -11,19 +11,19 @@ use super::server::{PATIENCE, Server, open};
 use super::{UP, Valkey, await_info, command, compare, info, write_everything};
 
 /// A replica written here.
-struct Replica(BufReader<TcpStream>);
+pub struct Replica(pub BufReader<TcpStream>);
 
 impl Replica {
-    fn connect(port: u16) -> Replica {
+    pub fn connect(port: u16) -> Replica {
         Replica(open(port))
     }
 
-    fn send(&mut self, words: &[&str]) {
+    pub fn send(&mut self, words: &[&str]) {
         self.0.get_mut().write_all(&command(words)).expect("sends");
     }
 
     /// The next line that is not empty.
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             self.0.read_line(&mut line).expect("receives");
@@ -33,7 +33,7 @@ impl Replica {
         }
     }
 
-    fn introduce(&mut self) {
+    pub fn introduce(&mut self) {
         for words in [
             &["REPLCONF", "listening-port", "1234"][..],
             &["REPLCONF", "ip-address", "10.1.2.3"],
@@ -46,7 +46,7 @@ impl Replica {
     }
 
     /// Takes a whole dump: what it is announced with tells how.
-    fn take_dump(&mut self) -> Vec<u8> {
+    pub fn take_dump(&mut self) -> Vec<u8> {
         let head = self.line();
         let head = head.strip_prefix('$').expect("a dump");
         let Some(mark) = head.strip_prefix("EOF:") else {
@@ -65,7 +65,7 @@ impl Replica {
     }
 
     /// The next command of the stream that is no ping and no question.
-    fn command(&mut self) -> String {
+    pub fn command(&mut self) -> String {
         loop {
             let count = self.line().trim_start_matches('*').parse().expect("a command");
             let words: Vec<String> = (0..count)
@@ -96,7 +96,7 @@ fn place(line: &str) -> (String, i64) {
     (words[1].to_owned(), words[2].parse().expect("an offset"))
 }
 
-const AT_ONCE: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+pub const AT_ONCE: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 
 #[test]
 fn a_replica_gets_a_dump_and_then_every_write_in_order() {
@@ -342,7 +342,7 @@ fn scribble(port: u16, seed: u64, stop: &AtomicBool) {
 }
 
 /// Runs `during` while four clients write.
-fn under_load(port: u16, during: impl FnOnce()) {
+pub fn under_load(port: u16, during: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for seed in 0..4 {
@@ -355,7 +355,7 @@ fn under_load(port: u16, during: impl FnOnce()) {
 }
 
 /// Deletes what is about to expire, so that both sides have the same for good.
-fn settle(primary: &mut Client) {
+pub fn settle(primary: &mut Client) {
     thread::sleep(Duration::from_millis(1200));
     for kind in ["s", "h"] {
         for number in 0..40 {
@@ -463,4 +463,28 @@ fn a_primary_hands_its_role_over_and_follows() {
     assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER already in progress.");
     await_info(&mut primary, "master_failover_state:no-failover");
     assert_eq!(primary.call(&["SET", "key", "still"]), "OK");
+}
+
+#[test]
+fn a_replica_that_would_get_a_reply_is_disconnected() {
+    let server = Server::start(&AT_ONCE);
+    let mut client = Client::connect(server.port);
+    for words in [
+        &["PING"][..],
+        &["GET", "key"],
+        &["SLOWLOG", "GET"],
+        &["NOSUCH", "COMMAND"],
+    ] {
+        let mut replica = Replica::connect(server.port);
+        replica.send(&["SYNC"]);
+        replica.take_dump();
+        await_info(&mut client, "connected_slaves:1");
+        replica.send(words);
+        let mut rest = Vec::new();
+        assert!(
+            matches!(replica.0.read_to_end(&mut rest), Ok(0) | Err(_)),
+            "{words:?}: {rest:?}"
+        );
+        await_info(&mut client, "connected_slaves:0");
+    }
 }

@@ -104,7 +104,16 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         (b"mallctl", 3 | 4) => allocator_number(ctx),
         (b"mallctl-str", 3 | 4) => allocator_text(ctx),
-        (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list" | b"pause-after-fork", 3) => {
+        (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list", 3) => done(ctx),
+        (b"pause-after-fork", 3) => {
+            let pauses = is_on(ctx.arg(2));
+            ctx.server.repl.pauses.store(pauses, Ordering::Relaxed);
+            done(ctx)
+        }
+        (b"delay-rdb-client-free-seconds", 3) => {
+            let seconds = parse_i64(ctx.arg(2)).and_then(|seconds| u64::try_from(seconds).ok());
+            let grace_s = &ctx.server.repl.replicas.grace_s;
+            grace_s.store(seconds.unwrap_or(0), Ordering::Relaxed);
             done(ctx)
         }
         (b"set-disable-deny-scripts", 3) => {

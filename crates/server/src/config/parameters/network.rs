@@ -22,7 +22,7 @@ super::table! {
     TCP_KEEPALIVE "tcp-keepalive" = integer(300, 0, I32_MAX),
         Live, "Seconds between TCP keepalive probes; 0 sends none.";
     MPTCP "mptcp" = boolean(false).immutable(),
-        NotYet, "Listen with Multipath TCP where the kernel offers it.";
+        Live, "Listen with Multipath TCP where the kernel offers it.";
     BIND_SOURCE_ADDR "bind-source-addr" = optional_text(),
         Live, "Local address from which outgoing connections start.";
     SOCKET_MARK_ID "socket-mark-id" = integer(0, 0, U32_MAX).unsigned().immutable(),

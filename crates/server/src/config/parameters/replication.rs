@@ -47,11 +47,11 @@ super::table! {
     REPL_DISKLESS_LOAD "repl-diskless-load" = choice(DISKLESS_LOAD, "disabled").debug().deny_loading(),
         Live, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
     DUAL_CHANNEL_REPLICATION_ENABLED "dual-channel-replication-enabled" = boolean(false).debug(),
-        NotYet, "Use a second connection for the dump of a full sync.";
+        Live, "Use a second connection for the dump of a full sync.";
     REPL_DISABLE_TCP_NODELAY "repl-disable-tcp-nodelay" = boolean(false),
         Live, "Let the kernel gather small packets to replicas.";
     REPL_MPTCP "repl-mptcp" = boolean(false).immutable(),
-        NotYet, "Connect to the primary with Multipath TCP.";
+        Live, "Connect to the primary with Multipath TCP.";
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
         Live, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),

@@ -131,9 +131,15 @@ impl Status {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// All data was replaced by that of a primary: the base that there is, is of no use any more. In exclusive mode.
-    pub fn replace(&self) {
+    /// All data was replaced by that of a primary: the files that there are stay what they are, until a base of the new data
+    /// takes their place. Whether there are some, to which nothing may be added any more. In exclusive mode.
+    pub fn replace(&self) -> bool {
         self.replaced.fetch_add(1, Ordering::AcqRel);
+        let is_written = self.phase() != Phase::Off;
+        if is_written {
+            self.set_phase(Phase::Waiting);
+        }
+        is_written
     }
 
     /// The moment of a new base. In exclusive mode.

@@ -124,7 +124,10 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.put("mem_not_counted_for_evict", figures.uncounted_bytes);
     lines.put("mem_replication_backlog", backlog);
     lines.put("mem_total_replication_buffers", backlog + beyond);
-    lines.put("mem_replicas_repl_buffer", 0);
+    lines.put(
+        "mem_replicas_repl_buffer",
+        server.repl.held_bytes.load(Ordering::Relaxed),
+    );
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
     lines.zeroes(&[

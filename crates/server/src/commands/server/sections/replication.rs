@@ -18,7 +18,7 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
         link_lines(server, &state, primary, lines);
     }
     replica_lines(server, lines);
-    lines.put("replicas_waiting_psync", 0);
+    lines.put("replicas_waiting_psync", repl.replicas.awaited().len());
     lines.put("master_failover_state", repl.handover().state.word());
     lines.put("master_replid", &state.history.id);
     lines.put("master_replid2", &state.history.second_id);
@@ -55,11 +55,12 @@ fn replica_lines(server: &Server, lines: &mut Lines) {
         lines.put(
             &format!("slave{index}"),
             format_args!(
-                "ip={},port={},state={},offset={},lag={lag_s},type=replica",
+                "ip={},port={},state={},offset={},lag={lag_s},type={}",
                 replica.host,
                 replica.port,
                 replica.progress.word(),
-                replica.acknowledged
+                replica.acknowledged,
+                replica.kind()
             ),
         );
     }
@@ -82,10 +83,14 @@ fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Li
     lines.put("master_sync_in_progress", u8::from(state.phase == Phase::Transfer));
     lines.put("slave_read_repl_offset", received);
     lines.put("slave_repl_offset", applied);
-    lines.zeroes(&["replicas_repl_buffer_size", "replicas_repl_buffer_peak"]);
+    lines.put("replicas_repl_buffer_size", repl.held_bytes.load(Ordering::Relaxed));
+    lines.put(
+        "replicas_repl_buffer_peak",
+        repl.held_peak_bytes.load(Ordering::Relaxed),
+    );
     if state.phase == Phase::Transfer {
         let transfer = &state.transfer;
-        let (total, read) = (transfer.total_bytes as i64, transfer.read_bytes as i64);
+        let (total, read) = (transfer.total_bytes, transfer.read_bytes as i64);
         let percent = if total == 0 {
             0.0
         } else {
@@ -117,29 +122,26 @@ fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Li
     );
 }
 
-/// How far a load is. A size that nobody knows counts as what has been loaded.
+/// How far a load is. A size that nobody knows is taken to be that of the memory that the writer of the dump used.
 pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
     let loading = &server.repl.loading;
     let started_s = loading.started_s.load(Ordering::Relaxed);
     let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
     let total = loading.total_bytes.load(Ordering::Relaxed);
-    let shown_total = if total == 0 { loaded } else { total };
-    let elapsed_s = (unix_ms() / 1000).saturating_sub(started_s);
-    let percent = if shown_total == 0 {
-        0.0
-    } else {
-        loaded as f64 / shown_total as f64 * 100.0
+    let used_memory = loading.used_memory_bytes.load(Ordering::Relaxed);
+    let of = |size: u64| loaded as f64 / size as f64 * 100.0;
+    let (percent, left) = match (total, used_memory) {
+        (0, 0) => (0.0, 1),
+        (0, used) => (of(used).min(99.99), used.saturating_sub(loaded).max(1)),
+        (total, _) => (of(total), total.saturating_sub(loaded)),
     };
-    let left_s = match (loaded, total) {
-        (0, _) | (_, 0) => 1,
-        (loaded, total) => elapsed_s * total.saturating_sub(loaded) / loaded,
+    let left_s = match (unix_ms() / 1000).saturating_sub(started_s) {
+        0 => 1,
+        elapsed_s => elapsed_s * left / (loaded + 1),
     };
     lines.put("loading_start_time", started_s);
     lines.put("loading_total_bytes", total);
-    lines.put(
-        "loading_rdb_used_mem",
-        loading.used_memory_bytes.load(Ordering::Relaxed),
-    );
+    lines.put("loading_rdb_used_mem", used_memory);
     lines.put("loading_loaded_bytes", loaded);
     lines.put("loading_loaded_perc", format!("{percent:.2}"));
     lines.put("loading_eta_seconds", left_s);
