@@ -406,13 +406,6 @@ function api.pcall(...)
   return end_call(pcall(host, ...))
 end
 
-if for_functions then
-  -- A library may keep it for later calls. Scripts cannot, and are given the host itself.
-  function api.call(...)
-    return host(...)
-  end
-end
-
 function api.error_reply(...)
   local text = ...
   if select("#", ...) ~= 1 or type(text) ~= "string" then
@@ -517,8 +510,10 @@ function program.eval(script, call, keys, arguments)
   return xpcall(script, note_place)
 end
 
+-- `call` is given as it is: a function of Lua's around it would be all that is left of a caller that ends with it.
 function program.call(callback, call, keys, arguments)
   host = call
+  api.call = call
   return xpcall(function()
     return callback(keys, arguments)
   end, note_place)
