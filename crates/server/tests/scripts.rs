@@ -286,3 +286,20 @@ fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
         assert_eq!(other.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "+OK");
     }
 }
+
+/// An interpreter had no room for the compiled form of more than about 8000 scripts, and refused the next one.
+#[test]
+fn any_number_of_scripts_can_be_loaded() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut client = Client::connect(&server);
+    let mut first = String::new();
+    for number in 0..9000 {
+        let digest = client.ask(&["SCRIPT", "LOAD", &format!("return {number}")]);
+        assert_eq!(digest.len(), 40, "script {number}: {digest}");
+        if number == 0 {
+            first = digest;
+        }
+    }
+    assert_eq!(client.ask(&["EVALSHA", &first, "0"]), ":0");
+    assert_eq!(client.ask(&["EVAL", "return 8999", "0"]), ":8999");
+}

@@ -27,6 +27,8 @@ use gate::Gate;
 const INSTRUCTIONS_A_LOOK: u32 = 10_000;
 /// How long the code of a library may run while it is loaded.
 const LOAD_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
+/// The most compiled scripts that an interpreter keeps. Lua has room for some 8000 values that are kept from outside.
+const COMPILED_MAX: usize = 4096;
 /// Compiled scripts beyond those that are cached, before dead ones are looked for.
 const DEAD_SCRIPTS: usize = 64;
 /// Runs between two looks at an interpreter's memory.
@@ -439,6 +441,11 @@ impl Interpreter {
         if self.by_digest.len() > scripts.cache.len() + DEAD_SCRIPTS {
             self.by_digest.retain(|_, program| is_alive(program));
             self.by_source.retain(|_, program| is_alive(program));
+        }
+        if self.by_digest.len() >= COMPILED_MAX {
+            // Whatever is asked for again is compiled again: the sources are in the cache of all.
+            self.by_digest.clear();
+            self.by_source.clear();
         }
         let program = Program {
             kind: Kind::Eval,
