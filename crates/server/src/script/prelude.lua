@@ -406,6 +406,12 @@ function api.pcall(...)
   return end_call(pcall(host, ...))
 end
 
+if for_functions then
+  -- A library may keep it for later calls, and each run has a host of its own. This is no function of Lua's: one of
+  -- those would be all that is left of a caller that ends with it, and the place of its errors were lost.
+  api.call = native.call
+end
+
 function api.error_reply(...)
   local text = ...
   if select("#", ...) ~= 1 or type(text) ~= "string" then
@@ -510,10 +516,8 @@ function program.eval(script, call, keys, arguments)
   return xpcall(script, note_place)
 end
 
--- `call` is given as it is: a function of Lua's around it would be all that is left of a caller that ends with it.
 function program.call(callback, call, keys, arguments)
   host = call
-  api.call = call
   return xpcall(function()
     return callback(keys, arguments)
   end, note_place)

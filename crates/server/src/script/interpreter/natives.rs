@@ -25,6 +25,9 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("where", lua.create_function(|lua, ()| place(lua))?)?;
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    let calling = shared.clone();
+    let call = lua.create_function(move |_, values: MultiValue| calling.host()?.call::<Value>(values))?;
+    natives.raw_set("call", call)?;
     let asking = shared.clone();
     let may_call = lua.create_function(move |_, mut values: MultiValue| {
         values.push_front(Value::Boolean(true));
