@@ -55,10 +55,10 @@
 //! 9. **The allocator's names.** What is read or written under a name has the size that is said, and a name that may be
 //!    written holds a number that the allocator checks, never an address.
 //! 10. **Cells.** A run belongs to the depot of its class, which alone reads and writes its head and bitmap, under its mutex.
-//!    A cell whose bit is clear is owned by an entry, by a magazine, or by the function that is about to pass it on; its run lives as
-//!    long. Only whoever owns a cell touches it or gives it back, and with the class with which it was taken.
-//! 11. **Magazines.** A thread's magazines are used by that thread alone; others only read how full they are, under the mutex of
-//!    the register, from which the thread takes them before they go.
+//!     A cell whose bit is clear is owned by an entry, by a magazine, or by the function that is about to pass it on; its
+//!     run lives as long. Only whoever owns a cell touches it or gives it back, and with the class with which it was taken.
+//! 11. **Magazines.** A thread's magazines are used by that thread alone; others only read how full they are, under the
+//!     mutex of the register, from which the thread takes them before they go.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
 //! them out.

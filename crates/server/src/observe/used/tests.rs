@@ -74,12 +74,21 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
     let before = used.now();
     for number in 0..KEYS {
         let (key, value) = (format!("key:{number:012}"), [b'v'; 64]);
-        drop(table.insert(hash(number), key.as_bytes(), weft_table::NewValue::Bytes(&value), None, 0));
+        drop(table.insert(
+            hash(number),
+            key.as_bytes(),
+            weft_table::NewValue::Bytes(&value),
+            None,
+            0,
+        ));
     }
     used.put(&mut cell);
     let full = used.now();
     let expected = KEYS * 88 + table.memory_bytes() as u64;
-    assert!((full - before).abs_diff(expected) < 16 << 10, "{full} {before} {expected}");
+    assert!(
+        (full - before).abs_diff(expected) < 16 << 10,
+        "{full} {before} {expected}"
+    );
     // A half goes, from all runs.
     let arrays = table.memory_bytes() as u64;
     for number in (0..KEYS).step_by(2) {
@@ -88,7 +97,11 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
     }
     used.put(&mut cell);
     let freed = KEYS / 2 * 88 + arrays - table.memory_bytes() as u64;
-    assert!((full - used.now()).abs_diff(freed) < 16 << 10, "{} {freed}", full - used.now());
+    assert!(
+        (full - used.now()).abs_diff(freed) < 16 << 10,
+        "{} {freed}",
+        full - used.now()
+    );
     drop(table);
     used.put(&mut cell);
     assert!(used.now().abs_diff(before) < 16 << 10, "{} {before}", used.now());
