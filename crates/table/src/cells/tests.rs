@@ -61,7 +61,7 @@ fn cells_fill_their_run_and_are_found_again() {
         let run = addresses[0] & !(RUN_BYTES - 1);
         assert!(addresses.windows(2).all(|pair| pair[1] == pair[0] + class));
         assert!(addresses[0] > run && addresses[plan.cells - 1] + class <= run + RUN_BYTES);
-        assert!(addresses[0] % 8 == 0);
+        assert!(addresses[0].is_multiple_of(8));
         let wasted = RUN_BYTES - plan.cells * class;
         assert!(wasted < RUN_BYTES / 100 + class, "{wasted} of {class}");
         // The whole run is ours, so this touches no other memory.
