@@ -339,7 +339,7 @@ impl Interpreter {
 
     /// One for scripts into which a debugger looks.
     fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
-        let (lua, locals) = weft_reactor::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (lua, locals) = weft_lua_locals::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) = Interpreter::of_state(lua, Kind::Eval, scripts.cache.flushes(), scripts, add)?;
         debugging::watch(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
