@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// How long anything may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,6 +64,12 @@ impl Server {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Sends the process a signal.
+    #[allow(dead_code, reason = "not every test stops one")]
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
     }
 
     /// Starts the process again, after it was killed, with the port and the directory that it had.
@@ -117,8 +126,11 @@ impl Server {
 
     /// Waits until the server listens; false if somebody else got the port first.
     fn listens(&mut self) -> bool {
+        let start = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            assert!(start.elapsed() < PATIENCE, "the server neither listens nor ends");
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
                 stream.write_all(b"INFO server\r\n").expect("sends");
                 let own = format!("process_id:{}", self.child.id());
                 let lines = BufReader::new(stream).lines().map_while(Result::ok);
