@@ -38,7 +38,7 @@ impl Node {
     fn valkey() -> Option<Node> {
         let bus_port = free_port().to_string();
         let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
-        let valkey = Valkey::start(&[&arguments[..], &["--cluster-node-timeout", "2000"]].concat())?;
+        let valkey = Valkey::start(&[&arguments[..], &["--cluster-node-timeout", PATIENT]].concat())?;
         let port = valkey.port;
         Some(Node::new(Process::Valkey(valkey), port, bus_port))
     }
@@ -105,16 +105,13 @@ fn form(mut nodes: Vec<Node>) -> Vec<Node> {
     for node in &mut nodes {
         wait_for("everybody knows everybody", || node.sees(" connected") == count);
     }
-    for node in &mut nodes {
-        wait_for("the cluster is up", || is_up(&mut node.client));
-        bear_silence(&mut node.client, PATIENT);
-    }
     let (primary, port) = (nodes[0].id.clone(), nodes[0].port);
     for node in &mut nodes[3..] {
         assert_eq!(node.call(&["CLUSTER", "REPLICATE", &primary]), "OK");
         wait_for("it follows", || node.follows(port));
     }
     for node in &mut nodes {
+        wait_for("the cluster is up", || is_up(&mut node.client));
         wait_for("replicas are known", || {
             node.sees("slave ") == count - 3 && node.sees("handshake") == 0
         });

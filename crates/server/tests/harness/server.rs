@@ -41,7 +41,8 @@ impl Server {
         Server::start_from(None, arguments)
     }
 
-    /// A node of a cluster, with a quick notion of who is silent.
+    /// A node of a cluster that bears with others for a minute. A busy machine makes nodes silent for seconds; whoever is given
+    /// up meanwhile is not where the test looks for it.
     #[allow(dead_code, reason = "not every test has a cluster")]
     pub fn start_node(arguments: &[&str]) -> Server {
         // By default it would be 10000 above, which is too much for many free ports.
@@ -52,7 +53,7 @@ impl Server {
             "--cluster-port",
             &bus_port,
             "--cluster-node-timeout",
-            "2000",
+            "60000",
         ];
         let mut server = Server::start(&[&node, arguments].concat());
         server.bus_port = bus_port;
