@@ -9,19 +9,19 @@
 //! which nothing is left goes away.
 
 mod block;
+mod blocks;
 mod group;
 mod id;
 mod radix;
 mod reading;
 
 pub use block::{Block, Entry, Pairs};
+pub use blocks::{BlockRange, Blocks};
 pub use group::{Consumer, ConsumerNumber, Group, NEVER_ACTIVE, Pending};
 pub use id::StreamId;
 pub use reading::{Entries, EntriesBackwards, Lookup};
 
-use std::collections::BTreeMap;
-
-use reading::{blocks_from, entries_behind};
+use reading::entries_behind;
 
 /// No block takes more bytes, and no entry's names and values together do.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
@@ -36,7 +36,7 @@ pub struct Stream {
 
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    blocks: BTreeMap<StreamId, Block>,
+    blocks: Blocks,
     counters: Counters,
     groups: Vec<Group>,
     /// Bytes of all runs.
@@ -182,8 +182,19 @@ impl Stream {
         self.inner.counters.last_id
     }
 
+    /// The memory that adding an entry reads first, behind the stream itself: an address and a length. To be fetched in
+    /// advance, together with that of other streams.
+    pub fn counters_place(&self) -> (*const u8, usize) {
+        (std::ptr::from_ref(&*self.inner).cast(), size_of::<Inner>())
+    }
+
+    /// The memory that it reads and writes next, once the first is near: the end of the last block.
+    pub fn end_place(&self) -> Option<(*const u8, usize)> {
+        self.inner.blocks.last().map(Block::end_place)
+    }
+
     /// Its blocks, by the ID of their first entry.
-    pub fn blocks(&self) -> &BTreeMap<StreamId, Block> {
+    pub fn blocks(&self) -> &Blocks {
         &self.inner.blocks
     }
 
@@ -196,7 +207,7 @@ impl Stream {
 
     /// Nodes of the radix tree in which Valkey would keep the blocks.
     pub fn radix_nodes(&self) -> u64 {
-        radix::node_count(self.inner.blocks.keys().copied())
+        radix::node_count(self.inner.blocks.iter().map(|(base, _)| *base))
     }
 
     /// Says that the last ID is another, as a replica must; `entries_added` and `max_deleted_id` stay if not given.
@@ -240,7 +251,7 @@ impl Stream {
     /// [`Self::deleted_some`].
     pub fn delete(&mut self, id: StreamId) -> bool {
         let inner = &mut *self.inner;
-        let Some((&base, block)) = inner.blocks.range_mut(..=id).next_back() else {
+        let Some((base, block)) = inner.blocks.holding_mut(id) else {
             return false;
         };
         let Some(found) = block.find(base, id, block.live_start()) else {
@@ -301,7 +312,7 @@ impl Stream {
     /// The bytes of the blocks in which the entries from `start` to `end` are; counted up to `enough`.
     pub fn bytes_between(&self, start: StreamId, end: StreamId, enough: usize) -> usize {
         let mut bytes = 0;
-        for (_, block) in blocks_from(&self.inner.blocks, start).take_while(|(base, _)| **base <= end) {
+        for (_, block) in self.inner.blocks.from(start).take_while(|(base, _)| **base <= end) {
             bytes += block.run_bytes();
             if bytes >= enough {
                 break;
@@ -420,9 +431,7 @@ impl Inner {
         limits: BlockLimits,
     ) {
         let mut room = content_bytes;
-        if let Some(mut last) = self.blocks.last_entry() {
-            let base = *last.key();
-            let block = last.get_mut();
+        if let Some((base, block)) = self.blocks.last_mut() {
             let before = block.allocated_bytes();
             let full = is_full(block, content_bytes, limits);
             if full {
@@ -441,11 +450,11 @@ impl Inner {
         let mut block = Block::new(pairs.clone().map(|(name, _)| name), room);
         block.append(id, id, pairs, content_bytes);
         self.run_bytes += block.allocated_bytes();
-        self.blocks.insert(id, block);
+        self.blocks.push(id, block);
     }
 
     fn remove_block(&mut self, base: StreamId) {
-        if let Some(block) = self.blocks.remove(&base) {
+        if let Some(block) = self.blocks.remove(base) {
             self.run_bytes -= block.allocated_bytes();
             self.removals += 1;
         }
@@ -453,7 +462,7 @@ impl Inner {
 
     fn trim(&mut self, trim: Trim) -> u64 {
         let mut removed = 0;
-        while let Some((&base, block)) = self.blocks.iter_mut().next() {
+        while let Some((base, block)) = self.blocks.first_mut() {
             let (length, live) = (self.counters.length, block.live());
             if let Keep::Last(count) = trim.keep
                 && length <= count
@@ -522,7 +531,7 @@ impl StreamBuilder {
         self.top = self.top.max(block.last_id(base));
         inner.counters.length += block.live();
         inner.run_bytes += block.allocated_bytes();
-        inner.blocks.insert(base, block);
+        inner.blocks.push(base, block);
         Some(())
     }
 

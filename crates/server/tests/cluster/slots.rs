@@ -132,7 +132,10 @@ fn replicas_know_of_slots_on_their_way() {
     let mut nodes = weft(4);
     let (source, target) = (nodes[0].id.clone(), nodes[1].id.clone());
     assert_eq!(nodes[0].call(&["SET", "{b}2", "2"]), "OK");
-    assert_eq!(nodes[0].call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target, "TIMEOUT", PATIENT]), "OK");
+    assert_eq!(
+        nodes[0].call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target, "TIMEOUT", PATIENT]),
+        "OK"
+    );
     assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
     let open = format!("[{SLOT}->-{target}]");
     assert_eq!(nodes[3].sees(&open), 1, "the replica was told first");
@@ -178,7 +181,10 @@ fn who_gives_away_the_last_slot_follows_its_new_owner() {
     let port = nodes[1].port;
     for node in &mut nodes[..2] {
         for slot in ["5459", "5460"] {
-            assert_eq!(node.call(&["CLUSTER", "SETSLOT", slot, "NODE", &target, "TIMEOUT", PATIENT]), "OK");
+            assert_eq!(
+                node.call(&["CLUSTER", "SETSLOT", slot, "NODE", &target, "TIMEOUT", PATIENT]),
+                "OK"
+            );
         }
     }
     assert!(nodes[0].is_primary(), "there are slots left");
@@ -194,7 +200,10 @@ fn who_gives_away_the_last_slot_follows_its_new_owner() {
     assert!(reply == "OK" || reply.starts_with("NOREPLICAS"), "{reply}");
     wait_for("the replica follows the new owner", || nodes[3].follows(port));
     if reply != "OK" {
-        assert_eq!(nodes[0].call(&["CLUSTER", "SETSLOT", "0", "NODE", &target, "TIMEOUT", PATIENT]), "OK");
+        assert_eq!(
+            nodes[0].call(&["CLUSTER", "SETSLOT", "0", "NODE", &target, "TIMEOUT", PATIENT]),
+            "OK"
+        );
     }
     wait_for("so does the old one", || nodes[0].follows(port));
     assert_eq!(nodes[0].sees("myself,slave"), 1);

@@ -1,28 +1,26 @@
 //! Ways to the entries of a stream: by ID, in either direction, and from where a group stopped.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Range;
-
+use super::blocks::{self, BlockRange, Blocks};
 use super::group::Position;
 use super::{Block, Entry, Group, StreamId};
 
 /// Finds entries by their IDs; quicker if these ascend.
 #[derive(Clone, Debug)]
 pub struct Lookup<'a> {
-    blocks: &'a BTreeMap<StreamId, Block>,
+    blocks: &'a Blocks,
     /// The block of the last entry that was found, and its ID and offset.
     last: Option<(StreamId, StreamId, usize)>,
 }
 
 impl<'a> Lookup<'a> {
-    pub(super) fn new(blocks: &'a BTreeMap<StreamId, Block>) -> Self {
+    pub(super) fn new(blocks: &'a Blocks) -> Self {
         Lookup { blocks, last: None }
     }
 
     /// The entry of an ID.
     #[inline]
     pub fn find(&mut self, id: StreamId) -> Option<Entry<'a>> {
-        let (&base, block) = self.blocks.range(..=id).next_back()?;
+        let (base, block) = self.blocks.holding(id)?;
         let start = match self.last {
             Some((last_base, last_id, offset)) if last_base == base && last_id <= id => offset,
             _ => block.live_start(),
@@ -33,27 +31,15 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The blocks from the one in which `start` would be on.
-#[inline]
-pub(super) fn blocks_from(blocks: &BTreeMap<StreamId, Block>, start: StreamId) -> Range<'_, StreamId, Block> {
-    if start == StreamId::MIN {
-        return blocks.range(..);
-    }
-    match blocks.range(..=start).next_back() {
-        Some((&base, _)) => blocks.range(base..),
-        None => blocks.range(..),
-    }
-}
-
 /// The entries that a group has not read yet.
 #[inline]
-pub(super) fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &Group, removals: u64) -> Entries<'a> {
+pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u64) -> Entries<'a> {
     let end = StreamId::MAX;
     if let Some(position) = group.position
         && position.removals == removals
         && position.behind == group.last_id
     {
-        let mut blocks = blocks.range(position.block..);
+        let mut blocks = blocks.based_from(position.block);
         let current = blocks.next().map(|(&base, block)| (base, block, position.offset));
         return Entries {
             blocks,
@@ -65,7 +51,7 @@ pub(super) fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &
     match group.last_id.next() {
         Some(start) => Entries::between(blocks, start, end),
         None => Entries {
-            blocks: blocks.range(StreamId::MAX..),
+            blocks: blocks::none(),
             current: None,
             start: StreamId::MAX,
             end: StreamId::MIN,
@@ -76,7 +62,7 @@ pub(super) fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &
 /// Entries in ascending order.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
-    blocks: Range<'a, StreamId, Block>,
+    blocks: BlockRange<'a>,
     /// The block that is being walked, and where its next entry begins.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
@@ -85,9 +71,9 @@ pub struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     #[inline]
-    pub(super) fn between(blocks: &'a BTreeMap<StreamId, Block>, start: StreamId, end: StreamId) -> Self {
+    pub(super) fn between(blocks: &'a Blocks, start: StreamId, end: StreamId) -> Self {
         Entries {
-            blocks: blocks_from(blocks, start),
+            blocks: blocks.from(start),
             current: None,
             start,
             end,
@@ -128,7 +114,7 @@ impl<'a> Iterator for Entries<'a> {
             }
             if found.entry.id > self.end {
                 self.current = Some((base, block, block.end()));
-                self.blocks = Range::default();
+                self.blocks = blocks::none();
                 return None;
             }
             return Some(found.entry);
@@ -139,7 +125,7 @@ impl<'a> Iterator for Entries<'a> {
 /// Entries in descending order.
 #[derive(Clone, Debug)]
 pub struct EntriesBackwards<'a> {
-    blocks: Range<'a, StreamId, Block>,
+    blocks: BlockRange<'a>,
     /// The block that is being walked, and where the entry before ends.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
@@ -148,10 +134,9 @@ pub struct EntriesBackwards<'a> {
 
 impl<'a> EntriesBackwards<'a> {
     #[inline]
-    pub(super) fn between(blocks: &'a BTreeMap<StreamId, Block>, start: StreamId, end: StreamId) -> Self {
-        // The first block is the one in which `end` would be.
+    pub(super) fn between(blocks: &'a Blocks, start: StreamId, end: StreamId) -> Self {
         EntriesBackwards {
-            blocks: blocks.range(..=end),
+            blocks: blocks.up_to(end),
             current: None,
             start,
             end,
@@ -181,7 +166,7 @@ impl<'a> Iterator for EntriesBackwards<'a> {
                 continue;
             }
             if found.entry.id < self.start {
-                self.blocks = Range::default();
+                self.blocks = blocks::none();
                 self.current = None;
                 return None;
             }

@@ -24,7 +24,12 @@ pub(super) struct Function {
 }
 
 impl Interpreter {
-    pub(super) fn callback(&mut self, scripts: &Scripts, library: &Arc<Library>, index: usize) -> Result<LuaFunction, Vec<u8>> {
+    pub(super) fn callback(
+        &mut self,
+        scripts: &Scripts,
+        library: &Arc<Library>,
+        index: usize,
+    ) -> Result<LuaFunction, Vec<u8>> {
         let address = Arc::as_ptr(library) as usize;
         if !self.libraries.contains_key(&address) {
             let current = scripts.libraries.current();
