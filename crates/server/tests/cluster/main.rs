@@ -101,7 +101,7 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
                 .lines()
                 .any(|line| line.starts_with(&gone) && line.contains("master,fail "))
         });
-        assert!(!is_up(client));
+        wait_for("the cluster is down", || !is_up(client));
         assert_eq!(client.call(&["GET", "{x}"]), "CLUSTERDOWN The cluster is down");
     }
 }

@@ -98,12 +98,11 @@ fn a_primary_sends_the_stream_beside_the_dump() {
     );
     assert_eq!(channels.ask_for_stream(), format!("+CONTINUE {}", channels.id));
     await_info(&mut client, "replicas_waiting_psync:0");
-    let shown = replicas(&mut client);
-    let main = shown.iter().find(|line| line.ends_with("type=main-channel"));
-    assert!(
-        main.is_some_and(|line| line.contains("state=bg_transfer,")),
-        "{shown:?}"
-    );
+    until("the main channel is shown as one", || {
+        let shown = replicas(&mut client);
+        let main = shown.iter().find(|line| line.ends_with("type=main-channel"));
+        main.is_some_and(|line| line.contains("state=bg_transfer,"))
+    });
     client.call(&["SET", "later", "1"]);
     assert_eq!(channels.main.command(), "SELECT 0");
     assert_eq!(channels.main.command(), "SET later 1");
