@@ -390,7 +390,7 @@ impl Worker {
             return;
         };
         connection.in_batch = false;
-        self.progress |= connection.consumed > 0;
+        self.progress |= connection.consumed != connection.settled;
         let waits = connection.state == State::Deferred || (connection.state == State::Ready && connection.has_more);
         let patient = connection.lease_failures > EAGER_FAILURES;
         if waits && patient {

@@ -34,6 +34,8 @@ pub struct Connection {
     pub input: Vec<u8>,
     /// Start of the first request that was not executed.
     pub consumed: usize,
+    /// What `consumed` was when a batch had ended the last time.
+    pub settled: usize,
     /// Where the parser stopped in the request at `planned`.
     pub parser: Parser,
     /// Start of the first request that is in no plan.
@@ -75,6 +77,7 @@ impl Connection {
             client,
             input: Vec::new(),
             consumed: 0,
+            settled: 0,
             parser: Parser::default(),
             planned: 0,
             output: Output::new(),
@@ -99,6 +102,18 @@ impl Connection {
         self.input.len() - self.consumed
     }
 
+    /// As [`Self::discard_consumed`], unless that would move more bytes than it frees: then they stay for now. So each byte
+    /// of a long pipeline is moved once at most, however few requests of it run in a turn.
+    pub fn settle_consumed(&mut self) {
+        if self.consumed >= self.pending() {
+            self.discard_consumed();
+        } else if self.planned != self.consumed {
+            self.parser.reset();
+            self.planned = self.consumed;
+        }
+        self.settled = self.consumed;
+    }
+
     /// Forgets executed bytes, and what was planned beyond them: it is planned again.
     pub fn discard_consumed(&mut self) {
         if self.planned != self.consumed {
@@ -111,6 +126,7 @@ impl Connection {
             self.input.drain(..self.consumed);
         }
         self.consumed = 0;
+        self.settled = 0;
     }
 
     /// Applies CLIENT REPLY to the reply that began at `before`.
@@ -170,7 +186,8 @@ impl Connection {
                 + in_flight
                 + self.client.held_bytes()
                 + std::mem::size_of::<Connection>(),
-            receiving: !self.receive_paused,
+            // With requests left it is a matter of a few turns.
+            receiving: !self.receive_paused || self.has_more,
         }
     }
 }

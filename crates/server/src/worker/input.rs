@@ -34,7 +34,9 @@ impl Worker {
             self.run_batch();
             return self.receive(token);
         }
-        if !matches!(connection.state, State::Ready | State::Deferred) {
+        // Who has requests left is not read further: a client that only sends would fill the memory, and its input would be
+        // moved again and again.
+        if connection.has_more || !matches!(connection.state, State::Ready | State::Deferred) {
             connection.receive_paused = true;
             self.reactor.pause(token);
             return;
@@ -128,7 +130,14 @@ impl Worker {
             Rest::Partial(wanted) => wanted,
             Rest::Nothing | Rest::More => 0,
         };
-        if !connection.in_batch {
+        if !connection.has_more && std::mem::take(&mut connection.receive_paused) {
+            self.reactor.resume(token);
+        }
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| !connection.in_batch)
+        {
             // Nothing complete yet, or only empty requests.
             self.settle_input(token);
         }
@@ -139,7 +148,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.discard_consumed();
+        connection.settle_consumed();
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
             self.recycle(buffer);
