@@ -34,6 +34,7 @@ use crate::net::client::{Flags, Introduction};
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
 use crate::persist::aof::Phase;
+use crate::persist::rdb::Format;
 use crate::persist::running::Purpose;
 use crate::repl::{Channel, HandoverState, Known, NO_LOG, Progress};
 use crate::role::{self, Step};
@@ -114,6 +115,8 @@ impl Replica {
 struct Filters {
     without_data: bool,
     without_functions: bool,
+    /// The version of a dump that goes to sockets; files are of the newest one.
+    format: Format,
     /// It comes over a connection of its own.
     alone: bool,
 }
@@ -685,6 +688,10 @@ impl Supplier {
             Filters {
                 without_data: introduction.without_data,
                 without_functions: introduction.without_functions,
+                format: match with_mark {
+                    true => Format::of_version(introduction.version),
+                    false => Format::Newest,
+                },
                 alone: introduction.is_dump_channel,
             }
         };
@@ -720,7 +727,11 @@ impl Supplier {
         let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
         let using = if filters.alone { "dual-channel" } else { "normal sync" };
-        match dump::begin(&self.server, targets, with_mark, filters.without_data) {
+        let wanted = dump::Wanted {
+            format: filters.format,
+            without_data: filters.without_data,
+        };
+        match dump::begin(&self.server, targets, with_mark, wanted) {
             Ok(()) => {
                 log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
                 for token in &tokens {
