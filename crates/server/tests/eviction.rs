@@ -112,6 +112,62 @@ fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
 }
 
 #[test]
+fn entries_that_share_a_run_of_cells_count_one_by_one() {
+    const KEYS: u64 = 100_000;
+    const CELL: u64 = 88;
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = Client::connect(server.port);
+    let empty = used(&mut client);
+    let value = "v".repeat(64);
+    let many = |client: &mut Client, command: &[&str], tail: &[&str], numbers: &mut dyn Iterator<Item = u64>| {
+        let numbers: Vec<u64> = numbers.collect();
+        for numbers in numbers.chunks(100) {
+            for number in numbers {
+                let name = format!("key:{number:012}");
+                client.send(&[command, &[name.as_str()], tail].concat());
+            }
+            numbers.iter().for_each(|_| drop(client.answer()));
+        }
+    };
+    many(&mut client, &["SET"], &[&value], &mut (0..KEYS));
+    assert_eq!(client.call(&["MEMORY", "USAGE", "key:000000000000"]), CELL.to_string());
+    let full = used(&mut client);
+    assert!((full - empty) / KEYS < CELL + 20, "{} a key", (full - empty) / KEYS);
+    // Every other key is deleted: all runs stay, half empty.
+    many(&mut client, &["DEL"], &[], &mut (0..KEYS).step_by(2));
+    let half = used(&mut client);
+    assert!(full - half >= KEYS / 2 * CELL, "{} of {full}", full - half);
+    let text = client.call(&["MEMORY", "MALLOC-STATS"]);
+    assert!(text.contains("Cells of entries"), "{text}");
+    // What has to go is told by what its keys take, and no more goes.
+    let excess = 15_000;
+    let limit = half - excess * CELL;
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    client.call(&["CONFIG", "SET", "maxmemory-eviction-tenacity", "100"]);
+    client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+    wait_until("there is room", || used(&mut client) <= limit + 4096);
+    let evicted = figure(&mut client, "stats", "evicted_keys");
+    assert!(
+        (excess * 7 / 10..=excess * 11 / 10).contains(&evicted),
+        "{evicted} keys"
+    );
+    // New keys take the places of others, of this class and of another.
+    let longer = "w".repeat(80);
+    many(&mut client, &["SET"], &[&value], &mut (KEYS..2 * KEYS));
+    many(&mut client, &["SET"], &[&longer], &mut (2 * KEYS..3 * KEYS));
+    assert!(
+        used(&mut client) <= limit + (256 << 10),
+        "{} of {limit}",
+        used(&mut client)
+    );
+    let size: u64 = client.call(&["DBSIZE"]).parse().expect("a number");
+    assert!(size * (104 + 30) > limit - empty, "{size} keys in {}", limit - empty);
+    client.call(&["CONFIG", "SET", "maxmemory", "0"]);
+    many(&mut client, &["DEL"], &[], &mut (0..3 * KEYS));
+    wait_until("all is given back", || used(&mut client) < empty + (2 << 20));
+}
+
+#[test]
 fn what_is_freed_in_the_background_counts_as_free_at_once() {
     let server = Server::start(&["--io-threads", "2"]);
     let mut client = Client::connect(server.port);

@@ -6,32 +6,40 @@
 //!   | word 0 | word 1 |                    word 6 | 7 tags | o |
 //!   +--------+--------+-- ... --------------------+--------+---+
 //!
-//!   word:  [ placement bits 8..28 | address of the entry / 16 ]     null when the slot is free
-//!            63                44   43                      0
+//!   word:  [ placement bits 8..27 | address of the entry / 8 ]      null when the slot is free
+//!            63                45   44                     0
 //!   tag:   placement bits 0..8
 //!   o:     how many entries passed over this bucket when they were inserted; 255 is for ever
 //! ```
 //!
-//! A [`Placement`] is 28 bits of the hash, and tag and word together keep all of them. So a lookup
-//! dereferences an entry only if all 28 bits agree, and growing, shrinking, splitting and merging
+//! A [`Placement`] is 27 bits of the hash, and tag and word together keep all of them. So a lookup
+//! dereferences an entry only if all 27 bits agree, and growing, shrinking, splitting and merging
 //! need neither the entries (cold memory) nor the hash function.
 
+use crate::shape::ALIGNMENT;
+
 /// The number of hash bits that place an entry, all of which its slot stores.
-pub(crate) const PLACEMENT_BITS: u32 = 28;
+pub(crate) const PLACEMENT_BITS: u32 = 27;
 /// One more than the greatest placement.
 pub(crate) const PLACEMENTS: u32 = 1 << PLACEMENT_BITS;
 /// Slots in a bucket.
 pub(crate) const SLOTS: usize = 7;
 
-/// The lowest hash bit that placement uses; the 14 bits above its 28 may choose the slot.
-const LOWEST_HASH_BIT: u32 = 22;
+/// The lowest hash bit that placement uses; the 14 bits above its 27 may choose the slot.
+const LOWEST_HASH_BIT: u32 = 23;
 const TAG_BITS: u32 = 8;
-const HIGH_SHIFT: u32 = 44;
+const HIGH_SHIFT: u32 = 45;
+/// Entries lie at multiples of this power of two.
+const ALIGNMENT_BITS: u32 = 3;
+/// All entries lie below this power of two.
+const ADDRESS_BITS: u32 = 48;
 const OVERFLOW: usize = 7;
 const STICKY: u8 = u8::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
-const _: () = assert!(size_of::<usize>() == 8, "a word holds an address and 20 hash bits");
+const _: () = assert!(size_of::<usize>() == 8, "a word holds an address and 19 hash bits");
+const _: () = assert!(ALIGNMENT == 1 << ALIGNMENT_BITS && HIGH_SHIFT + ALIGNMENT_BITS == ADDRESS_BITS);
+const _: () = assert!(PLACEMENT_BITS - TAG_BITS + HIGH_SHIFT == u64::BITS);
 
 /// Where an entry belongs: a number that grows with the position in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +104,7 @@ impl Bucket {
     /// The entry in `slot`, null when it is free.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> *mut u8 {
-        self.words[slot].map_addr(|word| word << 20 >> 16)
+        self.words[slot].map_addr(|word| word << (u64::BITS - HIGH_SHIFT) >> (u64::BITS - ADDRESS_BITS))
     }
 
     /// The placement of the entry in `slot`, which is not free.
@@ -112,10 +120,10 @@ impl Bucket {
     pub(crate) fn set(&mut self, slot: usize, entry: *mut u8, placement: Placement) {
         let address = entry.addr();
         assert!(
-            address != 0 && address & 15 == 0 && address >> 48 == 0,
-            "an entry lies at a multiple of 16 below 2^48"
+            address != 0 && address.is_multiple_of(ALIGNMENT) && address >> ADDRESS_BITS == 0,
+            "an entry lies at a multiple of 8 below 2^48"
         );
-        self.words[slot] = entry.map_addr(|a| a >> 4 | placement.high() << HIGH_SHIFT);
+        self.words[slot] = entry.map_addr(|a| a >> ALIGNMENT_BITS | placement.high() << HIGH_SHIFT);
         self.tags[slot] = placement.tag();
     }
 

@@ -18,7 +18,7 @@
 //!
 //! A packed collection is stored as a string is, inline or exact; a bit of the meta word tells them apart.
 //!
-//! The allocation is `size_class` of all that, aligned to 16; so the header alone says how to free
+//! The allocation is `entry_class` of all that, aligned to 8; so the header alone says how to free
 //! it (rule 2), and a 16-byte key with an 8-byte value takes 32 bytes.
 //!
 //! *Inline or Exact?* Inline spares a cold read, Exact spares memory when the string fills a size
@@ -32,6 +32,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+#[cfg(feature = "jemalloc")]
+use crate::cells;
 use crate::shape::{
     ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind, LONG_KEY, META_BYTES,
     PACKED, POINTER_BYTES, Shape,
@@ -47,8 +49,23 @@ const RAW: u32 = 1 << 28;
 const _: () = assert!(size_of::<Blob>() == POINTER_BYTES && align_of::<Blob>() == POINTER_BYTES);
 const _: () = assert!(EXACT_MAX_BYTES <= u16::MAX as usize);
 
-pub(crate) fn entry_layout(class: usize) -> Layout {
+fn entry_layout(class: usize) -> Layout {
     Layout::from_size_align(class, ALIGNMENT).expect("keys and values fit the address space")
+}
+
+/// Memory for an entry of this class: a cell, or an allocation of its own.
+#[inline]
+fn allocate_class(class: usize) -> NonNull<u8> {
+    #[cfg(feature = "jemalloc")]
+    if let Some(number) = cells::Number::of_class(class) {
+        return cells::allocate(number);
+    }
+    let layout = entry_layout(class);
+    // SAFETY: the layout is not empty.
+    match NonNull::new(unsafe { alloc(layout) }) {
+        Some(allocation) => allocation,
+        None => handle_alloc_error(layout),
+    }
 }
 
 /// The layout of an external string of `len` bytes.
@@ -83,7 +100,7 @@ impl Entry {
 
     #[inline]
     fn meta(&self) -> &AtomicU32 {
-        // SAFETY: rule 3: the first word is only ever used as this atomic; it is aligned to 16.
+        // SAFETY: rule 3: the first word is only ever used as this atomic; it is aligned to 8.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
     }
 
@@ -292,13 +309,7 @@ impl Entry {
     }
 
     fn allocate(shape: Shape) -> Self {
-        let layout = shape.layout();
-        // SAFETY: the layout is not empty.
-        let allocation = unsafe { alloc(layout) };
-        match NonNull::new(allocation) {
-            Some(allocation) => Self(allocation),
-            None => handle_alloc_error(layout),
-        }
+        Self(allocate_class(shape.class()))
     }
 
     fn write_head(self, shape: Shape, expire_at_ms: Option<u64>, clock: u32) {
@@ -562,6 +573,11 @@ impl Entry {
 /// # Safety
 /// Rules 1 and 2: the caller owns the allocation, and it has this class.
 pub(crate) unsafe fn free_shell(entry: *mut u8, class: usize) {
+    #[cfg(feature = "jemalloc")]
+    if let Some(number) = cells::Number::of_class(class) {
+        // SAFETY: rules 2 and 10: entries of this class are cells, and the owner gives this one up.
+        return unsafe { cells::free(entry, number) };
+    }
     // SAFETY: rule 2: allocated with this layout.
     unsafe { dealloc(entry, entry_layout(class)) }
 }

@@ -7,18 +7,18 @@
 //! ```text
 //!   Table (40 bytes)      bucket (64 bytes)             entry (one allocation)
 //!   +----------+          +---------------------+       +-----+--------+-----+-------+
-//!   | buckets -+--------> | 7 x (20 bits | ptr)-+-----> | clk | expiry | key | value |--> external
+//!   | buckets -+--------> | 7 x (19 bits | ptr)-+-----> | clk | expiry | key | value |--> external
 //!   | bounds  -+--> u32   | 7 tags, overflow    |       +-----+--------+-----+-------+    value
 //!   +----------+   each   +---------------------+
 //! ```
 //!
 //! - A lookup reads one bucket and one entry (`bucket.rs`, `entry.rs`); stages that prefetch let a
 //!   batch of lookups wait together (`probe.rs`).
-//! - A bucket stores 28 hash bits per entry, all that places it, so that growing reads no entries.
+//! - A bucket stores 27 hash bits per entry, all that places it, so that growing reads no entries.
 //!   Any number of buckets will do, so the load stays above four fifths (`segment.rs`).
 //! - Large tables are a directory of segments, so no step is long (`table.rs`).
 //! - Key, expiry and small values share one allocation; middling strings take exactly their size
-//!   class (`entry.rs`, `size_class.rs`), large and growing ones are shared blobs (`value/blob.rs`).
+//!   class (`entry.rs`, `size_class.rs`, `cells.rs`), large and growing ones are shared blobs (`value/blob.rs`).
 //! - Objects are shared too: a handle is a snapshot that costs nothing (`value/shared.rs`).
 //! - Keys that are due are found without reading the others (`expiry.rs`).
 //! - The table is in hash order, so a cursor survives everything (`scan.rs`).
@@ -34,7 +34,7 @@
 //!    exclusive one may change them. Entries outside tables are owned by a `Removed`, a `Shell`, or
 //!    the function that is about to place or free them.
 //! 2. **Layout.** The header of an entry describes all its parts, and its allocation has the size
-//!    class of their sum, aligned to 16. Who changes the header keeps the class, or moves the entry.
+//!    class of their sum, aligned to 8: it is a cell if there are cells of that class. Who changes the header keeps the class, or moves the entry.
 //!    Every byte up to that sum is initialised.
 //! 3. **Atomics.** The first word of an entry that others can see is used as an atomic only. Nothing
 //!    else of an entry changes under a shared borrow.
@@ -54,17 +54,24 @@
 //!    the entry gets a copy first. So what a handle shows never changes, and the last one frees it.
 //! 9. **The allocator's names.** What is read or written under a name has the size that is said, and a name that may be
 //!    written holds a number that the allocator checks, never an address.
+//! 10. **Cells.** A run belongs to the depot of its class, which alone reads and writes its head and bitmap, under its mutex.
+//!     A cell whose bit is clear is owned by an entry, by a magazine, or by the function that is about to pass it on; its
+//!     run lives as long. Only whoever owns a cell touches it or gives it back, and with the class with which it was taken.
+//! 11. **Magazines.** A thread's magazines are used by that thread alone; others only read how full they are, under the
+//!     mutex of the register, from which the thread takes them before they go.
 //!
 //! Pointers keep their provenance: where bits are packed into one, `map_addr` puts them in and takes
 //! them out.
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("a word of a bucket holds a 44-bit address and 20 bits of hash");
+compile_error!("a word of a bucket holds a 45-bit address and 19 bits of hash");
 
 #[cfg(feature = "jemalloc")]
 pub mod allocator;
 pub mod arrays;
 mod bucket;
+#[cfg(any(feature = "jemalloc", test))]
+pub mod cells;
 mod entry;
 mod entry_mut;
 mod expiry;

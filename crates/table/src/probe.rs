@@ -24,7 +24,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
 
-use crate::bucket::{Bucket, Placement};
+use crate::bucket::{Bucket, PLACEMENT_BITS, Placement};
 use crate::entry::Entry;
 use crate::expiry::{NEVER, start_of_ms, unit_of};
 use crate::segment::{MAX_BUCKETS, Segment};
@@ -42,7 +42,7 @@ pub enum Head {
     /// 32 bytes, which have the header and a short key; they may lie across two lines.
     #[default]
     Short,
-    /// Two lines, which have a small value too.
+    /// 88 bytes, which have a small value too. Entries of so many bytes lie across three lines one time in four.
     Wide,
 }
 
@@ -51,7 +51,7 @@ impl Head {
     fn of(self, entry: Entry) -> Place {
         match self {
             Head::Short => Place::of_bytes(entry.into_raw(), 32, 2),
-            Head::Wide => Place::of_bytes(entry.into_raw(), 2 * LINE_BYTES, 2),
+            Head::Wide => Place::of_bytes(entry.into_raw(), 88, 3),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Hint {
             prefetch_line(bucket);
             prefetch_line(bucket.wrapping_add(1));
         } else {
-            let place = placement.directory_index((extent & 31) as u8 % 28);
+            let place = placement.directory_index((extent & 31) as u8 % PLACEMENT_BITS as u8);
             prefetch_line(array.cast::<Segment>().wrapping_add(place));
         }
     }

@@ -1,6 +1,6 @@
 //! A segment: an open table of buckets over one stretch of placements.
 //!
-//! An entry's home is `placement * buckets >> 28`: fastrange instead of a mask. So any number of
+//! An entry's home is `placement * buckets >> 27`: fastrange instead of a mask. So any number of
 //! buckets will do, and the home never decreases as the placement increases: the array is in hash
 //! order up to overflow. Growing by an eighth is then one pass over two arrays that both stream,
 //! and the load stays high: between 31/32 and about 5/6 as a table grows.

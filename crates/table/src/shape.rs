@@ -3,16 +3,13 @@
 //! The picture is in `entry.rs`. A shape is computed for a new value, or read from an entry's header;
 //! both must give the same offsets, so they are here and nowhere else.
 
-use std::alloc::Layout;
-
-use crate::entry::entry_layout;
-use crate::size_class::size_class;
+use crate::size_class::{entry_class, size_class};
 use crate::value::NewValue;
 
 /// Longer strings become blobs.
 pub(crate) const EXACT_MAX_BYTES: usize = 16 << 10;
 /// The alignment of every entry; its bucket does not store these address bits.
-pub(crate) const ALIGNMENT: usize = 16;
+pub(crate) const ALIGNMENT: usize = 8;
 pub(crate) const META_BYTES: usize = 4;
 pub(crate) const LONG_KEY: u8 = u8::MAX;
 pub(crate) const POINTER_BYTES: usize = 8;
@@ -219,11 +216,7 @@ impl Shape {
 
     /// The size of the entry's allocation.
     pub(crate) fn class(self) -> usize {
-        size_class(self.bytes()).max(ALIGNMENT)
-    }
-
-    pub(crate) fn layout(self) -> Layout {
-        entry_layout(self.class())
+        entry_class(self.bytes())
     }
 
     pub(crate) fn meta(self, clock: u32) -> u32 {

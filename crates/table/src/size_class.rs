@@ -1,8 +1,13 @@
-//! The allocator's size classes: what a request for so many bytes really takes.
+//! Size classes: what a request for so many bytes really takes.
 //!
 //! jemalloc serves 8 bytes, then multiples of 16 up to 128, then four classes per doubling. Every
 //! allocation of this crate asks for a whole class, so that what a header says about an entry also
 //! says how much room it has, and so that two requests of one class are interchangeable.
+//!
+//! Entries have more classes: all multiples of 8 from 16 to 256. Those that jemalloc lacks are cells (`cells.rs`).
+
+/// The largest class that may be one of cells.
+pub(crate) const MAX_CELL_BYTES: usize = 256;
 
 /// The number of bytes an allocation of `bytes` bytes takes.
 #[inline]
@@ -16,6 +21,16 @@ pub const fn size_class(bytes: usize) -> usize {
     match bytes.checked_next_multiple_of(step) {
         Some(class) => class,
         None => bytes,
+    }
+}
+
+/// The number of bytes an entry of `bytes` bytes takes.
+#[inline]
+pub(crate) const fn entry_class(bytes: usize) -> usize {
+    match bytes {
+        0..=16 => 16,
+        17..=MAX_CELL_BYTES => bytes.next_multiple_of(8),
+        _ => size_class(bytes),
     }
 }
 

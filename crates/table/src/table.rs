@@ -106,7 +106,7 @@ impl<V> Table<V> {
         self.root.with_expiry as usize
     }
 
-    /// Looks `key` up; `hash` is its keyed hash, of which the bits 22..50 are used.
+    /// Looks `key` up; `hash` is its keyed hash, of which the bits 23..50 are used.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_, V>> {
@@ -323,7 +323,7 @@ impl<V> Table<V> {
                 return index;
             }
             if next_bucket_count(segment.bucket_count()) <= SPLIT_BUCKETS || !self.may_split(index) {
-                assert!(segment.can_grow(), "28 bits of all keys' hashes agree");
+                assert!(segment.can_grow(), "27 bits of all keys' hashes agree");
                 self.segment_mut(index).grow();
                 self.repeat(index);
                 return index;

@@ -121,8 +121,8 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
     let key = b"0123456789abcdef";
     for (len, expire_at_ms, bytes) in [
         (8, None, 32),
-        (8, Some(1_800_000_000_000), 48),
-        (64, None, 96),
+        (8, Some(1_800_000_000_000), 40),
+        (64, None, 88),
         (64, Some(1_800_000_000_000), 96),
         (512, None, 32 + 512),
         (4096, None, 32 + 4096),
@@ -134,9 +134,9 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
     let mut table = Table::<u8>::new();
     for (number, expire_at_ms, bytes) in [
         (i64::MIN, None, 32),
-        (7, None, 32),
+        (7, None, 24),
         (30_000, Some(1_800_000_000_000), 32),
-        (i64::MAX, Some(1_800_000_000_000), 48),
+        (i64::MAX, Some(1_800_000_000_000), 40),
     ] {
         drop(table.insert(1, key, NewValue::Int(number), expire_at_ms, 0));
         assert_eq!(table.find(1, key).unwrap().allocated_bytes(), bytes, "{number}");

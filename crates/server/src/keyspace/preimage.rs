@@ -51,7 +51,7 @@ const BEHIND_EVERYTHING: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 
 /// Bits of a place for the position in a slot, and for the slot.
-const POSITION_BITS: u32 = 28;
+const POSITION_BITS: u32 = 27;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 /// Databases that places can tell apart.
 pub const MOST_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);

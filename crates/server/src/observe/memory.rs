@@ -1,14 +1,25 @@
 //! The allocator's own figures; memory is never counted by hand.
+//!
+//! What is beneath the allocator's notice are the cells of small entries (`weft_table::cells`): for it the runs they lie in
+//! are in use as a whole. They count here as what they are.
+
+use std::io::Write as _;
 
 use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
+use weft_table::cells;
 
 /// Bytes that the program has, to the byte when nobody allocates meanwhile. What threads keep for their next allocation is
 /// left out: the allocator's own count has it in.
 pub fn used() -> Option<u64> {
     epoch::advance().ok()?;
+    Some(allocated()?.saturating_sub(cached()))
+}
+
+/// Bytes that the program asked for, with what threads keep for their next allocation, at the last epoch.
+fn allocated() -> Option<u64> {
     let allocated = stats::allocated::read().ok()? as u64;
-    Some(allocated.saturating_sub(cached()))
+    Some(allocated.saturating_sub(cells::unused_bytes()))
 }
 
 /// Bytes in the threads' caches, at the last epoch.
@@ -24,13 +35,14 @@ thread_local! {
 }
 
 /// Bytes that this thread has taken from the allocator, less those that it gave back; it may have given back what others
-/// took. Two loads.
+/// took. A few loads.
 #[inline]
 pub fn balance() -> i64 {
-    TOTALS.with(|totals| match totals {
+    let allocator = TOTALS.with(|totals| match totals {
         Some((taken, given)) => taken.get().wrapping_sub(given.get()) as i64,
         None => 0,
-    })
+    });
+    allocator + cells::balance()
 }
 
 /// Figures of the allocator, bytes.
@@ -62,7 +74,7 @@ pub struct Arrays {
 /// All figures at once.
 pub fn figures() -> Option<Figures> {
     epoch::advance().ok()?;
-    let allocated = stats::allocated::read().ok()? as u64;
+    let allocated = allocated()?;
     Some(Figures {
         allocated,
         used: allocated.saturating_sub(cached()),
@@ -131,10 +143,29 @@ pub fn text(name: &[u8]) -> Option<&'static [u8]> {
     name.read().ok()
 }
 
-/// The allocator's own report.
+/// The allocator's own report, and what lies in the runs of cells that it knows nothing of.
 pub fn report() -> Vec<u8> {
     let mut text = Vec::new();
     // Writing to a vector cannot fail.
     let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut text, Default::default());
+    let _ = write_cells(&mut text);
     text
+}
+
+fn write_cells(text: &mut Vec<u8>) -> std::io::Result<()> {
+    writeln!(text, "\nCells of entries, bytes:")?;
+    writeln!(
+        text,
+        "{:>8} {:>16} {:>16} {:>16}",
+        "cell", "runs", "used", "kept by threads"
+    )?;
+    for class in cells::figures().iter().filter(|class| class.run_bytes > 0) {
+        let (cell, runs) = (class.cell_bytes, class.run_bytes);
+        writeln!(
+            text,
+            "{cell:>8} {runs:>16} {:>16} {:>16}",
+            class.used_bytes, class.kept_bytes
+        )?;
+    }
+    Ok(())
 }

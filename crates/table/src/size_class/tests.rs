@@ -1,6 +1,6 @@
 //! The classes, compared with jemalloc's published list.
 
-use super::size_class;
+use super::{entry_class, size_class};
 
 #[test]
 fn follows_the_published_list() {
@@ -21,4 +21,17 @@ fn follows_the_published_list() {
 fn survives_sizes_that_nobody_can_allocate() {
     assert_eq!(size_class(0), 8);
     assert_eq!(size_class(usize::MAX), usize::MAX);
+}
+
+#[test]
+fn entries_have_classes_of_all_multiples_of_eight() {
+    for bytes in 0..=256 {
+        let class = entry_class(bytes);
+        assert!(class >= bytes.max(16) && class.is_multiple_of(8), "{bytes} bytes");
+        assert!(class == 16 || class < bytes + 8, "{bytes} bytes");
+        assert!(class <= size_class(bytes).max(16), "{bytes} bytes");
+    }
+    for bytes in 257..20_480 {
+        assert_eq!(entry_class(bytes), size_class(bytes));
+    }
 }

@@ -63,3 +63,46 @@ fn the_time_above_the_limit_adds_up() {
     used.reset_statistics();
     assert_eq!(used.exceeded_us(), (0, 0));
 }
+
+#[test]
+fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
+    const KEYS: u64 = 10_000;
+    let used = UsedMemory::new(1);
+    let mut cell = used.cell(0).expect("a worker");
+    let mut table = weft_table::Table::<u8>::new();
+    let hash = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let before = used.now();
+    for number in 0..KEYS {
+        let (key, value) = (format!("key:{number:012}"), [b'v'; 64]);
+        drop(table.insert(
+            hash(number),
+            key.as_bytes(),
+            weft_table::NewValue::Bytes(&value),
+            None,
+            0,
+        ));
+    }
+    used.put(&mut cell);
+    let full = used.now();
+    let expected = KEYS * 88 + table.memory_bytes() as u64;
+    assert!(
+        (full - before).abs_diff(expected) < 16 << 10,
+        "{full} {before} {expected}"
+    );
+    // A half goes, from all runs.
+    let arrays = table.memory_bytes() as u64;
+    for number in (0..KEYS).step_by(2) {
+        let key = format!("key:{number:012}");
+        drop(table.remove(hash(number), key.as_bytes()).expect("is there"));
+    }
+    used.put(&mut cell);
+    let freed = KEYS / 2 * 88 + arrays - table.memory_bytes() as u64;
+    assert!(
+        (full - used.now()).abs_diff(freed) < 16 << 10,
+        "{} {freed}",
+        full - used.now()
+    );
+    drop(table);
+    used.put(&mut cell);
+    assert!(used.now().abs_diff(before) < 16 << 10, "{} {before}", used.now());
+}
