@@ -8,14 +8,15 @@
 //! one thread; later titles are only written into the buffer.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Room for a title and the zero byte behind it.
 const ROOM: usize = 1024;
 
-/// The title. The kernel reads it whenever somebody asks, so it is never moved or freed.
-static TITLE: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
+/// The title. The kernel reads it whenever somebody asks, so it is never moved or freed. It lies on the heap, for the kernel
+/// looks only at memory that belongs to no file: a static may share a page with the program's data, which does.
+static TITLE: OnceLock<Box<[AtomicU8]>> = OnceLock::new();
 
 /// Whether the kernel knows of it.
 static SHOWN: AtomicBool = AtomicBool::new(false);
@@ -32,14 +33,15 @@ pub fn set_process_title(title: &[u8]) -> io::Result<()> {
     let _changing = CHANGING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let title = title.split(|byte| *byte == 0).next().unwrap_or_default();
     let shown = &title[..title.len().min(ROOM - 1)];
-    for (place, byte) in TITLE.iter().zip(shown.iter().chain(std::iter::repeat(&0))) {
+    let room = TITLE.get_or_init(|| (0..ROOM).map(|_| AtomicU8::new(0)).collect());
+    for (place, byte) in room.iter().zip(shown.iter().chain(std::iter::repeat(&0))) {
         place.store(*byte, Ordering::Relaxed);
     }
     if SHOWN.load(Ordering::Relaxed) {
         return Ok(());
     }
     let mut borders = Borders::read()?.map();
-    borders.arg_start = TITLE.as_ptr().addr() as u64;
+    borders.arg_start = room.as_ptr().addr() as u64;
     borders.arg_end = borders.arg_start + ROOM as u64;
     put(&borders)?;
     SHOWN.store(true, Ordering::Relaxed);

@@ -220,3 +220,36 @@ fn watches_of_clients_that_are_gone_leave_nothing() {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn monitors_see_scripts_of_a_transaction_that_cannot_run() {
+    let server = start();
+    let mut monitor = connect(server.port);
+    assert_eq!(monitor.call(&["MONITOR"]), "OK");
+    let mut client = connect(server.port);
+    let unknown = "0".repeat(40);
+    let replies = client.transact(&[
+        &["EVALSHA", &unknown, "1", "a"],
+        &["EVAL", "no lua", "0"],
+        &["FCALL", "nosuch", "0"],
+        &["SET", "a", "b"],
+    ]);
+    assert!(replies.starts_with("(NOSCRIPT"), "{replies}");
+    let seen: Vec<String> = (0..6)
+        .map(|_| {
+            let line = monitor.answer();
+            line.split_once("] ")
+                .map_or(line.clone(), |(_, words)| words.to_owned())
+        })
+        .collect();
+    let evalsha = format!("\"EVALSHA\" \"{unknown}\" \"1\" \"a\"");
+    let expected = [
+        "\"MULTI\"",
+        &evalsha,
+        "\"EVAL\" \"no lua\" \"0\"",
+        "\"FCALL\" \"nosuch\" \"0\"",
+        "\"SET\" \"a\" \"b\"",
+        "\"EXEC\"",
+    ];
+    assert_eq!(seen, expected);
+}

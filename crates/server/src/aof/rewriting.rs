@@ -26,7 +26,7 @@ use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
 use crate::persist::aof::manifest::Manifest;
 use crate::persist::aof::{Appender, Phase, open};
-use crate::persist::rdb::spell_out;
+use crate::persist::rdb::{Format, spell_out};
 use crate::persist::running::Purpose;
 use crate::saving::IntoFile;
 use crate::snapshot::{self, ConsumerError, Ending, Order, Refused, Summary};
@@ -129,6 +129,7 @@ fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
     let for_base = server.clone();
     let order = Order {
         purpose: Purpose::LogBase,
+        format: Format::Newest,
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
             let afterwards = Box::new(move || finish_base(&for_base.config, as_dump));

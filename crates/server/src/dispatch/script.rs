@@ -210,17 +210,18 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
     let length_before = connection.output.len();
     connection.client.last_command = request.command.full_name;
     write_error(thread, error, &mut connection.output.bytes);
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
-        let line = line_of_whole(
-            &thread.server,
-            &connection.client,
-            request.args(&connection.input).iter(),
-        );
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
-    }
+    show_failed(thread, &connection.client, request.args(&connection.input));
     finish(thread, request, connection, (before, length_before), true);
     connection.settle_reply(before);
     Outcome::Done
+}
+
+/// Shows monitors a command that came to no script.
+fn show_failed(thread: &mut Thread, client: &Client, args: Args<'_>) {
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let line = line_of_whole(&thread.server, client, args.iter());
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
 }
 
 /// Books a command that ran a script.
@@ -304,6 +305,7 @@ pub fn run_inside<'p>(
         Ok(prepared) => prepared,
         Err(error) => {
             write_error(thread, &error, &mut output.bytes);
+            show_failed(thread, client, args);
             return true;
         }
     };

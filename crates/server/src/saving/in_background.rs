@@ -14,6 +14,7 @@ use crate::config::specials::SavePoint;
 use crate::feed;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
+use crate::persist::rdb::Format;
 use crate::persist::running::Purpose;
 use crate::snapshot::{self, Ending, Order, Refused, Summary};
 use crate::state::{Job, Server};
@@ -41,6 +42,7 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
     let order = Order {
         purpose: Purpose::Dump,
+        format: Format::Newest,
         consumer: Box::new(move || {
             let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
             let afterwards = Box::new(|| {

@@ -42,7 +42,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::preimage::MOST_DATABASES;
 use crate::observe::log;
 use crate::observe::metrics::Counter;
-use crate::persist::rdb::{Head, Style};
+use crate::persist::rdb::{Format, Head, Style};
 use crate::persist::running::{Purpose, Running};
 use crate::state::Server;
 use saver::{Chunk, Database, Saver};
@@ -86,6 +86,8 @@ pub type AtEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>;
 pub struct Order {
     /// What for.
     pub purpose: Purpose,
+    /// The version of the dump. Values that it lacks end the snapshot.
+    pub format: Format,
     /// Makes the consumer, on its thread, when the moment is over.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
@@ -167,6 +169,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     enter_background(server);
     let Order {
         consumer,
+        format,
         at_moment,
         at_end,
         ..
@@ -175,7 +178,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     // Who started it may have gone away.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
-    let (keys, result) = write(server, &mut seat, taken, consumer);
+    let (keys, result) = write(server, &mut seat, taken, (consumer, format));
     let kept_bytes = server.keyspace.preimages.kept_bytes();
     server.keyspace.preimages.end(&server.keyspace.slots);
     let summary = Summary {
@@ -262,7 +265,7 @@ fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
     taken: Taken,
-    consumer: MakeConsumer,
+    (consumer, format): (MakeConsumer, Format),
 ) -> (u64, Result<(), ConsumerError>) {
     let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);
     let for_thread = server.clone();
@@ -283,8 +286,9 @@ fn write(
         Err(error) => return (0, Err(error.into())),
     };
     let notes = (taken.notes)();
-    let style = Style::of(&server.config, clock(&server.config, taken.began_s));
+    let style = Style::of(&server.config, clock(&server.config, taken.began_s)).in_format(format);
     let head = Head {
+        format,
         functions: &taken.functions,
         now_s: taken.began_s,
         used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
@@ -294,10 +298,16 @@ fn write(
     let mut saver = Saver::new(server, seat, style, chunks);
     // Why it stopped is known to the consumer, or it was cancelled.
     let _ = saver.save(&head, &taken.databases);
-    let keys = saver.keys();
+    let (keys, fits) = (saver.keys(), saver.fits());
     drop(saver);
     let result = consuming.join().unwrap_or_else(|_| Err("its thread panicked".into()));
-    (keys, result)
+    match fits {
+        true => (keys, result),
+        false => (
+            keys,
+            Err("there is a key that this version of the format cannot store".into()),
+        ),
+    }
 }
 
 /// How the access clocks of entries are read.

@@ -49,7 +49,7 @@ pub struct Database {
     pub with_expiry: u64,
 }
 
-/// It was cancelled, or the consumer failed.
+/// It was cancelled, the consumer failed, or the format lacks a value.
 pub struct Stopped;
 
 /// A large value, of which a handle was taken under a lease.
@@ -113,7 +113,8 @@ impl Large {
         matches!(&self.value, Handle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
     }
 
-    fn write(&self, out: &mut Vec<u8>, style: &Style) {
+    /// Appends it; whether the format has such values.
+    fn write(&self, out: &mut Vec<u8>, style: &Style) -> bool {
         let value = match &self.value {
             Handle::Object(object) => ValueRef::Object(&**object),
             Handle::Blob(blob) => ValueRef::Blob(blob),
@@ -124,7 +125,7 @@ impl Large {
             expire_at_ms: self.expire_at_ms,
             clock: self.clock,
         };
-        style.write_key(out, key);
+        style.write_key(out, key)
     }
 }
 
@@ -135,6 +136,8 @@ struct Visited<'s> {
     gathering: Gathering,
     large: Vec<Large>,
     keys: u64,
+    /// Whether the format had all values so far.
+    fits: bool,
 }
 
 impl Visit for Visited<'_> {
@@ -142,7 +145,7 @@ impl Visit for Visited<'_> {
         self.keys += 1;
         match Large::of(self.keyspace, slot, entry) {
             Some(large) => self.large.push(large),
-            None => self.style.write_key(&mut self.gathering.bytes, entry.into()),
+            None => self.fits &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
         }
     }
 
@@ -177,6 +180,7 @@ impl<'s> Saver<'s> {
                 gathering: Gathering::new(checked),
                 large: Vec::new(),
                 keys: 0,
+                fits: true,
             },
             taken: Vec::new(),
             rest: Vec::new(),
@@ -187,6 +191,11 @@ impl<'s> Saver<'s> {
     /// Keys visited.
     pub fn keys(&self) -> u64 {
         self.visited.keys
+    }
+
+    /// Whether the format had all values that were written.
+    pub fn fits(&self) -> bool {
+        self.visited.fits
     }
 
     /// Saves everything.
@@ -262,7 +271,7 @@ impl<'s> Saver<'s> {
                 large.give_back();
             }
             self.take_wanted()?;
-            large.write(&mut self.visited.gathering.bytes, &self.visited.style);
+            self.visited.fits &= large.write(&mut self.visited.gathering.bytes, &self.visited.style);
             drop(large);
             self.pass_on()?;
         }
@@ -303,7 +312,7 @@ impl<'s> Saver<'s> {
     }
 
     fn check(&self) -> Result<(), Stopped> {
-        if self.server.snapshot.is_cancelled() {
+        if self.server.snapshot.is_cancelled() || !self.visited.fits {
             return Err(Stopped);
         }
         Ok(())
@@ -321,7 +330,7 @@ impl<'s> Saver<'s> {
             // Without a loan it is a copy, for which nobody waits.
             style.compress &= large.loan.is_none();
             let mut record = Vec::new();
-            large.write(&mut record, &style);
+            self.visited.fits &= large.write(&mut record, &style);
             self.server.keyspace.preimages.add_record(&wanted, record);
         }
     }

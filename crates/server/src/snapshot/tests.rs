@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, publish};
-use crate::persist::rdb::{Destination, Loader, load};
+use crate::persist::rdb::{Destination, Format, Loader, load};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -93,6 +93,7 @@ fn order(purpose: Purpose) -> (Order, Receiver<Told>, Sender<Permission>) {
     let [at_moment, at_end] = [told.clone(), told.clone()];
     let order = Order {
         purpose,
+        format: Format::Newest,
         consumer: Box::new(move || Ok(Box::new(Telling { told, may_take }))),
         at_moment: Box::new(move |_| {
             let _ = at_moment.send(Told::Moment);

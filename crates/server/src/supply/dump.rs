@@ -26,7 +26,7 @@ use crate::config::{error_text, id};
 use crate::feed::{self, Place};
 use crate::net::tls::Tls;
 use crate::observe::{lock, log};
-use crate::persist::rdb::{DumpFile, Gathering, Head};
+use crate::persist::rdb::{DumpFile, Format, Gathering, Head};
 use crate::persist::running::{Purpose, Running};
 use crate::repl::Progress;
 use crate::snapshot::{self, Consumer, ConsumerError, Moment, Notes, Order, Refused};
@@ -319,6 +319,15 @@ pub fn outlives(server: &Server, with_mark: bool) -> bool {
     !with_mark && !server.config.save_points().is_empty()
 }
 
+/// What the dump of some replicas is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The version that all of them understand.
+    pub format: Format,
+    /// No keys.
+    pub without_data: bool,
+}
+
 /// Begins a dump for these replicas.
 ///
 /// # Errors
@@ -327,7 +336,7 @@ pub fn begin(
     server: &Arc<Server>,
     targets: Vec<DumpTarget>,
     with_mark: bool,
-    without_data: bool,
+    Wanted { format, without_data }: Wanted,
 ) -> Result<(), CannotBegin> {
     let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
     let served: Arc<Mutex<Vec<u64>>> = Arc::default();
@@ -338,7 +347,7 @@ pub fn begin(
         served: served.clone(),
     };
     if without_data {
-        return send_functions(server, targets, ids, served);
+        return send_functions(server, targets, format, (ids, served));
     }
     let alone = targets
         .list
@@ -354,6 +363,7 @@ pub fn begin(
     let pinned = ids.clone();
     let order = Order {
         purpose: Purpose::Replicas,
+        format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
         at_moment: Box::new(move |moment| note_place(moment, pinned, alone, told)),
         at_end: Box::new(move |server, _, ending| {
@@ -479,27 +489,29 @@ fn new_mark() -> String {
 fn send_functions(
     server: &Arc<Server>,
     mut targets: Targets,
-    replicas: Vec<u64>,
-    served: Arc<Mutex<Vec<u64>>>,
+    format: Format,
+    (replicas, served): (Vec<u64>, Arc<Mutex<Vec<u64>>>),
 ) -> Result<(), CannotBegin> {
     let server = server.clone();
     let send = move || {
+        let place = Place {
+            id: server.repl.state().history.id.clone(),
+            offset: server.repl.offset(),
+            db: 0,
+        };
         let functions = server.scripts.libraries.codes();
         let head = Head {
+            format,
             functions: &functions,
             now_s: unix_ms() / 1000,
             used_memory_bytes: crate::observe::memory::used().unwrap_or(0),
+            notes: &place.notes(),
             ..Head::default()
         };
         let config = &server.config;
         let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
-        let place = Place {
-            id: server.repl.state().history.id.clone(),
-            offset: server.repl.offset(),
-            db: 0,
-        };
         for target in &targets.list {
             server.repl.replicas.shelf().pin(target.id, place.offset);
         }

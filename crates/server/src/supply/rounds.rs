@@ -7,6 +7,7 @@ use super::{Replica, Supplier};
 use crate::config::id;
 use crate::feed;
 use crate::observe::log;
+use crate::persist::rdb::Format;
 use crate::repl::Progress;
 
 /// What a replica wants of a dump; one dump is for those who want the same.
@@ -14,6 +15,8 @@ use crate::repl::Progress;
 struct Filters {
     without_data: bool,
     without_functions: bool,
+    /// The version of a dump that goes to sockets; files are of the newest one.
+    format: Format,
     /// It comes over a connection of its own.
     alone: bool,
 }
@@ -54,6 +57,10 @@ impl Supplier {
             Filters {
                 without_data: introduction.without_data,
                 without_functions: introduction.without_functions,
+                format: match with_mark {
+                    true => Format::of_version(introduction.version),
+                    false => Format::Newest,
+                },
                 alone: introduction.is_dump_channel,
             }
         };
@@ -89,7 +96,11 @@ impl Supplier {
         let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
         let using = if filters.alone { "dual-channel" } else { "normal sync" };
-        match dump::begin(&self.server, targets, with_mark, filters.without_data) {
+        let wanted = dump::Wanted {
+            format: filters.format,
+            without_data: filters.without_data,
+        };
+        match dump::begin(&self.server, targets, with_mark, wanted) {
             Ok(()) => {
                 log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
                 for token in &tokens {

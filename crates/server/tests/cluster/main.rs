@@ -107,6 +107,24 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
 }
 
 #[test]
+fn the_two_links_of_a_node_are_told_together() {
+    let (_nodes, mut clients) = cluster();
+    let both_ways = |client: &mut Client| {
+        let links = client.call(&["CLUSTER", "LINKS"]);
+        let words: Vec<&str> = links.split([' ', '(', ')']).collect();
+        let behind = |name: &str| -> Vec<String> {
+            let pairs = words.windows(2).filter(|pair| pair[0] == name);
+            pairs.map(|pair| pair[1].to_owned()).collect()
+        };
+        let (directions, nodes) = (behind("direction"), behind("node"));
+        directions == ["to", "from", "to", "from"] && nodes[0] == nodes[1] && nodes[2] == nodes[3]
+    };
+    for client in &mut clients {
+        wait_for("there are two links to each", || both_ways(client));
+    }
+}
+
+#[test]
 fn a_slot_moves_key_by_key() {
     let (nodes, mut clients) = cluster();
     let (source, target) = (id_of(&mut clients[2]), id_of(&mut clients[0]));

@@ -4,6 +4,7 @@
 mod dual;
 mod lasting;
 mod mishaps;
+mod older;
 mod serving;
 
 #[path = "../harness/client.rs"]

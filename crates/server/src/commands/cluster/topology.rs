@@ -163,11 +163,13 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
 
 pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cluster = cluster_of(ctx)?;
-    let links: Vec<LinkFigures> = {
+    let mut links: Vec<LinkFigures> = {
         let state = cluster.lock(&ctx.server.config);
         let known = state.links.values().filter(|link| link.node.is_some());
         known.cloned().collect()
     };
+    // Clients count on it that the two links of a node stand together, the one to it first.
+    links.sort_unstable_by_key(|link| (link.node.map(|node| *node.as_bytes()), link.inbound));
     let reply = &mut ctx.reply;
     reply.array(links.len());
     for link in links {

@@ -24,7 +24,7 @@ use crate::persist::payload::{self, FOREIGN_VERSIONS, Restored, VERSION};
 use crate::persist::strings::Reader;
 
 /// The last version of files that begin with REDIS.
-const LAST_SHARED_VERSION: u32 = 11;
+pub(super) const LAST_SHARED_VERSION: u32 = 11;
 /// The first version with a checksum.
 const FIRST_CHECKED_VERSION: u32 = 5;
 /// Digits of a replication ID.

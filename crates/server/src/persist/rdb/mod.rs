@@ -35,7 +35,7 @@ pub use extent::{is_empty, module_name, skip_value};
 pub use file::DumpFile;
 pub use gathering::Gathering;
 pub use load::{Destination, Loaded, Loader, Opened, Pace, Position, TellDropped, delay, load};
-pub use save::{Contents, Head, Key, Style, save, write_database};
+pub use save::{Contents, Format, Head, Key, Style, save, write_database};
 pub use source::Source;
 pub use spelling::spell_out;
 

@@ -8,13 +8,18 @@ use weft_values::Value;
 use super::error::SaveError;
 use super::file::DumpFile;
 use super::gathering::Gathering;
+use super::load::LAST_SHARED_VERSION;
 use super::opcode;
 use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
+use crate::persist::hashes;
 use crate::persist::payload::{self, VERSION};
 use crate::persist::strings::{write_integer, write_length, write_string};
+
+/// The version of Valkey that brought the newest format.
+const FIRST_WITH_NEWEST: u32 = 0x09_00_00;
 
 /// Keys written between two looks at whether the file still takes them.
 const KEYS_A_STEP: usize = 256;
@@ -33,9 +38,43 @@ pub struct Contents<'c> {
     pub clock: AccessClock,
 }
 
+/// Which version of the format a dump has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The newest one.
+    #[default]
+    Newest,
+    /// The last one that Redis has, too. It has no hashes whose fields expire; all else is the same in both.
+    Shared,
+}
+
+impl Format {
+    /// The newest one that a server of this version understands: a number with two hexadecimal digits for each part.
+    pub const fn of_version(version: u32) -> Format {
+        match version >= FIRST_WITH_NEWEST {
+            true => Format::Newest,
+            false => Format::Shared,
+        }
+    }
+
+    fn magic(self) -> String {
+        match self {
+            Format::Newest => format!("VALKEY{VERSION:03}"),
+            Format::Shared => format!("REDIS{LAST_SHARED_VERSION:04}"),
+        }
+    }
+
+    /// Whether it has values of this type.
+    fn has(self, kind: u8) -> bool {
+        self == Format::Newest || kind != hashes::TYPE_EXPIRING
+    }
+}
+
 /// What a dump says before its keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'h> {
+    /// The version.
+    pub format: Format,
     /// Libraries of functions.
     pub functions: &'h [Vec<u8>],
     /// Seconds since the epoch.
@@ -51,7 +90,7 @@ pub struct Head<'h> {
 impl Head<'_> {
     /// Appends all of it.
     pub fn write(&self, out: &mut Vec<u8>, compress: bool) {
-        out.extend(format!("VALKEY{VERSION:03}").bytes());
+        out.extend(self.format.magic().bytes());
         let name = |out: &mut Vec<u8>, name: &str| {
             out.push(opcode::AUX);
             write_string(out, name.as_bytes(), compress);
@@ -99,6 +138,7 @@ enum UseNote {
 pub struct Style {
     /// Whether strings are compressed.
     pub compress: bool,
+    format: Format,
     note: UseNote,
     clock: AccessClock,
 }
@@ -132,6 +172,7 @@ impl Style {
     pub fn of(config: &Config, clock: AccessClock) -> Self {
         Style {
             compress: config.boolean(id::RDBCOMPRESSION),
+            format: Format::Newest,
             note: match config.choice(id::MAXMEMORY_POLICY) {
                 policy if policy.ends_with("lfu") => UseNote::Frequency,
                 policy if policy.ends_with("lru") => UseNote::Idle,
@@ -141,8 +182,14 @@ impl Style {
         }
     }
 
-    /// Appends a key.
-    pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) {
+    /// The same for another version.
+    pub fn in_format(self, format: Format) -> Self {
+        Style { format, ..self }
+    }
+
+    /// Appends a key; whether the format has such values.
+    #[must_use = "a dump that other servers cannot read must not reach them"]
+    pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) -> bool {
         if let Some(at_ms) = key.expire_at_ms {
             out.push(opcode::EXPIRY_MS);
             out.extend(at_ms.to_le_bytes());
@@ -164,6 +211,7 @@ impl Style {
         let mut name = Vec::with_capacity(key.name.len() + 9);
         write_string(&mut name, key.name, self.compress);
         out.splice(at + 1..at + 1, name);
+        out.get(at).is_none_or(|kind| self.format.has(*kind))
     }
 }
 
@@ -209,7 +257,8 @@ impl Contents<'_> {
             let mut passed = Ok(());
             let stop = walk(&self.reach, db, cursor, KEYS_A_STEP, &mut |_, entry| {
                 if passed.is_ok() {
-                    style.write_key(&mut gathering.bytes, entry.into());
+                    // The newest format has all there is.
+                    let _ = style.write_key(&mut gathering.bytes, entry.into());
                     if gathering.is_much() {
                         passed = file.write(&gathering.take());
                     }
