@@ -174,6 +174,7 @@ impl Drop for Player {
         // What the commands counted is nobody's.
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
-        super::effects::count(effects, &self.thread.server, self.thread.seat);
+        let server = &self.thread.server;
+        effects.count(&server.keyspace, &server.metrics, self.thread.seat);
     }
 }

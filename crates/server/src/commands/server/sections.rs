@@ -175,6 +175,8 @@ pub struct ClientFigures {
     pub max_input_bytes: u64,
     /// The largest output buffer, bytes.
     pub max_output_bytes: u64,
+    /// Connections that are as good as closed.
+    pub closing: u64,
 }
 
 /// Lines of `name:value`.
@@ -360,7 +362,8 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
     let replicas = server.repl.replicas.known().len();
-    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(replicas);
+    let others = replicas + clients.closing as usize;
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(others);
     lines.put("connected_clients", clients_alone);
     let links = server
         .cluster

@@ -112,7 +112,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         prepared: &Prepared,
         (may_leave, args): (bool, Args<'_>),
     ) -> Self {
-        let mut client = caller.view();
+        let mut client = match thread.portraits {
+            Some(_) => caller.portrait(),
+            None => caller.view(),
+        };
         client.protocol = Protocol::Resp2;
         client.flags.put(ClientFlags::MULTI, false);
         client.flags.put(ClientFlags::SCRIPT, true);
