@@ -136,6 +136,8 @@ pub struct Worker {
     /// When they were last looked at, ms since the epoch.
     patient_since_ms: u64,
     buffers: Vec<Vec<u8>>,
+    /// Bytes of those buffers, and how many of them others know of.
+    kept_bytes: (usize, usize),
     events: Vec<Event>,
     mail: Vec<Message>,
     expiring: bool,
@@ -184,6 +186,7 @@ impl Worker {
             patient: Vec::new(),
             patient_since_ms: 0,
             buffers: Vec::new(),
+            kept_bytes: (0, 0),
             events: Vec::new(),
             mail: Vec::new(),
             expiring: false,
@@ -319,6 +322,7 @@ impl Worker {
         self.housekeeping();
         self.catch_up();
         self.finish_notices();
+        self.tell_kept();
         room::put(&mut self.thread);
         if std::mem::take(&mut self.measures) {
             self.thread.server.memory.calibrate_if_calm();

@@ -43,10 +43,14 @@ const BUCKET: (u64, u64) = (64, 6);
 
 impl MemoryFigures {
     /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
-    pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
+    pub fn of(server: &Server, mut allocator: memory::Figures, client_bytes: u64) -> Self {
+        // As for eviction, what workers keep for reuse is not used.
+        allocator.used = allocator.used.saturating_sub(server.memory.kept());
         let held = server.repl.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
-        let backlog_bytes = (held.min(size), held.saturating_sub(size));
+        // Without replicas all of it is backlog, also the rest of its last block.
+        let within = if server.repl.replicas.known().is_empty() { held } else { held.min(size) };
+        let backlog_bytes = (within, held - within);
         let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
         let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
