@@ -357,6 +357,7 @@ fn admitted(
         Admission::Run => true,
         Admission::Paused => {
             connection.state = State::Paused;
+            transaction::forget_answer(&mut connection.client);
             connection.client.flags.put(Flags::ASKED, false);
             connection.client.flags.put(Flags::BLOCKED, true);
             connection.client.last_command = command.full_name;

@@ -295,8 +295,16 @@ pub fn run_exclusive(
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
     let start = thread.ticks;
+    let server = thread.server.clone();
+    let keep_back = |keeps_back| {
+        if let Some(cluster) = &server.cluster {
+            cluster.keep_back(keeps_back);
+        }
+    };
+    keep_back(true);
     let outcome = run(thread, None, request, Held::Everything(all), connection, start);
     settle_effects(thread);
+    keep_back(false);
     outcome
 }
 

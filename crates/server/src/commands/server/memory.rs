@@ -134,7 +134,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("replicas.repl.buffer", Count(0)),
         ("clients.slaves", Count(figures.backlog_bytes.1)),
         ("clients.normal", Count(client_bytes)),
-        ("cluster.links", Count(0)),
+        ("cluster.links", Count(figures.link_bytes)),
         ("cluster.slot_import", Count(0)),
         ("cluster.slot_export", Count(0)),
         ("aof.buffer", Count(figures.aof_bytes)),

@@ -34,6 +34,8 @@ pub struct MemoryFigures {
     pub backlog_bytes: (u64, u64),
     /// What the append-only file has not been given yet, bytes.
     pub aof_bytes: u64,
+    /// Links to other nodes of the cluster, and what waits to be sent over them, bytes.
+    pub link_bytes: u64,
     /// What does not count for eviction, bytes.
     pub uncounted_bytes: u64,
 }
@@ -57,8 +59,9 @@ impl MemoryFigures {
         let startup_bytes = server.observed.startup_memory.load(Ordering::Relaxed);
         let script_bytes = server.scripts.cache.bytes();
         let library_bytes = server.scripts.libraries.bytes();
-        let overhead_bytes =
-            startup_bytes + client_bytes + held + aof_bytes + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
+        let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
+        let buffers = client_bytes + held + aof_bytes + link_bytes;
+        let overhead_bytes = startup_bytes + buffers + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
         MemoryFigures {
             allocator,
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
@@ -71,6 +74,7 @@ impl MemoryFigures {
             library_bytes,
             backlog_bytes,
             aof_bytes,
+            link_bytes,
             uncounted_bytes: server.uncounted_memory(),
         }
     }
@@ -134,8 +138,8 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     );
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
+    lines.put("mem_cluster_links", figures.link_bytes);
     lines.zeroes(&[
-        "mem_cluster_links",
         "mem_cluster_slot_import",
         "mem_cluster_slot_export",
     ]);
