@@ -274,7 +274,9 @@ impl Worker {
 
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
-        let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
+        let server = self.server();
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
+        let paused = self.expiring && waits();
         if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);
         }

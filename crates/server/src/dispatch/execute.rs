@@ -77,6 +77,8 @@ pub struct Thread {
     pub replays: bool,
     /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
     pub expiry_ms: u64,
+    /// Whether a script that takes too long opens the gate now and then, for clients to learn that data is being loaded.
+    pub lets_in: bool,
     /// The other clients, while a transaction runs that looks at them.
     pub portraits: Option<Vec<Portrait>>,
     /// Blocked clients that the running command served.
@@ -124,6 +126,7 @@ impl Thread {
             for_script: false,
             replays: false,
             expiry_ms: 0,
+            lets_in: false,
             portraits: None,
             served: Vec::new(),
             served_here: Vec::new(),

@@ -29,7 +29,9 @@ impl Worker {
             self.expiring = false;
             self.expire_local();
         }
-        if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
+        let server = &self.thread.server;
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
+        if self.expiring && !waits() {
             self.expire_slice();
         }
         if self.thread.room.is_evicting {
