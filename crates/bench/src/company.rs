@@ -44,7 +44,7 @@ pub struct LongCommand {
     pub answer: u64,
 }
 
-/// How long clients may take until all wait.
+/// How long clients may take until all wait, and until all are gone.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest sleep without looking at the stop flag.
@@ -92,8 +92,27 @@ pub fn beside<T>(
         let outcome = load();
         stop.store(true, Ordering::Relaxed);
         let done = worker.join().expect("the company does not panic");
-        Ok((outcome?, done?))
+        let outcome = outcome?;
+        until_gone(server)?;
+        Ok((outcome, done?))
     })
+}
+
+/// Returns when the server has noticed that the company left: what it does then is not the next load's.
+fn until_gone(server: &Server) -> Result<()> {
+    let begin = Instant::now();
+    let mut control = server.control()?;
+    loop {
+        let connected = control.info("connected_clients")?;
+        // This one, and the one that `Server` may keep.
+        if connected.as_deref().and_then(|count| count.parse().ok()) <= Some(2) {
+            return Ok(());
+        }
+        if begin.elapsed() > GATHER_TIMEOUT {
+            return Err(Error::Server(format!("connected_clients is still {connected:?}")));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn encode(line: &str) -> Vec<u8> {

@@ -9,16 +9,15 @@
 //! which nothing is left goes away.
 
 mod block;
+mod blocks;
 mod group;
 mod id;
 mod radix;
 
 pub use block::{Block, Entry, Pairs};
+pub use blocks::{BlockRange, Blocks};
 pub use group::{Consumer, ConsumerNumber, Group, NEVER_ACTIVE, Pending};
 pub use id::StreamId;
-
-use std::collections::BTreeMap;
-use std::collections::btree_map::Range;
 
 use group::Position;
 
@@ -35,7 +34,7 @@ pub struct Stream {
 
 #[derive(Clone, Debug, Default)]
 struct Inner {
-    blocks: BTreeMap<StreamId, Block>,
+    blocks: Blocks,
     counters: Counters,
     groups: Vec<Group>,
     /// Bytes of all runs.
@@ -181,8 +180,19 @@ impl Stream {
         self.inner.counters.last_id
     }
 
+    /// The memory that adding an entry reads first, behind the stream itself: an address and a length. To be fetched in
+    /// advance, together with that of other streams.
+    pub fn counters_place(&self) -> (*const u8, usize) {
+        (std::ptr::from_ref(&*self.inner).cast(), size_of::<Inner>())
+    }
+
+    /// The memory that it reads and writes next, once the first is near: the end of the last block.
+    pub fn end_place(&self) -> Option<(*const u8, usize)> {
+        self.inner.blocks.last().map(Block::end_place)
+    }
+
     /// Its blocks, by the ID of their first entry.
-    pub fn blocks(&self) -> &BTreeMap<StreamId, Block> {
+    pub fn blocks(&self) -> &Blocks {
         &self.inner.blocks
     }
 
@@ -195,7 +205,7 @@ impl Stream {
 
     /// Nodes of the radix tree in which Valkey would keep the blocks.
     pub fn radix_nodes(&self) -> u64 {
-        radix::node_count(self.inner.blocks.keys().copied())
+        radix::node_count(self.inner.blocks.iter().map(|(base, _)| *base))
     }
 
     /// Says that the last ID is another, as a replica must; `entries_added` and `max_deleted_id` stay if not given.
@@ -239,7 +249,7 @@ impl Stream {
     /// [`Self::deleted_some`].
     pub fn delete(&mut self, id: StreamId) -> bool {
         let inner = &mut *self.inner;
-        let Some((&base, block)) = inner.blocks.range_mut(..=id).next_back() else {
+        let Some((base, block)) = inner.blocks.holding_mut(id) else {
             return false;
         };
         let Some(found) = block.find(base, id, block.live_start()) else {
@@ -282,7 +292,7 @@ impl Stream {
     #[inline]
     pub fn entries_backwards(&self, start: StreamId, end: StreamId) -> EntriesBackwards<'_> {
         EntriesBackwards {
-            blocks: blocks_to(&self.inner.blocks, end),
+            blocks: self.inner.blocks.up_to(end),
             current: None,
             start,
             end,
@@ -305,7 +315,7 @@ impl Stream {
     /// The bytes of the blocks in which the entries from `start` to `end` are; counted up to `enough`.
     pub fn bytes_between(&self, start: StreamId, end: StreamId, enough: usize) -> usize {
         let mut bytes = 0;
-        for (_, block) in blocks_from(&self.inner.blocks, start).take_while(|(base, _)| **base <= end) {
+        for (_, block) in self.inner.blocks.from(start).take_while(|(base, _)| **base <= end) {
             bytes += block.run_bytes();
             if bytes >= enough {
                 break;
@@ -424,9 +434,7 @@ impl Inner {
         limits: BlockLimits,
     ) {
         let mut room = content_bytes;
-        if let Some(mut last) = self.blocks.last_entry() {
-            let base = *last.key();
-            let block = last.get_mut();
+        if let Some((base, block)) = self.blocks.last_mut() {
             let before = block.allocated_bytes();
             let full = is_full(block, content_bytes, limits);
             if full {
@@ -445,11 +453,11 @@ impl Inner {
         let mut block = Block::new(pairs.clone().map(|(name, _)| name), room);
         block.append(id, id, pairs, content_bytes);
         self.run_bytes += block.allocated_bytes();
-        self.blocks.insert(id, block);
+        self.blocks.push(id, block);
     }
 
     fn remove_block(&mut self, base: StreamId) {
-        if let Some(block) = self.blocks.remove(&base) {
+        if let Some(block) = self.blocks.remove(base) {
             self.run_bytes -= block.allocated_bytes();
             self.removals += 1;
         }
@@ -457,7 +465,7 @@ impl Inner {
 
     fn trim(&mut self, trim: Trim) -> u64 {
         let mut removed = 0;
-        while let Some((&base, block)) = self.blocks.iter_mut().next() {
+        while let Some((base, block)) = self.blocks.first_mut() {
             let (length, live) = (self.counters.length, block.live());
             if let Keep::Last(count) = trim.keep
                 && length <= count
@@ -493,7 +501,7 @@ impl Inner {
 
     fn entries(&self, start: StreamId, end: StreamId) -> Entries<'_> {
         Entries {
-            blocks: blocks_from(&self.blocks, start),
+            blocks: self.blocks.from(start),
             current: None,
             start,
             end,
@@ -504,20 +512,20 @@ impl Inner {
 /// Finds entries by their IDs; quicker if these ascend.
 #[derive(Clone, Debug)]
 pub struct Lookup<'a> {
-    blocks: &'a BTreeMap<StreamId, Block>,
+    blocks: &'a Blocks,
     /// The block of the last entry that was found, and its ID and offset.
     last: Option<(StreamId, StreamId, usize)>,
 }
 
 impl<'a> Lookup<'a> {
-    fn new(blocks: &'a BTreeMap<StreamId, Block>) -> Self {
+    fn new(blocks: &'a Blocks) -> Self {
         Lookup { blocks, last: None }
     }
 
     /// The entry of an ID.
     #[inline]
     pub fn find(&mut self, id: StreamId) -> Option<Entry<'a>> {
-        let (&base, block) = self.blocks.range(..=id).next_back()?;
+        let (base, block) = self.blocks.holding(id)?;
         let start = match self.last {
             Some((last_base, last_id, offset)) if last_base == base && last_id <= id => offset,
             _ => block.live_start(),
@@ -539,33 +547,15 @@ fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
         || (limits.entries != 0 && block.entries() as i64 >= limits.entries)
 }
 
-/// The blocks from the one in which `start` would be on.
-#[inline]
-fn blocks_from(blocks: &BTreeMap<StreamId, Block>, start: StreamId) -> Range<'_, StreamId, Block> {
-    if start == StreamId::MIN {
-        return blocks.range(..);
-    }
-    match blocks.range(..=start).next_back() {
-        Some((&base, _)) => blocks.range(base..),
-        None => blocks.range(..),
-    }
-}
-
-/// The blocks up to the one in which `end` would be.
-#[inline]
-fn blocks_to(blocks: &BTreeMap<StreamId, Block>, end: StreamId) -> Range<'_, StreamId, Block> {
-    blocks.range(..=end)
-}
-
 /// The entries that a group has not read yet.
 #[inline]
-fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &Group, removals: u64) -> Entries<'a> {
+fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u64) -> Entries<'a> {
     let end = StreamId::MAX;
     if let Some(position) = group.position
         && position.removals == removals
         && position.behind == group.last_id
     {
-        let mut blocks = blocks.range(position.block..);
+        let mut blocks = blocks.based_from(position.block);
         let current = blocks.next().map(|(&base, block)| (base, block, position.offset));
         return Entries {
             blocks,
@@ -576,13 +566,13 @@ fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &Group, remo
     }
     match group.last_id.next() {
         Some(start) => Entries {
-            blocks: blocks_from(blocks, start),
+            blocks: blocks.from(start),
             current: None,
             start,
             end,
         },
         None => Entries {
-            blocks: blocks.range(StreamId::MAX..),
+            blocks: blocks::none(),
             current: None,
             start: StreamId::MAX,
             end: StreamId::MIN,
@@ -593,7 +583,7 @@ fn entries_behind<'a>(blocks: &'a BTreeMap<StreamId, Block>, group: &Group, remo
 /// Entries in ascending order.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
-    blocks: Range<'a, StreamId, Block>,
+    blocks: BlockRange<'a>,
     /// The block that is being walked, and where its next entry begins.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
@@ -635,7 +625,7 @@ impl<'a> Iterator for Entries<'a> {
             }
             if found.entry.id > self.end {
                 self.current = Some((base, block, block.end()));
-                self.blocks = Range::default();
+                self.blocks = blocks::none();
                 return None;
             }
             return Some(found.entry);
@@ -646,7 +636,7 @@ impl<'a> Iterator for Entries<'a> {
 /// Entries in descending order.
 #[derive(Clone, Debug)]
 pub struct EntriesBackwards<'a> {
-    blocks: Range<'a, StreamId, Block>,
+    blocks: BlockRange<'a>,
     /// The block that is being walked, and where the entry before ends.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
@@ -675,7 +665,7 @@ impl<'a> Iterator for EntriesBackwards<'a> {
                 continue;
             }
             if found.entry.id < self.start {
-                self.blocks = Range::default();
+                self.blocks = blocks::none();
                 self.current = None;
                 return None;
             }
@@ -703,7 +693,7 @@ impl StreamBuilder {
         self.top = self.top.max(block.last_id(base));
         inner.counters.length += block.live();
         inner.run_bytes += block.allocated_bytes();
-        inner.blocks.insert(base, block);
+        inner.blocks.push(base, block);
         Some(())
     }
 

@@ -62,7 +62,7 @@ pub struct Binding {
 pub const ALL_MEMBERS: u8 = u8::MAX;
 /// Stands for the first elements of a list.
 pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
-/// Stands for the last elements of a list.
+/// Stands for the last elements of a list, or entries of a stream.
 pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
 
 impl Binding {
@@ -90,7 +90,7 @@ impl Binding {
         self
     }
 
-    /// The same, for a command that changes one end of a list.
+    /// The same, for a command that changes one end of a list, or of a stream.
     pub const fn of_end(self, end: End) -> Self {
         self.of_member(match end {
             End::Head => HEAD_ELEMENTS,

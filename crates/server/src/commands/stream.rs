@@ -1,6 +1,7 @@
 //! The commands on the entries of streams.
 
 use weft_resp::Args;
+use weft_values::list::End;
 use weft_values::stream::{AppendError, BlockLimits, Keep, Stream, StreamId, Trim};
 
 use super::context::{Binding, CommandResult, Context, leased};
@@ -16,7 +17,7 @@ use crate::net::client::Flags;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("xadd", leased(xadd)),
+    ("xadd", leased(xadd).of_end(End::Tail)),
     ("xdel", leased(xdel)),
     ("xlen", leased(xlen)),
     ("xrange", leased(xrange)),
@@ -381,7 +382,10 @@ fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
             let mean = (stream.length() / blocks.len().max(1) as u64).max(1);
             most / mean
         }
-        Keep::From(id) => blocks.range(..id).take(MANY_BLOCKS).count() as u64,
+        Keep::From(id) => {
+            let older = blocks.iter().take_while(|(base, _)| **base < id);
+            older.take(MANY_BLOCKS).count() as u64
+        }
     };
     removed * BLOCK_REMOVAL_NS
 }

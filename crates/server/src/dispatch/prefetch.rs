@@ -63,14 +63,17 @@ impl Member {
     /// The first elements of a list.
     pub const HEAD: Member = Member(u64::MAX - 1);
 
-    /// The last elements of a list.
+    /// The last elements of a list, or entries of a stream.
     pub const TAIL: Member = Member(u64::MAX - 2);
 
     /// The memory that leads to it in a large value: an address and a length. Behind the value itself.
     fn first_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
             Member::HEAD => value.list()?.node_place(End::Head),
-            Member::TAIL => value.list()?.node_place(End::Tail),
+            Member::TAIL => match value {
+                Value::Stream(stream) => Some(stream.counters_place()),
+                value => value.list()?.node_place(End::Tail),
+            },
             Member::ALL => value.records()?.stream_place(0).map(extent),
             Member(hash) => value.records()?.index_place(hash).map(extent),
         }
@@ -80,7 +83,10 @@ impl Member {
     fn second_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
             Member::HEAD => value.list()?.end_place(End::Head).map(extent),
-            Member::TAIL => value.list()?.end_place(End::Tail).map(extent),
+            Member::TAIL => match value {
+                Value::Stream(stream) => stream.end_place(),
+                value => value.list()?.end_place(End::Tail).map(extent),
+            },
             Member::ALL => value.records()?.stream_place(1).map(extent),
             Member(hash) => value.records()?.record_place(hash).map(extent),
         }

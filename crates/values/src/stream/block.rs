@@ -38,6 +38,8 @@ const FRAME_BYTES: usize = 32;
 const ELEMENT_BYTES: usize = 4;
 /// Where most runs end: blocks have at most 4 KiB unless `stream-node-max-bytes` says otherwise.
 const PAGE_BYTES: usize = 4096;
+/// What an entry takes, mostly.
+const END_PLACE_BYTES: usize = 128;
 /// Bytes of a whole listpack beside its elements.
 const WHOLE_BYTES: usize = 7;
 
@@ -309,6 +311,15 @@ impl Block {
         if self.run.capacity() - self.run.len() > self.run.len() / 8 {
             self.run.shrink_to_fit();
         }
+    }
+
+    /// Where the next entry comes: an address and a length.
+    pub(super) fn end_place(&self) -> (*const u8, usize) {
+        let room = self.run.capacity() - self.run.len();
+        (
+            self.run.as_ptr().wrapping_add(self.run.len()),
+            room.min(END_PLACE_BYTES),
+        )
     }
 
     /// Where a walk over the live entries begins.
