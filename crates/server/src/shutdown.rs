@@ -139,7 +139,10 @@ impl ShutdownRequest {
     /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
     pub fn put(&self, shutdown: Shutdown) -> bool {
         let mut state = lock(&self.state);
-        if !matches!(*state, State::None | State::Signalled(_) | State::Prepared { called_off: false }) {
+        if !matches!(
+            *state,
+            State::None | State::Signalled(_) | State::Prepared { called_off: false }
+        ) {
             return false;
         }
         *state = State::Waiting(shutdown);

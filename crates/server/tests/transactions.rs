@@ -262,14 +262,24 @@ fn info_tells_of_its_place_in_a_transaction() {
         let [changes, blocked] = ["rdb_changes_since_last_save", "blocked_clients"].map(|name| field(info, name));
         (changes, keys, blocked)
     });
-    let expected = [("0", "", "1"), ("1", "keys=1", "1"), ("2", "keys=2", "0"), ("2", "keys=2", "0")];
+    let expected = [
+        ("0", "", "1"),
+        ("1", "keys=1", "1"),
+        ("2", "keys=2", "0"),
+        ("2", "keys=2", "0"),
+    ];
     let expected = expected.map(|(changes, keys, blocked)| (changes.to_owned(), keys.to_owned(), blocked.to_owned()));
     assert_eq!(figures, expected);
     assert_eq!([&told[3], &told[7]], ["1", "0"], "it does not wait any more");
     assert_eq!(waiting.answer(), "-", "and gets nothing of what came later");
     assert_eq!(client.call(&["LRANGE", "list", "0", "-1"]), "(v)");
     // Also in one batch, without a transaction.
-    for command in [&["SET", "a", "2"][..], &["INFO", "persistence"], &["SET", "a", "3"], &["INFO", "persistence"]] {
+    for command in [
+        &["SET", "a", "2"][..],
+        &["INFO", "persistence"],
+        &["SET", "a", "3"],
+        &["INFO", "persistence"],
+    ] {
         client.send(command);
     }
     let changes: Vec<String> = (0..4)
@@ -301,12 +311,22 @@ fn clients_are_listed_and_killed_at_their_place_in_a_transaction() {
     assert!(told[0].contains(" name= ") && !told[0].contains(" name=me "));
     assert_eq!([&told[3], &told[4]], ["1", "0"]);
     assert_eq!(told[5].lines().count(), 16);
-    let own = told[5].lines().find(|line| line.contains(" name=me ")).expect("it is listed");
-    assert!(own.contains(" flags=x ") && own.contains(" db=3 ") && own.contains(" multi=8 "), "{own}");
+    let own = told[5]
+        .lines()
+        .find(|line| line.contains(" name=me "))
+        .expect("it is listed");
+    assert!(
+        own.contains(" flags=x ") && own.contains(" db=3 ") && own.contains(" multi=8 "),
+        "{own}"
+    );
     assert!(own.contains(" cmd=exec "), "{own}");
     assert_eq!(field(&told[6], "connected_clients"), "16");
     let mut rest = Vec::new();
-    assert_eq!(others[4].0.read_to_end(&mut rest).unwrap_or_default(), 0, "it is closed");
+    assert_eq!(
+        others[4].0.read_to_end(&mut rest).unwrap_or_default(),
+        0,
+        "it is closed"
+    );
     assert_eq!(others[5].call(&["PING"]), "PONG");
 }
 
@@ -344,7 +364,10 @@ fn debug_and_memory_look_at_the_data_in_the_middle_of_a_transaction() {
     assert_eq!([&told[4], &told[5]], ["OK", "11"]);
     assert!(told[6].contains("keys.count 11 "), "{}", told[6]);
     let in_script = client.call(&["EVAL", "return redis.call('MEMORY', 'STATS')[31]", "0"]);
-    assert!(!in_script.is_empty() && !in_script.contains("cannot be run"), "{in_script}");
+    assert!(
+        !in_script.is_empty() && !in_script.contains("cannot be run"),
+        "{in_script}"
+    );
 }
 
 #[test]

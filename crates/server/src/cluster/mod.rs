@@ -239,7 +239,9 @@ impl Cluster {
         let published: usize = lock(&self.published).iter().map(waiting).sum();
         let state = lock(&self.state);
         let links = state.links.values();
-        let linked: usize = links.map(|link| size_of::<state::LinkFigures>() + link.queued_bytes).sum();
+        let linked: usize = links
+            .map(|link| size_of::<state::LinkFigures>() + link.queued_bytes)
+            .sum();
         published + linked
     }
 

@@ -471,7 +471,10 @@ impl Client {
             (Flags::IMPORT_SOURCE, 'I'),
         ];
         let mut flags = self.flags;
-        flags.put(DIRTY, self.tally.as_ref().map_or(self.is_dirty(), |tally| tally.is_dirty));
+        flags.put(
+            DIRTY,
+            self.tally.as_ref().map_or(self.is_dirty(), |tally| tally.is_dirty),
+        );
         if let Some(tracking) = &self.tracking {
             flags.put(TRACKING, true);
             flags.put(BROKEN_REDIRECT, tracking.broken_redirect);

@@ -26,9 +26,6 @@ pub enum State {
     Paused,
 }
 
-/// Input of more than so many bytes does not lie in a buffer as workers keep them.
-const WORKERS_BUFFER_BYTES: usize = 128 * 1024;
-
 /// One connection.
 pub struct Connection {
     /// Its client.
@@ -152,15 +149,9 @@ impl Connection {
     }
 
     /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffers themselves are the
-    /// worker's, so what is in them counts as the client's, and what the argument that is arriving will take. One that has
-    /// grown because a request is large is the client's as a whole.
+    /// worker's, so what is in them counts as the client's, and what the argument that is arriving will take.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
         let output_capacity = self.output.bytes.capacity();
-        let arriving = self.pending() + self.wanted;
-        let input_bytes = match self.pending() > WORKERS_BUFFER_BYTES {
-            true => self.input.capacity().max(arriving),
-            false => arriving,
-        };
         Buffers {
             input: self.pending(),
             input_free: self.input.capacity() - self.input.len(),
@@ -173,7 +164,8 @@ impl Connection {
                 .transaction
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
-                + input_bytes
+                + self.pending()
+                + self.wanted
                 + self.output.len()
                 + in_flight
                 + self.client.held_bytes()

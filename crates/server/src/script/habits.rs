@@ -86,7 +86,10 @@ fn may_ask(code: &[u8]) -> bool {
             return false;
         };
         let ends = |name: &[u8]| matches!(word.get(name.len()), Some(b'\'' | b'"'));
-        let is_named = |name: &&[u8]| word.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        let is_named = |name: &&[u8]| {
+            word.get(..name.len())
+                .is_some_and(|word| word.eq_ignore_ascii_case(name))
+        };
         names.iter().any(|name| is_named(name) && ends(name))
     };
     let call = b"call";

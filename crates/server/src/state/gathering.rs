@@ -91,7 +91,11 @@ impl Onlooker<'_> {
 impl ClientVisitor for Onlooker<'_> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         visit(self.own.0, self.own.1);
-        for portrait in self.portraits.iter_mut().filter(|portrait| !Onlooker::is_gone(portrait)) {
+        for portrait in self
+            .portraits
+            .iter_mut()
+            .filter(|portrait| !Onlooker::is_gone(portrait))
+        {
             visit(&mut portrait.client, portrait.buffers);
             if Onlooker::is_gone(portrait)
                 && let Some(worker) = self.server.directory.worker_of(portrait.client.id)

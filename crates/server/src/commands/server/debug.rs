@@ -17,11 +17,11 @@ use crate::commands::context::{After, Binding, CommandResult, Context, leased, r
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
 use crate::journal::Target;
+use crate::keyspace::Slot;
 use crate::keyspace::access::Held;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, Reach, each_slot_patiently, walk, walk_patiently};
-use crate::keyspace::Slot;
 use crate::messages::{Post, wake};
 use crate::observe::{log, memory};
 use crate::persist::payload;

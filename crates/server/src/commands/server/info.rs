@@ -24,7 +24,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     // The replies that are made here are none of the memory that it tells about.
     let allocator = match wanted.contains(&Section::Memory) {
-        true => memory::figures().unwrap_or_default(),
+        true => sections::allocator_figures(ctx.server),
         false => memory::Figures::default(),
     };
     let ttls_ms = match wanted.contains(&Section::Keyspace) {
@@ -104,8 +104,10 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
 
 /// One worker's part: its clients' figures, eight bytes each.
 fn figures(clients: &mut dyn ClientVisitor) -> Part {
-    let mut figures = ClientFigures::default();
-    figures.closing = clients.closing();
+    let mut figures = ClientFigures {
+        closing: clients.closing(),
+        ..ClientFigures::default()
+    };
     clients.each(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);

@@ -10,13 +10,13 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::Touch;
 use crate::keyspace::Slot;
+use crate::keyspace::access::Touch;
 use crate::keyspace::walk::{Reach, each_slot_patiently};
 use crate::observe::memory;
 use crate::state::Server;
 
-use super::sections::{MemoryFigures, human, ratio};
+use super::sections::{MemoryFigures, allocator_figures, human, ratio};
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -107,7 +107,7 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn statistics_of(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
-    let allocator = memory::figures().unwrap_or_default();
+    let allocator = allocator_figures(server);
     let connections = server.connections.load(Ordering::Relaxed) as u64;
     let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
     let figures = MemoryFigures::of(server, allocator, client_bytes);
@@ -213,7 +213,7 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
 const TOO_LITTLE_BYTES: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = diagnosis(&MemoryFigures::of(ctx.server, memory::figures().unwrap_or_default(), 0));
+    let text = diagnosis(&MemoryFigures::of(ctx.server, allocator_figures(ctx.server), 0));
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::state::Server;
 use activity::{
     command_lines, cpu_lines, debug_lines, error_lines, latency_lines, persistence_lines, stats_lines, weft_lines,
 };
-pub use memory::{MemoryFigures, ratio};
+pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 use std::fmt::Display;
 use std::fmt::Write as _;
@@ -221,9 +221,8 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Server => server_lines(server, &mut lines),
         Section::Tls => tls_lines(server, &mut lines),
         Section::Clients | Section::Memory => {
-            let allocator = allocator::figures().unwrap_or_default();
             let clients = ClientFigures {
-                allocator,
+                allocator: allocator_figures(server),
                 ..ClientFigures::default()
             };
             return render_asked(server, section, &clients);

@@ -63,3 +63,14 @@ fn the_time_above_the_limit_adds_up() {
     used.reset_statistics();
     assert_eq!(used.exceeded_us(), (0, 0));
 }
+
+#[test]
+fn what_workers_keep_for_reuse_is_not_used() {
+    let used = UsedMemory::new(2);
+    used.base.store(10 << 20, Ordering::Relaxed);
+    let before = used.now();
+    used.keep(0, 1 << 20);
+    used.keep(1, 3 << 20);
+    used.keep(1, -(1 << 20));
+    assert_eq!((used.kept(), before - used.now()), (3 << 20, 3 << 20));
+}

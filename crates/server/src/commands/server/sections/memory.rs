@@ -43,15 +43,24 @@ pub struct MemoryFigures {
 /// A bucket of a table, bytes, and how many entries it has on average.
 const BUCKET: (u64, u64) = (64, 6);
 
+/// The allocator's figures at this moment. As for eviction, what workers keep for reuse is not used.
+pub fn allocator_figures(server: &Server) -> memory::Figures {
+    let mut figures = memory::figures().unwrap_or_default();
+    figures.used = figures.used.saturating_sub(server.memory.kept());
+    figures
+}
+
 impl MemoryFigures {
     /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
-    pub fn of(server: &Server, mut allocator: memory::Figures, client_bytes: u64) -> Self {
-        // As for eviction, what workers keep for reuse is not used.
-        allocator.used = allocator.used.saturating_sub(server.memory.kept());
+    pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
         let held = server.repl.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, also the rest of its last block.
-        let within = if server.repl.replicas.known().is_empty() { held } else { held.min(size) };
+        let within = if server.repl.replicas.known().is_empty() {
+            held
+        } else {
+            held.min(size)
+        };
         let backlog_bytes = (within, held - within);
         let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
@@ -139,10 +148,7 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
     lines.put("mem_cluster_links", figures.link_bytes);
-    lines.zeroes(&[
-        "mem_cluster_slot_import",
-        "mem_cluster_slot_export",
-    ]);
+    lines.zeroes(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);
     lines.put("mem_aof_buffer", figures.aof_bytes);
     lines.put("mem_allocator", "jemalloc");
     lines.put("mem_overhead_db_hashtable_rehashing", 0);
