@@ -13,6 +13,7 @@
 //! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
 //! transfers EXEC moves between accounts    EXEC readers see the sum unchanged
 //! watched   GET, MULTI, SET, EXEC of one counter    every EXEC that ran counts once
+//! registers GET, SET, MSET, EVAL, ...      what everybody saw has one order
 //! unions    SUNIONSTORE beside moves      every union is of one moment, and no pair is parted
 //! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
 //! streams   XADD, XREADGROUP, XREAD         every entry reaches one consumer, and every follower
@@ -25,6 +26,7 @@
 mod client;
 mod listeners;
 mod queues;
+mod registers;
 mod scenarios;
 mod transactions;
 mod unions;
@@ -49,6 +51,7 @@ pub struct Run {
     commands: AtomicU64,
     failures: Mutex<Vec<String>>,
     seed: u64,
+    begin: Instant,
 }
 
 impl Run {
@@ -105,6 +108,7 @@ fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(),
         commands: AtomicU64::new(0),
         failures: Mutex::new(Vec::new()),
         seed,
+        begin: Instant::now(),
     });
     let mut threads = Vec::new();
     for (index, scenario) in SCENARIOS.iter().enumerate() {

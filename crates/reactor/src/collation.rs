@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
-// SAFETY: rule 7: the declaration is that of POSIX.
+// SAFETY: rule 6: the declaration is that of POSIX.
 unsafe extern "C" {
     /// POSIX: transforms a string so that bytes of results compare as the strings do in the locale; gives the length that
     /// the result has, whatever room there is.
@@ -14,9 +14,9 @@ unsafe extern "C" {
 #[derive(Debug)]
 pub struct Collation(libc::locale_t);
 
-// SAFETY: rule 7: a locale is only read once it was made.
+// SAFETY: rule 6: a locale is only read once it was made.
 unsafe impl Send for Collation {}
-// SAFETY: rule 7.
+// SAFETY: rule 6.
 unsafe impl Sync for Collation {}
 
 impl Collation {
@@ -25,7 +25,7 @@ impl Collation {
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Collation> {
         let name = CString::new(name).ok()?;
-        // SAFETY: rule 7: the name is a C string, and there is no locale to start from.
+        // SAFETY: rule 6: the name is a C string, and there is no locale to start from.
         let locale = unsafe { libc::newlocale(libc::LC_COLLATE_MASK, name.as_ptr(), ptr::null_mut()) };
         // Lazily: one that is dropped is freed.
         (!locale.is_null()).then(|| Collation(locale))
@@ -38,7 +38,7 @@ impl Collation {
         let mut room = 4 * text.count_bytes() + 16;
         loop {
             to.resize(start + room, 0);
-            // SAFETY: rule 7: there is room for `room` bytes from `start` on, and the text ends with a zero byte.
+            // SAFETY: rule 6: there is room for `room` bytes from `start` on, and the text ends with a zero byte.
             let length = unsafe { strxfrm_l(to[start..].as_mut_ptr().cast(), text.as_ptr(), room, self.0) };
             if length < room {
                 return to.truncate(start + length);
@@ -50,7 +50,7 @@ impl Collation {
 
 impl Drop for Collation {
     fn drop(&mut self) {
-        // SAFETY: rule 7: the locale is this one's alone.
+        // SAFETY: rule 6: the locale is this one's alone.
         unsafe { libc::freelocale(self.0) };
     }
 }

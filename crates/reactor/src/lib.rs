@@ -31,8 +31,8 @@
 //! # Rules for `unsafe`
 //!
 //! Everything a connection needs goes through rustix's safe calls. `unsafe` remains in
-//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs`, `affinity.rs`, `collation.rs`, `process_title.rs`,
-//! `allocator_options.rs` and `lua.rs`, under these rules, which the `SAFETY` comments cite:
+//! `signal_action.rs`, `crash.rs`, `signals.rs`, `clock.rs`, `affinity.rs`, `collation.rs`, `process_title.rs` and
+//! `allocator_options.rs`, under these rules, which the `SAFETY` comments cite:
 //!
 //! 1. **Plain structs.** A C struct of integers and pointers may be zeroed; a call that fills one
 //!    gets a pointer to a live, correctly sized local of exactly that type.
@@ -47,9 +47,7 @@
 //!    is taken out of service, by the thread that uses it, before it is unmapped.
 //! 5. **The allocator's symbol.** `malloc_conf` is a pointer to a string that ends with a zero byte and
 //!    lives as long as the program, as jemalloc declares it; nothing else exports that name.
-//! 6. **Lua's debugging library.** Of it only `getlocal` is kept, which changes nothing and is called by Rust alone; no code of
-//!    a script ever sees the library, and none can load C modules.
-//! 7. **Locales.** A locale is made for one owner, only read afterwards, by any thread, and freed by its owner.
+//! 6. **Locales.** A locale is made for one owner, only read afterwards, by any thread, and freed by its owner.
 
 mod affinity;
 mod allocator_options;
@@ -59,7 +57,6 @@ mod crash;
 mod emergency;
 mod epoll;
 mod listener;
-mod lua;
 mod output;
 mod process_title;
 mod sending;
@@ -76,7 +73,6 @@ pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
 pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
 pub use listener::{Listener, multipath_socket};
-pub use lua::{Locals, lua_with_locals};
 pub use output::{Mark, Output, SharedBytes, Splices};
 pub use process_title::set_process_title;
 pub use sending::Unsent;

@@ -13,7 +13,7 @@ use weft_sync::Mailbox;
 use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
-use crate::config::{Config, id};
+use crate::config::Config;
 use crate::journal::{Journal, Milestone};
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
@@ -46,10 +46,13 @@ use directory::Directory;
 
 mod directory;
 mod gathering;
+mod memory;
 mod parts;
+mod pause;
 
 pub use gathering::{Gathering, Onlooker};
 pub use parts::Parts;
+pub use pause::{Pause, PauseReason};
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -232,113 +235,6 @@ pub trait ClientVisitor {
     /// Clients that are gone and not closed yet.
     fn closing(&self) -> u64 {
         0
-    }
-}
-
-/// Which commands are held back, and until when: by CLIENT PAUSE, and by this server itself. Workers read it without a lock.
-#[derive(Default)]
-pub struct Pause {
-    /// Milliseconds since the epoch; 0 when not paused.
-    until_ms: AtomicU64,
-    /// Until when reads wait too.
-    all_until_ms: AtomicU64,
-    /// Who wants what, of which the above is the sum. Held while that changes.
-    wanted: Mutex<[Option<Hold>; PAUSE_REASONS]>,
-}
-
-/// Why commands are held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PauseReason {
-    /// CLIENT PAUSE.
-    Client,
-    /// The server is about to end.
-    Shutdown,
-    /// A replica is about to take over.
-    Failover,
-}
-
-const PAUSE_REASONS: usize = 3;
-
-/// What is held back.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    until_ms: u64,
-    all: bool,
-}
-
-impl Pause {
-    /// When the pause ends, ms since the epoch; `None` when there is none.
-    #[inline]
-    pub fn end_ms(&self) -> Option<u64> {
-        match self.until_ms.load(Ordering::Acquire) {
-            0 => None,
-            until_ms => Some(until_ms),
-        }
-    }
-
-    /// Begins a pause. One under way for the same reason is neither shortened nor made to hold back less.
-    pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        let mut wanted = lock(&self.wanted);
-        let hold = &mut wanted[reason as usize];
-        let current = hold.filter(|hold| now_ms < hold.until_ms);
-        *hold = Some(Hold {
-            until_ms: current.map_or(until_ms, |hold| hold.until_ms.max(until_ms)),
-            all: all || current.is_some_and(|hold| hold.all),
-        });
-        self.sum_up(&wanted);
-    }
-
-    /// Ends what is due; whether that lets anybody go on.
-    pub fn end_if_due(&self, now_ms: u64) -> bool {
-        let mut wanted = lock(&self.wanted);
-        let before = self.now();
-        for hold in wanted.iter_mut() {
-            *hold = hold.filter(|hold| now_ms < hold.until_ms);
-        }
-        self.sum_up(&wanted);
-        self.now() != before
-    }
-
-    /// Ends the pause for a reason; whether that lets anybody go on.
-    pub fn end(&self, reason: PauseReason) -> bool {
-        let mut wanted = lock(&self.wanted);
-        let before = self.now();
-        wanted[reason as usize] = None;
-        self.sum_up(&wanted);
-        self.now() != before
-    }
-
-    /// When somebody may go on next, ms since the epoch.
-    pub fn next_end_ms(&self) -> Option<u64> {
-        self.end_ms()?;
-        lock(&self.wanted).iter().flatten().map(|hold| hold.until_ms).min()
-    }
-
-    fn now(&self) -> (u64, u64) {
-        let load = |end: &AtomicU64| end.load(Ordering::Relaxed);
-        (load(&self.until_ms), load(&self.all_until_ms))
-    }
-
-    fn sum_up(&self, wanted: &[Option<Hold>; PAUSE_REASONS]) {
-        let last = |all: bool| {
-            let holds = wanted.iter().flatten().filter(|hold| hold.all || !all);
-            holds.map(|hold| hold.until_ms).max().unwrap_or(0)
-        };
-        self.all_until_ms.store(last(true), Ordering::Relaxed);
-        self.until_ms.store(last(false), Ordering::Release);
-    }
-
-    /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
-    #[inline]
-    pub fn holds_writes(&self, now_ms: u64) -> bool {
-        self.holds(now_ms, true)
-    }
-
-    /// Whether a command waits at `now_ms`.
-    #[inline]
-    pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
-        let until_ms = self.until_ms.load(Ordering::Relaxed);
-        until_ms != 0 && now_ms < until_ms && (writes || now_ms < self.all_until_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -687,79 +583,6 @@ impl Server {
     fn wake_coordinator(&self) {
         if let Some(waker) = self.coordinator.get() {
             waker.wake();
-        }
-    }
-
-    /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
-    pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        self.pause.begin(reason, now_ms, until_ms, all);
-        // It sleeps until its next duty, which may now come sooner.
-        if let Some(waker) = self.coordinator.get() {
-            waker.wake();
-        }
-    }
-
-    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the append-only
-    /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
-    pub fn uncounted_memory(&self) -> u64 {
-        let backlog = self.repl.replicas.backlog_bytes();
-        let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
-        let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
-        let for_snapshot = self.keyspace.preimages.held_bytes();
-        let for_log = self.journal.unread() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
-        for_replicas + for_snapshot + for_log
-    }
-
-    /// Bytes in use, as far as they count for eviction.
-    pub fn counted_memory(&self) -> u64 {
-        self.memory.now().saturating_sub(self.uncounted_memory())
-    }
-
-    /// About how many bytes so many keys take that have just been taken out of the keyspace.
-    pub fn bytes_of_keys(&self, keys: u64) -> usize {
-        let counts = &self.keyspace.counts;
-        let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
-        let startup = self.observed.startup_memory.load(Ordering::Relaxed);
-        let data = self.memory.now().saturating_sub(startup);
-        (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
-    }
-
-    /// Has a worker take the allocator's count.
-    pub fn measure_memory(&self) {
-        if let Some(worker) = self.workers.first() {
-            worker.send(Message::Measure);
-        }
-    }
-
-    /// Has workers make room if memory is above its limit.
-    pub fn evict_if_full(&self) {
-        let limit = self.config.unsigned(id::MAXMEMORY);
-        if limit == 0 || self.counted_memory() <= limit {
-            return;
-        }
-        let active = self.active_workers.load(Ordering::Relaxed).max(1);
-        for worker in self.workers.iter().take(active) {
-            worker.send(Message::EvictDue);
-        }
-    }
-
-    /// Lets clients go on that were paused for this reason, unless there is another one.
-    pub fn unpause_clients(&self, reason: PauseReason) {
-        if self.pause.end(reason) {
-            self.resume_clients();
-        }
-    }
-
-    /// Lets paused clients go on if the time of the pause has come.
-    pub fn end_due_pause(&self, now_ms: u64) {
-        if self.pause.end_if_due(now_ms) {
-            self.resume_clients();
-        }
-    }
-
-    fn resume_clients(&self) {
-        for worker in &self.workers {
-            worker.send(Message::Unpaused);
         }
     }
 

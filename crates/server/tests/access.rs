@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[path = "harness/client.rs"]
 mod client;
@@ -15,7 +15,7 @@ mod client;
 mod server;
 
 use client::Client;
-use server::Server;
+use server::{PATIENCE, Server};
 
 /// A directory of its own for a test, removed at its end.
 struct Place(PathBuf);
@@ -116,6 +116,11 @@ fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
         counted = counted.max(before.parse().unwrap_or(0));
         admin.call(OPEN);
         thread::sleep(Duration::from_millis(3));
+        let start = Instant::now();
+        while admin.call(&["GET", "n"]).parse().unwrap_or(0) < counted + 10 {
+            assert!(start.elapsed() < PATIENCE, "nobody counts");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {

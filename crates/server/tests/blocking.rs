@@ -150,7 +150,7 @@ fn a_wait_is_never_shorter_than_its_timeout() {
             elapsed >= Duration::from_millis(*timeout_ms),
             "{elapsed:?} for {timeout_ms} ms"
         );
-        assert!(elapsed < Duration::from_millis(*timeout_ms + 2000), "{elapsed:?}");
+        assert!(elapsed < Duration::from_millis(*timeout_ms + 10_000), "{elapsed:?}");
     }
     // 0 is for ever.
     assert!(waiters[0].0.hears_nothing());

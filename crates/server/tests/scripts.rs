@@ -1,6 +1,6 @@
 //! Scripts seen from outside: atomic beside everything else, killed when they are endless, kept in dumps.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -224,7 +224,8 @@ fn a_long_script_sees_clients() {
 
 #[test]
 fn a_script_that_has_written_is_not_killed() {
-    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    // It is never called busy, so others are served beside it.
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     let script = "redis.call('set', KEYS[1], 'x') local s = os.clock() while os.clock() - s < 1 do end return 1";
     runner.send(&["EVAL", script, "1", "k"]);
@@ -232,6 +233,18 @@ fn a_script_that_has_written_is_not_killed() {
     assert_eq!(client.ask(&["PING"]), "+PONG");
     assert_eq!(runner.answer(), ":1");
     assert_eq!(client.ask(&["GET", "k"]), "x");
+}
+
+#[test]
+fn an_endless_script_that_has_written_ends_with_the_server() {
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    runner.send(&["EVAL", "redis.call('set', KEYS[1], 'x') while true do end", "1", "k"]);
+    client.ask_until(&["PING"], "-BUSY");
+    assert!(client.ask(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    let ended = client.0.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl<H, T> Drop for Seat<H, T> {
 pub struct Pass<'seat, H, T> {
     domain: &'seat Domain<H, T>,
     seat: usize,
-    /// No other seat is inside (rule 9).
+    /// No other seat is inside (rule 10).
     alone: bool,
     stays: StaysOnThread,
 }

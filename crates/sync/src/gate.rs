@@ -349,6 +349,13 @@ impl Gate {
         self.seats.iter().all(|seat| seat.word.load(Acquire) & IN == 0)
     }
 
+    /// How many sleep at the closed gate: seats that want to enter, and closers whose turn comes later.
+    #[cfg(all(test, loom))]
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        let room = lock(&self.room);
+        (room.sleepers, room.next_ticket - room.serving - u64::from(room.closed))
+    }
+
     /// Opens the gate again. Only who closed it may.
     pub fn open(&self) {
         for seat in &self.seats {

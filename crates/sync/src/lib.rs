@@ -62,7 +62,6 @@
 //!    `Sync`: a thread is inside or outside by itself.
 //! 7. **A prefetch touches nothing.** A prefetch instruction may be given any address: it neither faults nor
 //!    changes what a program can observe.
-//!
 //! 8. **Published readers.** A reader publishes itself on its seat's line and is in only if it then reads
 //!    `SHARED`, and neither `WRITER` nor an announcement, in the word; a writer makes the word `WRITER` and, if `SHARED`
 //!    was set before, is in only after it has then found the cell on no line. These four operations are sequentially
@@ -72,11 +71,10 @@
 //! 9. **A ring's bytes are written once.** A chunk's bytes at or above `filled` are reached by the ring's only writer
 //!    (`&mut RingWriter`), those below it by its only reader, and `filled` only grows, with Release stores behind the
 //!    bytes and Acquire loads before they are read.
-//!
-//! 9. **Alone.** A pass is alone only while the `ALONE` bit of its seat's word is set and the seat had found its claim to be
-//!    the sole one (module `gate`): from then until the bit is cleared no other seat is inside, so no other thread touches
-//!    a lease word, and plain loads and stores count the pass's leases as exactly as read-modify-writes would. What happens
-//!    meanwhile is released with the seat's word and acquired by every seat that enters after it (rule 5).
+//! 10. **Alone.** A pass is alone only while the `ALONE` bit of its seat's word is set and the seat had found its claim to be
+//!     the sole one (module `gate`): from then until the bit is cleared no other seat is inside, so no other thread touches
+//!     a lease word, and plain loads and stores count the pass's leases as exactly as read-modify-writes would. What happens
+//!     meanwhile is released with the seat's word and acquired by every seat that enters after it (rule 5).
 //!
 //! # Why nobody waits for ever
 //!
@@ -85,8 +83,7 @@
 //!   announcement is worth a fixed number of refusals and then lapses (module `lease_word`), so a writer
 //!   that never comes back locks nobody out.
 //! * The gate alternates: whoever slept while it was closed enters before it is closed again, and closers
-//!   take turns in order of arrival.
-//!
+//!   take turns in order of arrival; an exclusive that pauses arrives anew.
 //! * Whoever enters beside a seat that is alone waits for the end of that seat's pass, which waits for nobody.
 //!
 //! # Testing

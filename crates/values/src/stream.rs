@@ -13,13 +13,15 @@ mod blocks;
 mod group;
 mod id;
 mod radix;
+mod reading;
 
 pub use block::{Block, Entry, Pairs};
 pub use blocks::{BlockRange, Blocks};
 pub use group::{Consumer, ConsumerNumber, Group, NEVER_ACTIVE, Pending};
 pub use id::StreamId;
+pub use reading::{Entries, EntriesBackwards, Lookup};
 
-use group::Position;
+use reading::entries_behind;
 
 /// No block takes more bytes, and no entry's names and values together do.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
@@ -291,12 +293,7 @@ impl Stream {
     /// The entries from `end` down to `start`, both included.
     #[inline]
     pub fn entries_backwards(&self, start: StreamId, end: StreamId) -> EntriesBackwards<'_> {
-        EntriesBackwards {
-            blocks: self.inner.blocks.up_to(end),
-            current: None,
-            start,
-            end,
-        }
+        EntriesBackwards::between(&self.inner.blocks, start, end)
     }
 
     /// The entry of an ID.
@@ -500,39 +497,7 @@ impl Inner {
     }
 
     fn entries(&self, start: StreamId, end: StreamId) -> Entries<'_> {
-        Entries {
-            blocks: self.blocks.from(start),
-            current: None,
-            start,
-            end,
-        }
-    }
-}
-
-/// Finds entries by their IDs; quicker if these ascend.
-#[derive(Clone, Debug)]
-pub struct Lookup<'a> {
-    blocks: &'a Blocks,
-    /// The block of the last entry that was found, and its ID and offset.
-    last: Option<(StreamId, StreamId, usize)>,
-}
-
-impl<'a> Lookup<'a> {
-    fn new(blocks: &'a Blocks) -> Self {
-        Lookup { blocks, last: None }
-    }
-
-    /// The entry of an ID.
-    #[inline]
-    pub fn find(&mut self, id: StreamId) -> Option<Entry<'a>> {
-        let (base, block) = self.blocks.holding(id)?;
-        let start = match self.last {
-            Some((last_base, last_id, offset)) if last_base == base && last_id <= id => offset,
-            _ => block.live_start(),
-        };
-        let found = block.find(base, id, start)?;
-        self.last = Some((base, id, found.offset));
-        Some(found.entry)
+        Entries::between(&self.blocks, start, end)
     }
 }
 
@@ -545,133 +510,6 @@ fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
     };
     block.whole_bytes() + content_bytes >= max_bytes
         || (limits.entries != 0 && block.entries() as i64 >= limits.entries)
-}
-
-/// The entries that a group has not read yet.
-#[inline]
-fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u64) -> Entries<'a> {
-    let end = StreamId::MAX;
-    if let Some(position) = group.position
-        && position.removals == removals
-        && position.behind == group.last_id
-    {
-        let mut blocks = blocks.based_from(position.block);
-        let current = blocks.next().map(|(&base, block)| (base, block, position.offset));
-        return Entries {
-            blocks,
-            current,
-            start: StreamId::MIN,
-            end,
-        };
-    }
-    match group.last_id.next() {
-        Some(start) => Entries {
-            blocks: blocks.from(start),
-            current: None,
-            start,
-            end,
-        },
-        None => Entries {
-            blocks: blocks::none(),
-            current: None,
-            start: StreamId::MAX,
-            end: StreamId::MIN,
-        },
-    }
-}
-
-/// Entries in ascending order.
-#[derive(Clone, Debug)]
-pub struct Entries<'a> {
-    blocks: BlockRange<'a>,
-    /// The block that is being walked, and where its next entry begins.
-    current: Option<(StreamId, &'a Block, usize)>,
-    start: StreamId,
-    end: StreamId,
-}
-
-impl Entries<'_> {
-    /// Where the next entry begins.
-    fn position(&self, behind: StreamId, removals: u64) -> Option<Position> {
-        self.current.map(|(block, _, offset)| Position {
-            block,
-            offset,
-            removals,
-            behind,
-        })
-    }
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
-        loop {
-            let (base, block, offset) = match self.current {
-                Some(current) => current,
-                None => {
-                    let (&base, block) = self.blocks.next()?;
-                    (base, block, block.live_start())
-                }
-            };
-            let Some(found) = block.entry_at(base, offset) else {
-                self.current = None;
-                continue;
-            };
-            self.current = Some((base, block, found.end));
-            if found.deleted || found.entry.id < self.start {
-                continue;
-            }
-            if found.entry.id > self.end {
-                self.current = Some((base, block, block.end()));
-                self.blocks = blocks::none();
-                return None;
-            }
-            return Some(found.entry);
-        }
-    }
-}
-
-/// Entries in descending order.
-#[derive(Clone, Debug)]
-pub struct EntriesBackwards<'a> {
-    blocks: BlockRange<'a>,
-    /// The block that is being walked, and where the entry before ends.
-    current: Option<(StreamId, &'a Block, usize)>,
-    start: StreamId,
-    end: StreamId,
-}
-
-impl<'a> Iterator for EntriesBackwards<'a> {
-    type Item = Entry<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
-        loop {
-            let (base, block, end) = match self.current {
-                Some(current) => current,
-                None => {
-                    let (&base, block) = self.blocks.next_back()?;
-                    (base, block, block.end())
-                }
-            };
-            let Some(found) = block.entry_before(base, end) else {
-                self.current = None;
-                continue;
-            };
-            self.current = Some((base, block, found.offset));
-            if found.deleted || found.entry.id > self.end {
-                continue;
-            }
-            if found.entry.id < self.start {
-                self.blocks = blocks::none();
-                self.current = None;
-                return None;
-            }
-            return Some(found.entry);
-        }
-    }
 }
 
 /// Builds a stream from what a file holds.

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::Run;
 use super::client::{Client, Failure, Reply};
-use super::{listeners, queues, transactions, unions};
+use super::{listeners, queues, registers, transactions, unions};
 
 /// One scenario.
 pub struct Scenario {
@@ -42,6 +42,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "watched",  threads: 16, prepare: nothing,          work: transactions::watched, check: transactions::check_watched },
     Scenario { name: "talkers",  threads: listeners::TALKERS, prepare: nothing, work: listeners::talkers, check: listeners::check_talkers },
     Scenario { name: "copies",   threads: 16, prepare: nothing,          work: listeners::copies, check: nothing },
+    Scenario { name: "registers", threads: registers::THREADS, prepare: registers::prepare, work: registers::registers, check: registers::check },
     Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check },
     Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
 ];

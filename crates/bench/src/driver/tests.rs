@@ -132,11 +132,16 @@ fn a_closed_loop_sends_its_budget_and_ends() {
 
 #[test]
 fn a_closed_loop_ends_with_its_window() {
-    let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
-    let tally = drive(address, 4, Pace::Closed, window(50, 150, 5000), u64::MAX).expect("right replies");
-    assert!(tally.replies > 0 && tally.replies < tally.all_replies);
-    assert_eq!(tally.latencies.len(), tally.replies);
-    assert_eq!(tally.all_replies % 4, 0, "a batch was left behind");
+    let has_replies_before_and_within = |length_ms: u64| {
+        let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
+        let window = window(length_ms / 2, length_ms / 2 + length_ms, 5000);
+        let tally = drive(address, 4, Pace::Closed, window, u64::MAX).expect("right replies");
+        assert_eq!(tally.latencies.len(), tally.replies);
+        assert_eq!(tally.all_replies % 4, 0, "a batch was left behind");
+        tally.replies > 0 && tally.replies < tally.all_replies
+    };
+    // A busy machine may sleep through a short window.
+    assert!([100, 1000, 10_000].into_iter().any(has_replies_before_and_within));
 }
 
 #[test]

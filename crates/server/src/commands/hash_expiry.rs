@@ -11,6 +11,7 @@ use super::expiry_argument::{ExpiryUnit, any_absolute_ms, invalid_expire_time};
 use super::hash::fields::{
     CHANGE_NS, Names, Pairs, checked, close, hash_at, hash_of_entry, remove_fields, set_fields, show_value, unpack,
 };
+use super::set_options::{Condition, Grammar, SetOptions, parse_options};
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::event::Event;
 
@@ -296,58 +297,10 @@ fn reply_with_expiries(ctx: &mut Context<'_, '_>, shown: impl Fn(i64) -> i64) ->
     Ok(())
 }
 
-/// The options of HGETEX and HSETEX.
-#[derive(Default)]
-struct Options<'a> {
-    expiry: Option<(ExpiryUnit, &'a [u8])>,
-    persist: bool,
-    keep_ttl: bool,
-    /// The key must exist or be free.
-    key_exists: Option<bool>,
-    /// All fields must exist or none.
-    fields_exist: Option<bool>,
-}
-
-impl<'a> Options<'a> {
-    /// The options between the key and `FIELDS` at `word`.
-    fn parse(ctx: &Context<'a, '_>, word: usize, writes: bool) -> Result<Self, CommandError> {
-        let mut options = Options::default();
-        let mut index = 2;
-        while index < word {
-            let option = ctx.arg(index);
-            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-            let next = (index + 1 < word).then(|| ctx.arg(index + 1));
-            let timeless = options.expiry.is_none() && !options.persist && !options.keep_ttl;
-            let same_unit = |unit| options.expiry.is_some_and(|(before, _)| before == unit);
-            let free = |condition: Option<bool>, wanted| condition.is_none_or(|before| before == wanted);
-            if writes && is("NX") && free(options.key_exists, false) {
-                options.key_exists = Some(false);
-            } else if writes && is("XX") && free(options.key_exists, true) {
-                options.key_exists = Some(true);
-            } else if writes && is("FNX") && free(options.fields_exist, false) {
-                options.fields_exist = Some(false);
-            } else if writes && is("FXX") && free(options.fields_exist, true) {
-                options.fields_exist = Some(true);
-            } else if writes && is("KEEPTTL") && (timeless || options.keep_ttl) {
-                options.keep_ttl = true;
-            } else if !writes && is("PERSIST") && (timeless || options.persist) {
-                options.persist = true;
-            } else if let (Some(unit), Some(amount)) = (ExpiryUnit::of_option(option), next)
-                && (timeless || same_unit(unit))
-            {
-                options.expiry = Some((unit, amount));
-                index += 1;
-            } else {
-                return Err(CommandError::SYNTAX);
-            }
-            index += 1;
-        }
-        Ok(options)
-    }
-
-    fn at_ms(&self, ctx: &Context<'_, '_>) -> Result<Option<i64>, CommandError> {
-        self.expiry.map(|(unit, amount)| time_ms(ctx, amount, unit)).transpose()
-    }
+/// The time that the options of HGETEX or HSETEX name, if any.
+fn at_ms_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Option<i64>, CommandError> {
+    let at_ms = |(unit, amount)| time_ms(ctx, amount, unit);
+    options.expiry.map(at_ms).transpose()
 }
 
 /// Closes a key that turned out to hold something else; its error.
@@ -357,10 +310,10 @@ fn check_type(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let word = fields_word(ctx, 2).ok_or(WRONG_NUMFIELDS)?;
-    let options = Options::parse(ctx, word, false)?;
+    let options = parse_options(ctx, 2..word, Grammar::HgetEx)?;
     let names = names_after(ctx, word, WRONG_NUMFIELDS)?;
     check_type(ctx)?;
-    let at_ms = options.at_ms(ctx)?;
+    let at_ms = at_ms_of(ctx, &options)?;
     if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
@@ -457,7 +410,7 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let word = fields_word(ctx, 2).ok_or(WRONG_NUMFIELDS)?;
-    let options = Options::parse(ctx, word, true)?;
+    let options = parse_options(ctx, 2..word, Grammar::HsetEx)?;
     let given = ctx.argc() - (word + 2);
     let count = numfields(ctx, word)?;
     if given == 0 || count.checked_mul(2) != Some(given as i64) {
@@ -466,11 +419,16 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let pairs = Pairs::new(ctx.args, word + 2, given / 2);
     check_type(ctx)?;
     let exists = ctx.keys.peek(0).is_some();
-    if options.key_exists.is_some_and(|wanted| wanted != exists) {
+    let met = match options.condition {
+        Condition::Missing => !exists,
+        Condition::Present => exists,
+        Condition::None | Condition::Equal(_) => true,
+    };
+    if !met {
         ctx.reply.integer(0);
         return Ok(());
     }
-    let at_ms = options.at_ms(ctx)?;
+    let at_ms = at_ms_of(ctx, &options)?;
     let now_ms = ctx.alive_ms();
     if let Some(wanted) = options.fields_exist {
         let hash = hash_of_entry(ctx.keys.peek(0))?;

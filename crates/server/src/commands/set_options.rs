@@ -1,13 +1,16 @@
-//! The options that SET, GETEX and MSETEX share.
+//! The options of commands that set values or times: SET, GETEX and MSETEX, and HSETEX and HGETEX for fields.
+
+use std::ops::Range;
 
 use super::context::Context;
 use super::error::CommandError;
 use super::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::keyspace::access::Expiry;
 
-/// Which condition SET and MSETEX put on the key.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Which condition a command puts on the key.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
+    #[default]
     None,
     /// NX.
     Missing,
@@ -17,10 +20,13 @@ pub(super) enum Condition<'a> {
     Equal(&'a [u8]),
 }
 
-/// Options that SET, GETEX and MSETEX share.
+/// The options of a command.
+#[derive(Default)]
 pub(super) struct SetOptions<'a> {
     /// On what the command depends.
     pub(super) condition: Condition<'a>,
+    /// FXX or FNX: all fields must exist, or none.
+    pub(super) fields_exist: Option<bool>,
     /// GET: the reply is the old value.
     pub(super) get: bool,
     /// KEEPTTL.
@@ -37,58 +43,72 @@ pub(super) enum Grammar {
     Set,
     GetEx,
     MsetEx,
+    HgetEx,
+    HsetEx,
 }
 
-/// Reads the options from argument `first` on.
+impl Grammar {
+    /// Whether the command sets values, so that it may have conditions and keep times; the others may only take them away.
+    fn writes(self) -> bool {
+        matches!(self, Self::Set | Self::MsetEx | Self::HsetEx)
+    }
+}
+
+/// Reads the options among the `arguments`.
 ///
 /// # Errors
 /// A syntax error.
 pub(super) fn parse_options<'a>(
     ctx: &Context<'a, '_>,
-    first: usize,
+    arguments: Range<usize>,
     grammar: Grammar,
 ) -> Result<SetOptions<'a>, CommandError> {
-    let mut options = SetOptions {
-        condition: Condition::None,
-        get: false,
-        keep_ttl: false,
-        persist: false,
-        expiry: None,
-    };
-    let writes = grammar != Grammar::GetEx;
-    let mut index = first;
-    while index < ctx.argc() {
-        let option = ctx.arg(index);
-        let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
-        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-        let free = options.condition == Condition::None;
-        let timeless = !options.keep_ttl && !options.persist && options.expiry.is_none();
-        // A time may be given again, in the same unit; the last one counts.
-        let same_unit = |unit| options.expiry.is_some_and(|(before, _)| before == unit);
-        if is("NX") && writes && (free || options.condition == Condition::Missing) {
-            options.condition = Condition::Missing;
-        } else if is("XX") && writes && (free || options.condition == Condition::Present) {
-            options.condition = Condition::Present;
-        } else if is("IFEQ") && grammar == Grammar::Set && free && next.is_some() {
-            options.condition = Condition::Equal(next.unwrap_or_default());
-            index += 1;
-        } else if is("GET") && grammar == Grammar::Set {
-            options.get = true;
-        } else if is("KEEPTTL") && writes && (timeless || options.keep_ttl) {
-            options.keep_ttl = true;
-        } else if is("PERSIST") && !writes && (timeless || options.persist) {
-            options.persist = true;
-        } else if let (Some(unit), Some(amount)) = (ExpiryUnit::of_option(option), next)
-            && (timeless || same_unit(unit))
-        {
-            options.expiry = Some((unit, amount));
-            index += 1;
-        } else {
-            return Err(CommandError::SYNTAX);
-        }
-        index += 1;
+    let mut options = SetOptions::default();
+    let mut index = arguments.start;
+    while index < arguments.end {
+        let next = (index + 1 < arguments.end).then(|| ctx.arg(index + 1));
+        index += options
+            .take(ctx.arg(index), next, grammar)
+            .ok_or(CommandError::SYNTAX)?;
     }
     Ok(options)
+}
+
+impl<'a> SetOptions<'a> {
+    /// Takes one option, and what follows it if that belongs to it: how many arguments these are. `None` if the command has
+    /// no such option, or not beside those it has already. One may be given again; of times, which must have the same
+    /// unit, the last counts.
+    fn take(&mut self, option: &[u8], next: Option<&'a [u8]>, grammar: Grammar) -> Option<usize> {
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let writes = grammar.writes();
+        let free = |wanted| self.condition == Condition::None || self.condition == wanted;
+        let free_fields = |wanted| self.fields_exist.is_none_or(|before| before == wanted);
+        let timeless = !self.keep_ttl && !self.persist && self.expiry.is_none();
+        let same_unit = |unit| self.expiry.is_some_and(|(before, _)| before == unit);
+        if is("NX") && writes && free(Condition::Missing) {
+            self.condition = Condition::Missing;
+        } else if is("XX") && writes && free(Condition::Present) {
+            self.condition = Condition::Present;
+        } else if is("IFEQ") && grammar == Grammar::Set && self.condition == Condition::None {
+            self.condition = Condition::Equal(next?);
+            return Some(2);
+        } else if is("FNX") && grammar == Grammar::HsetEx && free_fields(false) {
+            self.fields_exist = Some(false);
+        } else if is("FXX") && grammar == Grammar::HsetEx && free_fields(true) {
+            self.fields_exist = Some(true);
+        } else if is("GET") && grammar == Grammar::Set {
+            self.get = true;
+        } else if is("KEEPTTL") && writes && (timeless || self.keep_ttl) {
+            self.keep_ttl = true;
+        } else if is("PERSIST") && !writes && (timeless || self.persist) {
+            self.persist = true;
+        } else {
+            let unit = ExpiryUnit::of_option(option).filter(|unit| timeless || same_unit(*unit))?;
+            self.expiry = Some((unit, next?));
+            return Some(2);
+        }
+        Some(1)
+    }
 }
 
 /// What the options make of the key's expiry.

@@ -74,7 +74,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.ok();
         return Ok(());
     }
-    let options = parse_options(ctx, 3, Grammar::Set)?;
+    let options = parse_options(ctx, 3..ctx.argc(), Grammar::Set)?;
     let expiry = expiry_of(ctx, &options)?;
     set_with(ctx, &options, expiry)
 }
@@ -218,7 +218,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 }
 
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = parse_options(ctx, 2, Grammar::GetEx)?;
+    let options = parse_options(ctx, 2..ctx.argc(), Grammar::GetEx)?;
     let expiry = expiry_of(ctx, &options)?;
     let passed_ms = passed_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);

@@ -93,7 +93,7 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     if first_option > ctx.argc() {
         return Err(CommandError::SYNTAX);
     }
-    let options = parse_options(ctx, first_option, Grammar::MsetEx)?;
+    let options = parse_options(ctx, first_option..ctx.argc(), Grammar::MsetEx)?;
     let expiry = expiry_of(ctx, &options)?;
     let refused = match options.condition {
         Condition::Missing => any_key(ctx, true),

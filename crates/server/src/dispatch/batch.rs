@@ -144,15 +144,7 @@ fn run_until_exclusive(
         many.clear();
         if !thread.effects.expired.is_empty() {
             // Before the next command looks, for it may count keys.
-            let server = &thread.server;
-            let row = thread.seat;
-            let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
-            if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
-                forget_found(&mut thread.effects, tell);
-            }
-            delete_found_within(&server.keyspace, &pass, row, thread.now_ms, &mut thread.effects, tell);
-            release(&mut thread.effects, server);
-            thread.keep_ready();
+            delete_expired(thread, &pass);
         }
         let outcome = match outcome {
             Outcome::Contended => refused_by_script(thread, &request, keys, connection),
@@ -168,6 +160,20 @@ fn run_until_exclusive(
     thread.reach = prefetcher.reach;
     connections.pass_ends();
     plans.list.len()
+}
+
+/// Deletes the expired keys that a command found, or forgets them where nothing may be deleted now.
+#[cold]
+fn delete_expired(thread: &mut Thread, pass: &Pass<'_>) {
+    let server = &thread.server;
+    let row = thread.seat;
+    let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+    if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
+        forget_found(&mut thread.effects, tell);
+    }
+    delete_found_within(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
+    release(&mut thread.effects, server);
+    thread.keep_ready();
 }
 
 /// Sees to it that there is room for the next command. Who is told about evicted keys is told before its reply.

@@ -1,7 +1,9 @@
 //! Lua states: what they compile, how a script is run in one, and how it reaches its host.
 
+mod compiling;
 mod debugging;
 mod gate;
+mod loading;
 mod natives;
 
 use std::cell::{Cell, RefCell};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use mlua::{Function as LuaFunction, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use weft_resp::{ArgRange, Protocol, Reply};
 
-use super::cache::{Digest, Script, digest_of};
+use super::cache::{Digest, Script};
 use super::habits::Habits;
 use super::libraries::{Library, LoadedFunction};
 use super::random::Random;
@@ -25,12 +27,6 @@ use gate::Gate;
 
 /// Instructions between two looks at a run: some 50 µs.
 const INSTRUCTIONS_A_LOOK: u32 = 10_000;
-/// How long the code of a library may run while it is loaded.
-const LOAD_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
-/// The most compiled scripts that an interpreter keeps. Lua has room for some 8000 values that are kept from outside.
-const COMPILED_MAX: usize = 4096;
-/// Compiled scripts beyond those that are cached, before dead ones are looked for.
-const DEAD_SCRIPTS: usize = 64;
 /// Runs between two looks at an interpreter's memory.
 const RUNS_A_LOOK: u32 = 16;
 
@@ -130,15 +126,6 @@ impl Program {
             Source::Function(..) => None,
         }
     }
-}
-
-/// A function as it was registered.
-pub struct Function {
-    /// Its name.
-    pub name: Vec<u8>,
-    description: Option<Vec<u8>>,
-    flags: Flags,
-    callback: LuaFunction,
 }
 
 /// What callbacks of the state share with its owner.
@@ -342,7 +329,7 @@ impl Interpreter {
 
     /// One for scripts into which a debugger looks.
     fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
-        let (lua, locals) = weft_reactor::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (lua, locals) = weft_lua_locals::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) = Interpreter::of_state(lua, Kind::Eval, scripts.cache.flushes(), scripts, add)?;
         debugging::watch(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
@@ -396,143 +383,6 @@ impl Interpreter {
             scripts.count_interpreter(kind, self.counted_bytes, bytes);
             self.counted_bytes = bytes;
         }
-    }
-
-    fn compile(&self, code: &[u8], name: &str, what: &str) -> Result<LuaFunction, Vec<u8>> {
-        let failed = |text: &[u8]| [what.as_bytes(), text].concat();
-        if code.first() == Some(&0x1b) {
-            return Err(failed(b"compiled code is not accepted"));
-        }
-        let chunk = self
-            .lua
-            .load(code)
-            .set_name(name)
-            .set_mode(mlua::chunk::ChunkMode::Text);
-        chunk.into_function().map_err(|error| match error {
-            mlua::Error::SyntaxError { message, .. } => failed(message.as_bytes()),
-            other => failed(&super::arguments::message(other)),
-        })
-    }
-
-    fn of_source(&mut self, scripts: &Scripts, source: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
-        if let Some(program) = self.by_source.get(source).filter(|program| is_alive(program)) {
-            return Ok(program.clone());
-        }
-        let digest = digest_of(source);
-        let header = shebang::of_script(source)?;
-        let what = "Error compiling script (new function): ";
-        let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
-        let script = scripts.cache.add(digest, source, header.flags, !keep);
-        Ok(self.keep(scripts, script, callback))
-    }
-
-    fn of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
-        let Ok(mut lower) = Digest::try_from(digest) else {
-            return Err(Vec::new());
-        };
-        lower.make_ascii_lowercase();
-        if let Some(program) = self.by_digest.get(&lower).filter(|program| is_alive(program)) {
-            return Ok(program.clone());
-        }
-        let script = scripts.cache.find(&lower).ok_or(Vec::new())?;
-        let header = shebang::of_script(&script.source)?;
-        let callback = self.compile(&script.source[header.code_at..], "@user_script", "")?;
-        Ok(self.keep(scripts, script, callback))
-    }
-
-    fn keep(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
-        if self.by_digest.len() > scripts.cache.len() + DEAD_SCRIPTS {
-            self.by_digest.retain(|_, program| is_alive(program));
-            self.by_source.retain(|_, program| is_alive(program));
-        }
-        if self.by_digest.len() >= COMPILED_MAX {
-            // Whatever is asked for again is compiled again: the sources are in the cache of all.
-            self.by_digest.clear();
-            self.by_source.clear();
-        }
-        let program = Program {
-            kind: Kind::Eval,
-            callback,
-            source: Source::Script(script.clone()),
-        };
-        self.by_digest.insert(script.digest, program.clone());
-        self.by_source.insert(script.source.clone(), program.clone());
-        program
-    }
-
-    fn callback(&mut self, scripts: &Scripts, library: &Arc<Library>, index: usize) -> Result<LuaFunction, Vec<u8>> {
-        let address = Arc::as_ptr(library) as usize;
-        if !self.libraries.contains_key(&address) {
-            let current = scripts.libraries.current();
-            let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
-            self.libraries.retain(|_, (library, _)| is_loaded(library));
-            let code_at = shebang::of_library(&library.code)?.1;
-            let functions = self.load(&library.code[code_at..], false)?;
-            // In the order of the library, whatever order they were registered in this time.
-            let callbacks: Vec<LuaFunction> = library
-                .functions
-                .iter()
-                .filter_map(|known| functions.iter().find(|function| function.name == known.name))
-                .map(|function| function.callback.clone())
-                .collect();
-            if callbacks.len() != library.functions.len() {
-                return Err(b"The library does not register the same functions every time".to_vec());
-            }
-            self.libraries.insert(address, (library.clone(), callbacks));
-        }
-        match self
-            .libraries
-            .get(&address)
-            .and_then(|(_, callbacks)| callbacks.get(index))
-        {
-            Some(callback) => Ok(callback.clone()),
-            None => Err(b"Function not found".to_vec()),
-        }
-    }
-
-    /// Runs the code of a library; the functions that it registers, by name.
-    fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<Function>, Vec<u8>> {
-        let library = self.compile(code, "@user_function", "Error compiling function: ")?;
-        let functions: RefCell<Vec<Function>> = RefCell::default();
-        let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
-        let until = limited.then(|| std::time::Instant::now() + LOAD_LIMIT);
-        self.shared.load_until.set(until);
-        let loaded = self.lua.scope(|scope| {
-            let register = scope.create_function(|lua, registered: Registered| {
-                let (name, callback, description, flags) = registered;
-                let mut functions = functions.borrow_mut();
-                match function_of(&functions, name, callback, description, &flags) {
-                    Ok(function) => functions.push(function),
-                    Err(Refusal::ByEngine(text)) => return lua.create_string(text).map(Some),
-                    Err(Refusal::ByServer(text)) => {
-                        refused.borrow_mut().get_or_insert(text);
-                    }
-                }
-                Ok(None)
-            })?;
-            self.load.call::<(bool, Value)>((library, register))
-        });
-        self.shared.load_until.set(None);
-        self.tell_log(false);
-        let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
-        match loaded {
-            Ok((true, _)) => {}
-            Ok((false, Value::String(text))) => return Err(failed(&text.as_bytes())),
-            Ok((false, Value::Error(_))) | Err(mlua::Error::CallbackError { .. }) => {
-                return Err(failed(b"ERR FUNCTION LOAD timeout"));
-            }
-            Ok((false, _)) => return Err(failed(b"ERR unknown error")),
-            Err(error) => return Err(failed(&super::arguments::message(error))),
-        }
-        if let Some(text) = refused.into_inner() {
-            return Err(text);
-        }
-        let mut functions = functions.into_inner();
-        if functions.is_empty() {
-            return Err(b"No functions registered".to_vec());
-        }
-        functions.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(functions)
     }
 
     fn run(
@@ -628,10 +478,6 @@ impl Interpreter {
     }
 }
 
-fn is_alive(program: &Program) -> bool {
-    program.script().is_some_and(Script::is_alive)
-}
-
 fn error_text(text: &[u8]) -> Vec<u8> {
     [b"ERR ", text].concat()
 }
@@ -670,50 +516,6 @@ fn texts(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
         table.raw_set(index, lua.create_string(word)?)?;
     }
     Ok(table)
-}
-
-// ---- registering functions ----------------------------------------------------------------------------------------
-
-type Registered = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
-
-/// Why a function is not registered.
-enum Refusal {
-    /// An error that the library's code gets.
-    ByEngine(&'static str),
-    /// An error that is found when the code has run.
-    ByServer(Vec<u8>),
-}
-
-fn function_of(
-    known: &[Function],
-    name: mlua::LuaString,
-    callback: LuaFunction,
-    description: Option<mlua::LuaString>,
-    flags: &Table,
-) -> Result<Function, Refusal> {
-    let name = name.as_bytes().to_vec();
-    let mut all = Flags::default();
-    for flag in flags.sequence_values::<mlua::LuaString>() {
-        let flag = flag
-            .ok()
-            .and_then(|flag| Flags::named_in_any_case(&flag.as_bytes()))
-            .ok_or(Refusal::ByEngine("unknown flag given"))?;
-        all = all.with(flag);
-    }
-    if !shebang::is_name(&name) {
-        let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
-                     character long";
-        return Err(Refusal::ByServer(text.to_vec()));
-    }
-    if known.iter().any(|function| function.name == name) {
-        return Err(Refusal::ByServer(b"Function already exists in the library".to_vec()));
-    }
-    Ok(Function {
-        name,
-        description: description.map(|text| text.as_bytes().to_vec()),
-        flags: all,
-        callback,
-    })
 }
 
 #[cfg(test)]

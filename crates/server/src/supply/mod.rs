@@ -15,9 +15,11 @@
 //! 3. Who lags so far behind that the limits of `client-output-buffer-limit` are passed is disconnected.
 //! 4. No worker waits for a replica, ever; clients that WAIT are parked and answered by mail.
 
+mod arrival;
 mod channels;
 mod dump;
 mod requests;
+mod rounds;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,16 +32,15 @@ use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
 use crate::config::id;
 use crate::feed;
 use crate::keyspace::Seat;
-use crate::net::client::{Flags, Introduction};
+use crate::net::client::Introduction;
 use crate::net::connection::Connection;
 use crate::observe::{lock, log};
 use crate::persist::aof::Phase;
-use crate::persist::running::Purpose;
-use crate::repl::{Channel, HandoverState, Known, NO_LOG, Progress};
+use crate::repl::{HandoverState, Known, NO_LOG, Progress};
 use crate::role::{self, Step};
-use crate::state::{Message, Server, SupplyOrder, SyncRequest};
+use crate::state::{Message, Server, SupplyOrder};
 use channels::Grace;
-use dump::DumpTarget;
+use rounds::Dump;
 
 /// Events taken in one turn.
 const EVENTS_A_TURN: usize = 128;
@@ -107,22 +108,6 @@ impl Replica {
     fn gets_stream(&self) -> bool {
         matches!(self.progress, Progress::Online | Progress::LoadsDump) && !self.awaits_ack
     }
-}
-
-/// What a replica wants of a dump; one dump is for those who want the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Filters {
-    without_data: bool,
-    without_functions: bool,
-    /// It comes over a connection of its own.
-    alone: bool,
-}
-
-/// A dump under way.
-struct Dump {
-    /// The clients that get it.
-    replicas: Vec<u64>,
-    with_mark: bool,
 }
 
 /// The thread's own.
@@ -213,185 +198,6 @@ impl Supplier {
     fn token_of(&self, id: u64) -> Option<usize> {
         let found = self.replicas.iter().find(|(_, replica)| replica.id() == id);
         found.map(|(token, _)| *token)
-    }
-
-    // ---- coming and going -----------------------------------------------------------------------------------------
-
-    fn adopt(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
-        let Some(registered) = connection.in_transit.take() else {
-            return;
-        };
-        let token = self.next_token;
-        self.next_token += 1;
-        let id = connection.client.id;
-        connection.client.flags.put(Flags::REPLICA, true);
-        let introduction = connection.client.introduction.as_deref().cloned().unwrap_or_default();
-        let host = introduction.host(connection.client.ip()).to_owned();
-        let name = introduction.name(connection.client.ip());
-        if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
-            // It only tunes.
-            let _ = registered.socket.set_nodelay(false);
-        }
-        if let Err(error) = self.reactor.adopt(token, registered) {
-            log::warning!("cannot watch the connection of a replica: {error}");
-            self.server.connections.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        if let Some(tls) = &connection.tls
-            && tls.arrive(&mut self.reactor, token).is_err()
-        {
-            log::warning!("cannot go on sending to a replica");
-        }
-        log::notice!("Replica {name} asks for synchronization");
-        let now = Instant::now();
-        self.server.repl.replicas.known().push(Known {
-            id,
-            host,
-            port: introduction.port,
-            node: introduction.node.clone(),
-            progress: Progress::WaitsForDump,
-            channel: match introduction.is_dump_channel {
-                true => Channel::Dump,
-                false => Channel::Only,
-            },
-            acknowledged: 0,
-            synced: -1,
-            heard_s: unix_ms() / 1000,
-        });
-        self.alone_since = None;
-        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
-        let mut replica = Replica {
-            connection,
-            introduction,
-            name,
-            progress: Progress::WaitsForDump,
-            is_psync: request.is_psync,
-            awaits_ack: false,
-            since: now,
-            heard: now,
-            over_soft_limit_since: None,
-        };
-        let resumes = self.try_to_resume(&mut replica, request);
-        let dump_client = replica.introduction.dump_client;
-        let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
-        let mut output = std::mem::take(&mut replica.connection.output);
-        self.replicas.insert(token, replica);
-        if self.send(token, &mut output) {
-            match (resumes, has_dump) {
-                (true, true) => self.stream_beside_dump(token),
-                (true, false) => self.go_online(token, false),
-                (false, _) => {
-                    self.server.repl.replicas.full.fetch_add(1, Ordering::Relaxed);
-                    self.tell_when_dump_begins();
-                    self.begin_dump_if_due();
-                }
-            }
-        }
-        self.show_clients();
-    }
-
-    /// Lets a replica go on where it was, if the backlog has what it misses.
-    fn try_to_resume(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
-        let Some(resume) = &request.resume else {
-            return false;
-        };
-        let repl = &self.server.repl;
-        if let Err(refusal) = repl.may_resume(resume) {
-            refusal.tell(&replica.name, &repl.replicas);
-            return false;
-        }
-        let wanted = resume.1;
-        let history = repl.state().history.clone();
-        let mut shelf = repl.replicas.shelf();
-        let missing = shelf.extent().map_or(0, |extent| extent.end - (wanted - 1));
-        shelf.pin(replica.id(), wanted - 1);
-        drop(shelf);
-        let answer = match replica.introduction.knows_renaming {
-            true => format!("+CONTINUE {}\r\n", history.id),
-            false => "+CONTINUE\r\n".to_owned(),
-        };
-        replica.connection.output.bytes.extend_from_slice(answer.as_bytes());
-        log::notice!(
-            "Partial resynchronization request from {} accepted. Sending {missing} bytes of backlog starting from offset \
-             {wanted}.",
-            replica.name
-        );
-        repl.replicas.partial.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    fn go_online(&mut self, token: usize, awaits_ack: bool) {
-        let Some(replica) = self.replicas.get_mut(&token) else {
-            return;
-        };
-        replica.progress = Progress::Online;
-        replica.awaits_ack = awaits_ack;
-        replica.heard = Instant::now();
-        self.publish(token, |known| known.progress = Progress::Online);
-        self.server.repl.judge_replicas(&self.server.config);
-        self.pump(token);
-    }
-
-    fn close(&mut self, token: usize) {
-        let Some(replica) = self.replicas.remove(&token) else {
-            return;
-        };
-        match replica.introduction.is_dump_channel {
-            true => log::notice!(
-                "Dual channel replication: Replica {} rdb channel disconnected.",
-                replica.name
-            ),
-            false => log::notice!("Connection with replica {} lost.", replica.name),
-        }
-        if let Some(tls) = &replica.connection.tls
-            && replica.progress != Progress::GetsDump
-        {
-            tls.farewell(&mut self.reactor, token);
-        }
-        if let Some(registered) = self.reactor.deregister(token) {
-            // Whoever writes a dump to it has a handle of its own.
-            let _ = registered.socket.shutdown_both();
-        }
-        let id = replica.id();
-        let server = self.server.clone();
-        let replicas = &server.repl.replicas;
-        if replicas.awaited().contains(&id) {
-            self.postpone(id, &replica.name, replica.shown());
-        } else {
-            replicas.shelf().unpin(id);
-        }
-        replicas.known().retain(|known| known.id != id);
-        lock(&server.linked_clients).remove(&id);
-        server.directory.remove(id);
-        server.connections.fetch_sub(1, Ordering::Relaxed);
-        if self.replicas.is_empty() {
-            self.alone_since = Some(Instant::now());
-            replicas.has_readers.store(false, Ordering::Relaxed);
-        }
-        if let Some(dump) = &self.dump
-            && !dump::outlives(&server, dump.with_mark)
-            && !self
-                .replicas
-                .values()
-                .any(|replica| dump.replicas.contains(&replica.id()))
-            && server.snapshot.cancel(&[Purpose::Replicas])
-            && !replica.introduction.is_dump_channel
-        {
-            log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
-        }
-        self.server.repl.judge_replicas(&self.server.config);
-    }
-
-    /// Changes what others know of a replica.
-    fn publish(&self, token: usize, change: impl FnOnce(&mut Known)) {
-        let Some(replica) = self.replicas.get(&token) else {
-            return;
-        };
-        let id = replica.id();
-        let mut known = self.server.repl.replicas.known();
-        if let Some(known) = known.iter_mut().find(|known| known.id == id) {
-            change(known);
-        }
     }
 
     // ---- bytes ------------------------------------------------------------------------------------------------------
@@ -500,6 +306,18 @@ impl Supplier {
     }
 
     // ---- what others are told --------------------------------------------------------------------------------------
+
+    /// Changes what others know of a replica.
+    fn publish(&self, token: usize, change: impl FnOnce(&mut Known)) {
+        let Some(replica) = self.replicas.get(&token) else {
+            return;
+        };
+        let id = replica.id();
+        let mut known = self.server.repl.replicas.known();
+        if let Some(known) = known.iter_mut().find(|known| known.id == id) {
+            change(known);
+        }
+    }
 
     /// Answers clients whose replicas are there.
     fn answer_waits(&self) {
@@ -653,147 +471,5 @@ impl Supplier {
                 }
             }
         });
-    }
-
-    // ---- dumps ------------------------------------------------------------------------------------------------------
-
-    /// Begins a dump for those who wait for one, if it is time.
-    fn begin_dump_if_due(&mut self) {
-        let config = &self.server.config;
-        let waits = |replica: &&Replica| replica.progress == Progress::WaitsForDump;
-        let waiting: Vec<&Replica> = self.replicas.values().filter(waits).collect();
-        let Some(first) = waiting.iter().map(|replica| replica.since).min() else {
-            return;
-        };
-        if self.dump.is_some() {
-            return;
-        }
-        let never_in_file =
-            |replica: &&Replica| replica.introduction.without_data || replica.introduction.is_dump_channel;
-        let with_mark = waiting.iter().all(|replica| replica.introduction.knows_marks)
-            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(never_in_file));
-        if with_mark {
-            let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
-            let most = config.unsigned(id::REPL_DISKLESS_SYNC_MAX_REPLICAS) as usize;
-            let enough = most > 0 && waiting.len() >= most;
-            if first.elapsed() < delay && !enough {
-                return;
-            }
-        }
-        let filters = |replica: &Replica| {
-            let introduction = &replica.introduction;
-            Filters {
-                without_data: introduction.without_data,
-                without_functions: introduction.without_functions,
-                alone: introduction.is_dump_channel,
-            }
-        };
-        // One dump for those who want the same.
-        let Some(wanted) = waiting.first().map(|replica| filters(replica)) else {
-            return;
-        };
-        let meant = |(_, replica): &(&usize, &Replica)| waits(replica) && filters(replica) == wanted;
-        let tokens = self.replicas.iter().filter(meant).map(|(token, _)| *token).collect();
-        self.begin_dump(tokens, with_mark, wanted);
-    }
-
-    fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: Filters) {
-        if self.open_backlog().is_err() {
-            return;
-        }
-        let mut targets = Vec::new();
-        for token in &tokens {
-            let Some(replica) = self.replicas.get(token) else {
-                continue;
-            };
-            match self.reactor.socket(*token).map(DumpTarget::clone_of) {
-                Some(Ok(socket)) => targets.push(DumpTarget::new(
-                    replica.id(),
-                    replica.name.clone(),
-                    socket,
-                    replica.connection.tls.clone(),
-                    dump::Announcement::fitting(replica.is_psync, filters.alone),
-                )),
-                Some(Err(_)) | None => self.close(*token),
-            }
-        }
-        let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
-        let kind = if with_mark { "replicas sockets" } else { "disk" };
-        let using = if filters.alone { "dual-channel" } else { "normal sync" };
-        match dump::begin(&self.server, targets, with_mark, filters.without_data) {
-            Ok(()) => {
-                log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
-                for token in &tokens {
-                    if let Some(replica) = self.replicas.get_mut(token) {
-                        replica.progress = Progress::GetsDump;
-                    }
-                    self.publish(*token, |known| known.progress = Progress::DumpBegun);
-                }
-                self.dump = Some(Dump {
-                    replicas: ids,
-                    with_mark,
-                });
-            }
-            Err(dump::CannotBegin::Busy) => {
-                // They go on waiting.
-            }
-            Err(dump::CannotBegin::Failed(reason)) => {
-                log::warning!("BGSAVE for replication failed: {reason}");
-                tokens.into_iter().for_each(|token| self.close(token));
-            }
-        }
-    }
-
-    /// Sees to it that there is a history to follow.
-    fn open_backlog(&mut self) -> Result<(), ()> {
-        let server = self.server.clone();
-        if server.repl.follows() || server.repl.replicas.shelf().extent().is_some() {
-            return Ok(());
-        }
-        let opened = server.alone(&mut self.seat, |all| {
-            let needed = !server.repl.follows() && server.repl.replicas.shelf().extent().is_none();
-            if needed { feed::open(&server, all) } else { Ok(()) }
-        });
-        opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
-    }
-
-    fn end_dump(&mut self, replicas: &[u64], served: &[u64], with_mark: bool) {
-        self.dump = None;
-        for id in replicas {
-            let Some(token) = self.token_of(*id) else {
-                // It went away before its place was pinned.
-                let is_awaited = self.server.repl.replicas.awaited().contains(id);
-                match is_awaited {
-                    true => self.postpone(*id, "gone", Vec::new()),
-                    false => self.server.repl.replicas.shelf().unpin(*id),
-                }
-                continue;
-            };
-            if !served.contains(id) {
-                self.close(token);
-                continue;
-            }
-            let Some(replica) = self.replicas.get(&token) else {
-                continue;
-            };
-            if with_mark {
-                log::notice!(
-                    "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
-                     enable streaming",
-                    replica.name
-                );
-            }
-            if replica.introduction.dump_only {
-                log::notice!(
-                    "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
-                    replica.name
-                );
-                self.close(token);
-                continue;
-            }
-            log::notice!("Synchronization with replica {} succeeded", replica.name);
-            self.go_online(token, with_mark);
-        }
-        self.begin_dump_if_due();
     }
 }

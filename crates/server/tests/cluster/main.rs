@@ -35,6 +35,17 @@ fn is_up(client: &mut Client) -> bool {
     client.call(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
 }
 
+/// How long others may be silent before a node takes them for dead, in ms. Nodes are patient, and quick where somebody dies.
+const PATIENT: &str = "60000";
+const QUICK: &str = "2000";
+
+fn bear_silence(client: &mut Client, timeout_ms: &str) {
+    assert_eq!(
+        client.call(&["CONFIG", "SET", "cluster-node-timeout", timeout_ms]),
+        "OK"
+    );
+}
+
 /// A cluster of three nodes; the last has the slot of `{x}`.
 fn cluster() -> (Vec<Server>, Vec<Client>) {
     let nodes: Vec<Server> = (0..3).map(|_| Server::start_node(&[])).collect();
@@ -81,6 +92,7 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
     clients[0].call(&["PUBLISH", "news", "hello"]);
     assert_eq!(listener.answer(), "(message news hello)");
     let gone = id_of(&mut clients[2]);
+    clients[..2].iter_mut().for_each(|client| bear_silence(client, QUICK));
     nodes[2].kill();
     for client in &mut clients[..2] {
         wait_for("it is marked as failing", || {
@@ -89,7 +101,7 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
                 .lines()
                 .any(|line| line.starts_with(&gone) && line.contains("master,fail "))
         });
-        assert!(!is_up(client));
+        wait_for("the cluster is down", || !is_up(client));
         assert_eq!(client.call(&["GET", "{x}"]), "CLUSTERDOWN The cluster is down");
     }
 }
@@ -114,7 +126,7 @@ fn a_slot_moves_key_by_key() {
 
     assert_eq!(there.call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
     assert_eq!(here.call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target]), "OK");
-    assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, "{x}1", "0", "5000"]), "OK");
+    assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, "{x}1", "0", "60000"]), "OK");
 
     assert_eq!(here.call(&["GET", "{x}1"]), ask, "it is gone");
     assert_eq!(here.call(&["GET", "{x}2"]), "{x}2", "it is still here");
@@ -138,7 +150,7 @@ fn a_slot_moves_key_by_key() {
     assert!(refused.contains("while I still hold keys"), "{refused}");
 
     assert_eq!(
-        here.call(&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", "{x}1", "{x}2"]),
+        here.call(&["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS", "{x}1", "{x}2"]),
         "OK"
     );
     assert_eq!(there.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]), "OK");
@@ -167,12 +179,12 @@ fn keys_move_with_their_times_and_options() {
     assert_eq!(there.call(&["CONFIG", "SET", "requirepass", "secret"]), "OK");
     here.call(&["SET", "a", "1", "EX", "1000"]);
     here.call(&["RPUSH", "b", "x", "y"]);
-    let refused = migrate(&mut here, &["a", "0", "1000"]);
+    let refused = migrate(&mut here, &["a", "0", "60000"]);
     assert_eq!(
         refused,
         "ERR Target instance replied with error: NOAUTH Authentication required."
     );
-    assert_eq!(migrate(&mut here, &["a", "3", "1000", "COPY", "AUTH", "secret"]), "OK");
+    assert_eq!(migrate(&mut here, &["a", "3", "60000", "COPY", "AUTH", "secret"]), "OK");
     assert_eq!(here.call(&["EXISTS", "a"]), "1");
     there.call(&["SELECT", "3"]);
     assert_eq!(there.call(&["GET", "a"]), "1");
@@ -180,7 +192,7 @@ fn keys_move_with_their_times_and_options() {
     assert!((900..=1000).contains(&left));
     let busy = migrate(
         &mut here,
-        &["", "3", "1000", "AUTH2", "default", "secret", "KEYS", "a", "b", "none"],
+        &["", "3", "60000", "AUTH2", "default", "secret", "KEYS", "a", "b", "none"],
     );
     assert_eq!(
         busy,
@@ -188,7 +200,7 @@ fn keys_move_with_their_times_and_options() {
     );
     assert_eq!(here.call(&["EXISTS", "a", "b"]), "1", "what went over is gone here");
     assert_eq!(
-        migrate(&mut here, &["a", "3", "1000", "REPLACE", "AUTH", "secret"]),
+        migrate(&mut here, &["a", "3", "60000", "REPLACE", "AUTH", "secret"]),
         "OK"
     );
     assert_eq!(there.call(&["LRANGE", "b", "0", "-1"]), "(x y)");
@@ -221,7 +233,7 @@ fn a_key_on_its_way_is_read_and_not_changed() {
         Client::connect(server.port),
     );
     reader.call(&["SET", "k", "1"]);
-    mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "10000"]);
+    mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "60000"]);
     wait_for("it is under way", || {
         reader.call(&["CLIENT", "LIST"]).contains("cmd=migrate")
     });
@@ -269,7 +281,7 @@ fn a_key_that_changed_on_its_way_goes_over_once_more() {
     });
     let (mut mover, mut other) = (Client::connect(server.port), Client::connect(server.port));
     other.call(&["SET", "k", "1"]);
-    mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "10000"]);
+    mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "60000"]);
     tell.recv_timeout(PATIENCE).expect("the target was reached");
     // What has the whole keyspace does not ask.
     other.call(&["FLUSHALL"]);

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// How long anything may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,7 +41,8 @@ impl Server {
         Server::start_from(None, arguments)
     }
 
-    /// A node of a cluster, with a quick notion of who is silent.
+    /// A node of a cluster that bears with others for a minute. A busy machine makes nodes silent for seconds; whoever is given
+    /// up meanwhile is not where the test looks for it.
     #[allow(dead_code, reason = "not every test has a cluster")]
     pub fn start_node(arguments: &[&str]) -> Server {
         // By default it would be 10000 above, which is too much for many free ports.
@@ -49,7 +53,7 @@ impl Server {
             "--cluster-port",
             &bus_port,
             "--cluster-node-timeout",
-            "2000",
+            "60000",
         ];
         let mut server = Server::start(&[&node, arguments].concat());
         server.bus_port = bus_port;
@@ -61,6 +65,12 @@ impl Server {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Sends the process a signal.
+    #[allow(dead_code, reason = "not every test stops one")]
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
     }
 
     /// Starts the process again, after it was killed, with the port and the directory that it had.
@@ -117,8 +127,11 @@ impl Server {
 
     /// Waits until the server listens; false if somebody else got the port first.
     fn listens(&mut self) -> bool {
+        let start = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            assert!(start.elapsed() < PATIENCE, "the server neither listens nor ends");
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
                 stream.write_all(b"INFO server\r\n").expect("sends");
                 let own = format!("process_id:{}", self.child.id());
                 let lines = BufReader::new(stream).lines().map_while(Result::ok);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::server::{PATIENCE, Server};
-use super::{DUMP, Link, Primary, UP, await_info, command, compare, info, write_everything};
+use super::{DUMP, Link, Primary, UP, await_info, command, compare, info, is_closed_at_once, write_everything};
 
 const AT_ONCE: [&str; 6] = [
     "--repl-diskless-sync-delay",
@@ -375,7 +375,7 @@ fn a_replica_ends_on_an_error_of_the_stream_or_of_the_disk_if_it_is_told_to() {
         link.await_acknowledged(0);
         (primary, replica, client, link)
     };
-    let has_ended = |client: &mut Client| matches!(client.0.read_to_end(&mut Vec::new()), Ok(0) | Err(_));
+    let has_ended = |client: &mut Client| is_closed_at_once(&mut client.0);
     let fail = |link: &mut Link| link.command(&["SET", "word", "a"]) + link.command(&["INCR", "word"]);
     for behaviour in ["ignore", "panic-on-replicas", "panic"] {
         let (_primary, _replica, mut client, mut link) = begin(&["--propagation-error-behavior", behaviour]);

@@ -13,7 +13,7 @@ mod server;
 #[path = "../harness/valkey.rs"]
 mod valkey;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,6 +133,22 @@ fn command(words: &[&str]) -> Vec<u8> {
         bytes += &format!("${}\r\n{word}\r\n", word.len());
     }
     bytes.into_bytes()
+}
+
+/// Whether the other side closes the connection, whatever it still says. That nothing comes for long means that it is open.
+fn is_closed(stream: &mut impl Read) -> bool {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
+}
+
+/// Whether it does so without a word.
+fn is_closed_at_once(stream: &mut impl Read) -> bool {
+    match stream.read(&mut [0; 16]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
 }
 
 /// Waits until INFO has a line.

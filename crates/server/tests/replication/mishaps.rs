@@ -1,8 +1,6 @@
 //! What a replica does when it cannot do what its primary says, or cannot keep it.
 
-use std::io::Read;
-
-use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, info};
+use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, info, is_closed_at_once};
 
 /// A replica that follows a primary.
 fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
@@ -19,11 +17,6 @@ fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
     (replica, client, link)
 }
 
-/// Whether the server ends, and with it the connection of a client.
-fn ends(client: &mut Client) -> bool {
-    matches!(client.0.read(&mut [0]), Ok(0) | Err(_))
-}
-
 #[test]
 fn an_error_in_the_stream_ends_the_replica_only_if_it_shall() {
     for behaviour in ["ignore", "panic", "panic-on-replicas"] {
@@ -36,7 +29,7 @@ fn an_error_in_the_stream_ends_the_replica_only_if_it_shall() {
         assert_eq!(info(&mut client, "unexpected_error_replies"), "0");
         offset += link.command(&["INCR", "l"]);
         if behaviour != "ignore" {
-            assert!(ends(&mut client), "{behaviour}");
+            assert!(is_closed_at_once(&mut client.0), "{behaviour}");
             continue;
         }
         offset += link.command(&["SET", "k", "v"]);
@@ -67,7 +60,7 @@ fn a_replica_without_a_disk_does_not_go_on_with_other_data_than_its_primary() {
         offset += link.command(&["SELECT", "9"]);
         offset += link.command(&["SET", "k", "v"]);
         if ignores == "no" {
-            assert!(ends(&mut client));
+            assert!(is_closed_at_once(&mut client.0));
             continue;
         }
         link.await_acknowledged(offset);

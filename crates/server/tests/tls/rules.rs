@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
 
 use super::{Manner, PATIENCE, noise, secured, wait_for};
 
@@ -140,12 +139,13 @@ fn a_slow_reader_gets_everything_in_order() {
         client.send(&["GET", "large"]);
         client.send(&["ECHO".to_owned(), number.to_string()]);
     }
-    thread::sleep(Duration::from_millis(300));
-    let shown = plain.call(&["CLIENT", "LIST"]);
-    let held = shown
-        .lines()
-        .any(|line| line.contains(&format!("laddr=127.0.0.1:{}", secured.port)) && !line.contains("omem=0"));
-    assert!(held, "what waits is counted: {shown}");
+    wait_for("what waits is counted", || {
+        let shown = plain.call(&["CLIENT", "LIST"]);
+        let own = format!("laddr=127.0.0.1:{}", secured.port);
+        shown
+            .lines()
+            .any(|line| line.contains(&own) && !line.contains("omem=0"))
+    });
     // Everybody else is served meanwhile.
     assert_eq!(secured.connect().call(&["PING"]), "PONG");
     for number in 0..20 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Domain, Seat};
+use super::{Domain, Exclusive, Seat};
 use crate::loom::explore;
 
 type Counts = Domain<(), (usize, usize)>;
@@ -149,6 +149,163 @@ fn two_exclusives_take_turns() {
         seat.exclusive().cell_mut(0).0 += 1;
         other.join().unwrap();
         assert_eq!(seat.exclusive().cell(0).0, 2);
+    });
+}
+
+/// Pauses an exclusive whose holder has left a cell half changed as long as it was alone. Nobody may see that half, and
+/// the holder finds the work of everybody who waited when it paused. Says how often the cell was raised so far.
+fn raise_and_pause(alone: &mut Exclusive<'_, (), (usize, usize)>, before: usize) -> usize {
+    alone.cell_mut(0).0 += 1;
+    assert_eq!(
+        *alone.cell(0),
+        (before + 1, before),
+        "nobody was here while the holder was alone"
+    );
+    alone.cell_mut(0).1 += 1;
+    let (seats, closers) = alone.domain.gate.waiting();
+    alone.pause();
+    let (raised, halves) = *alone.cell(0);
+    assert_eq!(raised, halves, "the holder is alone again");
+    let waited = seats + usize::try_from(closers).unwrap();
+    assert!(
+        raised > before + waited,
+        "{waited} waited, and not all were let through"
+    );
+    raised
+}
+
+/// Raises a cell with all other seats out.
+fn raise_exclusively(seat: &mut CountsSeat) {
+    let mut alone = seat.exclusive();
+    let cell = alone.cell_mut(0);
+    cell.0 += 1;
+    cell.1 += 1;
+}
+
+#[test]
+fn a_pause_lets_a_batch_through_that_waits() {
+    explore(4, || {
+        let domain = counts(1, 2);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let raised = raise_and_pause(&mut alone, 0);
+        drop(alone);
+        assert_eq!(batch.join().unwrap(), 1, "the batch has no rival inside");
+        assert!(raised <= 2);
+        assert_eq!(try_look(&mut seat, 0), Some(2));
+    });
+}
+
+#[test]
+fn pauses_and_batches_take_turns() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        let batches = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        let raised = raise_and_pause(&mut alone, 0);
+        raise_and_pause(&mut alone, raised);
+        drop(alone);
+        assert_eq!(batches.join().unwrap(), 2);
+        assert_eq!(try_look(&mut seat, 0), Some(4));
+    });
+}
+
+#[test]
+fn a_pause_lets_two_batches_through_that_wait() {
+    explore(2, || {
+        let domain = counts(2, 3);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        // A cell for each, for they would refuse each other.
+        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 1));
+        let before = alone.domain.gate.waiting().0;
+        alone.pause();
+        let raised = alone.cell(0).0 + alone.cell(1).0;
+        assert!(raised >= before, "{before} waited, {raised} were let through");
+        drop(alone);
+        assert_eq!(batch.join().unwrap() + other.join().unwrap(), 2);
+        assert_eq!((try_look(&mut seat, 0), try_look(&mut seat, 1)), (Some(1), Some(1)));
+    });
+}
+
+#[test]
+fn a_pause_gives_the_gate_to_an_exclusive_that_waits_and_gets_it_back() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        let rival = spawn(&domain, |mut seat| raise_exclusively(&mut seat));
+        let raised = raise_and_pause(&mut alone, 0);
+        drop(alone);
+        rival.join().unwrap();
+        assert!(raised <= 2);
+        assert_eq!(try_look(&mut seat, 0), Some(2));
+    });
+}
+
+#[test]
+fn a_pause_lets_a_batch_and_another_exclusive_through() {
+    explore(2, || {
+        let domain = counts(1, 3);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        let rival = spawn(&domain, |mut seat| raise_exclusively(&mut seat));
+        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        raise_and_pause(&mut alone, 0);
+        drop(alone);
+        rival.join().unwrap();
+        assert_eq!(batch.join().unwrap(), 1);
+        assert_eq!(try_look(&mut seat, 0), Some(3));
+    });
+}
+
+#[test]
+fn two_exclusives_that_pause_hand_the_gate_to_each_other() {
+    /// Raises the halves apart, so that a rival beside it would see them differ, and once more after a pause.
+    fn raise_twice(seat: &mut CountsSeat) {
+        let mut alone = seat.exclusive();
+        for round in 0..2 {
+            if round > 0 {
+                alone.pause();
+            }
+            let cell = alone.cell_mut(0);
+            assert_eq!(cell.0, cell.1);
+            cell.0 += 1;
+            alone.cell_mut(0).1 += 1;
+        }
+    }
+    explore(3, || {
+        let domain = counts(1, 2);
+        let other = spawn(&domain, |mut seat| raise_twice(&mut seat));
+        let mut seat = domain.join().unwrap();
+        raise_twice(&mut seat);
+        other.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(4));
+    });
+}
+
+#[test]
+fn a_pause_lets_a_seat_through_that_would_be_alone() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let mut seat = domain.join().unwrap();
+        let mut alone = seat.exclusive();
+        let lonely = spawn(&domain, |mut seat| {
+            for _ in 0..3 {
+                let pass = seat.enter_alone();
+                let mut lease = pass.try_write(0).expect("nobody else takes leases");
+                lease.0 += 1;
+                lease.1 += 1;
+            }
+        });
+        let raised = raise_and_pause(&mut alone, 0);
+        raise_and_pause(&mut alone, raised);
+        drop(alone);
+        lonely.join().unwrap();
+        assert_eq!(try_look(&mut seat, 0), Some(5));
     });
 }
 

@@ -3,6 +3,11 @@
 //! The only way to a function's local variables is Lua's library for debugging, which is open to everything else that
 //! could go wrong, too: `mlua` does not load it without `unsafe`. Here it is loaded, the one function that only looks is
 //! taken out, and the rest is dropped.
+//!
+//! # The rule that `unsafe` leans on
+//!
+//! 1. **Lua's debugging library.** Of it only `getlocal` is kept, which changes nothing and is called by Rust alone; no code
+//!    of a script ever sees the library, and none can load C modules.
 
 use mlua::{Function, Lua, LuaOptions, LuaString, StdLib, Table, Value};
 
@@ -15,7 +20,7 @@ pub struct Locals(Function);
 /// # Errors
 /// When memory is short.
 pub fn lua_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(Lua, Locals)> {
-    // SAFETY: rule 6. No library for modules is among them, and that for debugging is out of reach before any code runs.
+    // SAFETY: rule 1. No library for modules is among them, and that for debugging is out of reach before any code runs.
     let lua = unsafe { Lua::unsafe_new_with((libraries & !StdLib::PACKAGE) | StdLib::DEBUG, options) };
     let globals = lua.globals();
     let debug: Table = globals.raw_get("debug")?;

@@ -1,0 +1,52 @@
+//! What counts as memory in use, and what is done when it is too much.
+
+use std::sync::atomic::Ordering;
+
+use super::{Message, Server};
+use crate::config::id;
+
+impl Server {
+    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the append-only
+    /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
+    pub fn uncounted_memory(&self) -> u64 {
+        let backlog = self.repl.replicas.backlog_bytes();
+        let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
+        let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
+        let for_snapshot = self.keyspace.preimages.held_bytes();
+        let for_log = self.journal.unread() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
+        for_replicas + for_snapshot + for_log
+    }
+
+    /// Bytes in use, as far as they count for eviction.
+    pub fn counted_memory(&self) -> u64 {
+        self.memory.now().saturating_sub(self.uncounted_memory())
+    }
+
+    /// About how many bytes so many keys take that have just been taken out of the keyspace.
+    pub fn bytes_of_keys(&self, keys: u64) -> usize {
+        let counts = &self.keyspace.counts;
+        let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let startup = self.observed.startup_memory.load(Ordering::Relaxed);
+        let data = self.memory.now().saturating_sub(startup);
+        (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
+    }
+
+    /// Has a worker take the allocator's count.
+    pub fn measure_memory(&self) {
+        if let Some(worker) = self.workers.first() {
+            worker.send(Message::Measure);
+        }
+    }
+
+    /// Has workers make room if memory is above its limit.
+    pub fn evict_if_full(&self) {
+        let limit = self.config.unsigned(id::MAXMEMORY);
+        if limit == 0 || self.counted_memory() <= limit {
+            return;
+        }
+        let active = self.active_workers.load(Ordering::Relaxed).max(1);
+        for worker in self.workers.iter().take(active) {
+            worker.send(Message::EvictDue);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How the process ends while clients still wait for replies.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use nix::sys::signal::Signal;
+
+use super::{Place, Server, assert_in_order, exchange, wait_for};
+
+/// A client with a reply on its way that does not fit into the sockets' buffers.
+fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
+    let mut client = server.connect();
+    let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n");
+    let request = [head.as_bytes(), &vec![b'x'; length], b"\r\n"].concat();
+    exchange(&mut client, &request, b"+OK\r\n");
+    client.write_all(b"GET k\r\n").expect("sends");
+    let head = format!("${length}\r\n");
+    exchange(&mut client, b"", head.as_bytes());
+    client
+}
+
+#[test]
+fn replies_on_their_way_arrive_before_the_end() {
+    const LENGTH: usize = 16 << 20;
+    let place = Place::new();
+    let server = place.start(&[]);
+    let mut client = client_of_a_large_reply(&server, LENGTH);
+    server.signal(Signal::SIGTERM);
+    wait_for("the shutdown", || {
+        place.read("log").contains("User requested shutdown...")
+    });
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).expect("reads to the end");
+    assert_eq!(rest.len(), LENGTH + 2);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+/// Whether a second SIGINT came while the first one was being followed, and ended the process.
+fn insists(place: &Place) -> bool {
+    let server = place.start(&[]);
+    // It does not read its reply, so the end takes a while.
+    let _client = client_of_a_large_reply(&server, 64 << 20);
+    server.signal(Signal::SIGINT);
+    wait_for("the shutdown", || {
+        place.read("log").contains("User requested shutdown...")
+    });
+    server.signal(Signal::SIGINT);
+    server.wait().code() == Some(1)
+}
+
+#[test]
+fn a_second_sigint_ends_the_process_at_once() {
+    // On a busy machine the first one may have been followed to the end before the second is sent.
+    for _ in 0..5 {
+        let place = Place::new();
+        if insists(&place) {
+            let log = place.read("log");
+            assert_in_order(
+                &log,
+                &["Received SIGINT scheduling shutdown...", "You insist... exiting now."],
+            );
+            assert!(!log.contains("bye bye"), "{log}");
+            return;
+        }
+    }
+    panic!("the second SIGINT does nothing");
+}
+
+#[test]
+fn a_client_that_does_not_read_cannot_hold_up_the_end() {
+    const LENGTH: usize = 64 << 20;
+    for options in [&[][..], &["--shutdown-on-sigterm", "nosave now"]] {
+        let place = Place::new();
+        let server = place.start(options);
+        let mut client = client_of_a_large_reply(&server, LENGTH);
+        server.stop();
+        assert!(place.read("log").contains("bye bye..."));
+        let mut rest = Vec::new();
+        // What the kernel had taken arrives, and perhaps an error after it.
+        let _ = client.read_to_end(&mut rest);
+        assert!(rest.len() < LENGTH);
+    }
+}

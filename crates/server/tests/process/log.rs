@@ -1,0 +1,178 @@
+//! What the process tells: formats and levels of the log, reports, and a log file that was moved.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+
+use super::port::free_port;
+use super::{Place, Server, assert_in_order, ping, wait_for};
+
+#[test]
+fn the_drawing_tells_process_and_port() {
+    let place = Place::new();
+    let server = place.start(&["--always-show-logo", "yes"]);
+    let expected = [format!("Port: {}", server.port), format!("PID: {}", server.child.id())];
+    assert_in_order(&place.read("log"), &[&expected[0], &expected[1], "Server initialized"]);
+    server.stop();
+}
+
+#[test]
+fn every_log_format_can_be_parsed() {
+    let cases = [
+        ("legacy", "legacy"),
+        ("legacy", "iso8601"),
+        ("legacy", "milliseconds"),
+        ("logfmt", "iso8601"),
+        ("json", "milliseconds"),
+    ];
+    for (format, timestamps) in cases {
+        let place = Place::new();
+        let server = place.start(&["--log-format", format, "--log-timestamp-format", timestamps]);
+        let process = server.child.id().to_string();
+        server.stop();
+        let log = place.read("log");
+        assert!(log.lines().count() > 8, "{log}");
+        for line in log.lines() {
+            let (head, time, message) = parse(format, line).unwrap_or_else(|| panic!("{format}: {line}"));
+            assert_eq!(head, process, "{line}");
+            assert!(is_time(timestamps, time), "{timestamps}: {time:?} in {line}");
+            assert!(!message.is_empty(), "{line}");
+        }
+    }
+}
+
+/// Process, time and message of a line.
+fn parse<'line>(format: &str, line: &'line str) -> Option<(&'line str, &'line str, &'line str)> {
+    match format {
+        "legacy" => {
+            let (process, rest) = line.split_once(":M ")?;
+            let sign = [" * ", " # ", " - ", " . "]
+                .iter()
+                .filter_map(|sign| rest.find(sign))
+                .min()?;
+            Some((process, &rest[..sign], &rest[sign + 3..]))
+        }
+        "logfmt" => {
+            let (process, rest) = line.strip_prefix("pid=")?.split_once(" role=primary timestamp=\"")?;
+            let (time, rest) = rest.split_once("\" level=")?;
+            let (level, message) = rest.split_once(" message=\"")?;
+            is_level(level).then_some((process, time, message.strip_suffix('"')?))
+        }
+        _ => {
+            let (process, rest) = line
+                .strip_prefix("{\"pid\":")?
+                .split_once(",\"role\":\"primary\",\"timestamp\":\"")?;
+            let (time, rest) = rest.split_once("\",\"level\":\"")?;
+            let (level, message) = rest.split_once("\",\"message\":\"")?;
+            is_level(level).then_some((process, time, message.strip_suffix("\"}")?))
+        }
+    }
+}
+
+fn is_level(word: &str) -> bool {
+    ["debug", "info", "notice", "warning"].contains(&word)
+}
+
+/// Whether `time` has the digits and signs of a timestamp where they belong.
+fn is_time(timestamps: &str, time: &str) -> bool {
+    let shape: String = time
+        .chars()
+        .map(|character| match character {
+            '0'..='9' => '9',
+            'A'..='Z' | 'a'..='z' if timestamps == "legacy" => 'a',
+            other => other,
+        })
+        .collect();
+    match timestamps {
+        "legacy" => shape == "99 aaa 9999 99:99:99.999",
+        "iso8601" => ["9999-99-99T99:99:99.999+99:99", "9999-99-99T99:99:99.999-99:99"].contains(&shape.as_str()),
+        _ => shape == "9999999999999",
+    }
+}
+
+#[test]
+fn levels_below_the_threshold_are_left_out() {
+    let place = Place::new();
+    let port = free_port();
+    let server = Server {
+        child: place.spawn(&mut place.command(port, &["--loglevel", "warning"])),
+        port,
+    };
+    wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    server.stop();
+    let log = place.read("log");
+    assert!(
+        log.lines().count() > 0 && log.lines().all(|line| line.contains(" # ")),
+        "{log}"
+    );
+
+    let place = Place::new();
+    let server = Server {
+        child: place.spawn(&mut place.command(port, &["--loglevel", "nothing"])),
+        port,
+    };
+    wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    server.stop();
+    assert_eq!(place.read("log"), "");
+
+    let place = Place::new();
+    let server = place.start(&["--loglevel", "debug"]);
+    wait_for("a report", || {
+        place.read("log").contains(" . Total: 0 clients connected")
+    });
+    server.stop();
+}
+
+#[test]
+fn a_log_file_that_was_moved_is_started_anew() {
+    let place = Place::new();
+    let port = free_port();
+    let server = Server {
+        child: place.spawn(&mut place.command(port, &["--logfile", "server.log"])),
+        port,
+    };
+    wait_for("the server", || {
+        place.read("server.log").contains("Ready to accept connections")
+    });
+    fs::rename(place.file("server.log"), place.file("old.log")).expect("moves");
+    server.stop();
+    assert!(place.read("server.log").contains("bye bye..."));
+    assert!(!place.read("old.log").contains("bye bye..."));
+}
+
+#[test]
+fn a_crash_leaves_a_report_unless_it_is_switched_off() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    server.signal(Signal::SIGSEGV);
+    assert_eq!(server.wait().signal(), Some(11));
+    assert_in_order(
+        &place.read("log"),
+        &[
+            "WEFT BUG REPORT START",
+            "Weft crashed by signal: 11",
+            "weft_version:",
+            "STACK TRACE",
+            "WEFT BUG REPORT END",
+        ],
+    );
+
+    let place = Place::new();
+    let server = place.start(&["--crash-log-enabled", "no"]);
+    server.signal(Signal::SIGSEGV);
+    assert_eq!(server.wait().signal(), Some(11));
+    assert!(!place.read("log").contains("REPORT"));
+}
+
+#[test]
+fn an_alarm_makes_the_threads_tell_what_they_do() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    server.signal(Signal::SIGALRM);
+    wait_for("the report", || place.read("log").contains("'weft-worker-1': "));
+    assert_in_order(&place.read("log"), &["# Received SIGALRM", "# Thread "]);
+    ping(&mut server.connect());
+    server.stop();
+}

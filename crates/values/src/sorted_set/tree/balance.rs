@@ -1,0 +1,272 @@
+//! How the tree keeps its shape, rule 4: what is too large is split, what is small is merged, what is empty goes.
+
+use super::node::Node;
+use super::{MAX_CHILDREN, NONE, Tree};
+use crate::sorted_set::leaf::{Leaf, MAX_BYTES, MAX_MEMBERS};
+use crate::sorted_set::member_hash::member_hash;
+
+/// A child that is too large was split: what stands to its right now.
+struct Split {
+    left: u32,
+    right: u32,
+    right_count: u32,
+    right_score: f64,
+    parent: u32,
+}
+
+impl Tree {
+    pub(super) fn set_parent(&mut self, height: u32, child: u32, parent: u32) {
+        if height == 0 {
+            self.leaves.at_mut(child).parent = parent;
+        } else {
+            self.nodes.at_mut(child).parent = parent;
+        }
+    }
+
+    /// Splits a leaf that is too large; `inserted` is the slot of its newest member.
+    pub(super) fn split_if_too_large(&mut self, number: u32, inserted: usize) {
+        // Where members are long, one split may not do.
+        let mut inserted = inserted;
+        while self.leaves.at(number).is_too_large() {
+            let at = self.leaves.at(number).split_slot(inserted);
+            let right = self.split_leaf(number, at);
+            if self.leaves.at(right).is_too_large() {
+                self.split_if_too_large(right, 0);
+            }
+            inserted = 0;
+        }
+    }
+
+    fn split_leaf(&mut self, number: u32, at: usize) -> u32 {
+        let before = self.leaves.at(number).allocated_bytes();
+        let left = self.leaves.at_mut(number);
+        let mut right = left.split_off(at);
+        let left_bytes = left.allocated_bytes();
+        self.behind = self.behind + left_bytes + right.allocated_bytes() - before;
+        right.previous = number;
+        let (parent, next) = (right.parent, right.next);
+        let (count, score) = (right.len() as u32, right.score(0));
+        let hashes: Vec<u32> = (0..right.len())
+            .map(|slot| member_hash(right.member(slot)).prefix())
+            .collect();
+        let new = self.leaves.add(right);
+        self.leaves.at_mut(number).next = new;
+        if next != NONE {
+            self.leaves.at_mut(next).previous = new;
+        }
+        for hash in hashes {
+            self.index.relocate(hash, number, new);
+        }
+        self.insert_child(
+            0,
+            Split {
+                left: number,
+                right: new,
+                right_count: count,
+                right_score: score,
+                parent,
+            },
+        );
+        new
+    }
+
+    /// Puts the right half of a split leaf (height 0) or node beside the left one.
+    fn insert_child(&mut self, height: u32, split: Split) {
+        if split.parent == NONE {
+            self.add_root(height, &split);
+            return;
+        }
+        let Split {
+            left,
+            right,
+            right_count,
+            right_score,
+            parent,
+        } = split;
+        let children = self.change_node(parent, |node| {
+            let position = node.position_of(left);
+            node.counts[position] -= right_count;
+            node.insert(position + 1, right, right_count, right_score);
+            node.children.len()
+        });
+        self.set_parent(height, right, parent);
+        if children > MAX_CHILDREN {
+            self.split_node(parent);
+        }
+    }
+
+    fn add_root(&mut self, height: u32, split: &Split) {
+        let (left_count, left_score) = if height == 0 {
+            let leaf = self.leaves.at(split.left);
+            (leaf.len(), leaf.score(0))
+        } else {
+            let node = self.nodes.at(split.left);
+            (node.members(), node.scores[0])
+        };
+        let mut root = Node {
+            parent: NONE,
+            height,
+            ..Node::default()
+        };
+        root.append(
+            &[split.left, split.right],
+            &[left_count as u32, split.right_count],
+            &[left_score, split.right_score],
+        );
+        self.behind += root.allocated_bytes();
+        let number = self.nodes.add(root);
+        self.set_parent(height, split.left, number);
+        self.set_parent(height, split.right, number);
+        self.root = number;
+        self.height = height + 1;
+    }
+
+    fn split_node(&mut self, number: u32) {
+        let right = self.change_node(number, |node| node.split_off(node.children.len() / 2));
+        self.behind += right.allocated_bytes();
+        let (parent, height) = (right.parent, right.height);
+        let (count, score) = (right.members() as u32, right.scores[0]);
+        let children = right.children.clone();
+        let new = self.nodes.add(right);
+        for child in children {
+            self.set_parent(height, child, new);
+        }
+        self.insert_child(
+            height + 1,
+            Split {
+                left: number,
+                right: new,
+                right_count: count,
+                right_score: score,
+                parent,
+            },
+        );
+    }
+
+    /// Takes an empty leaf out of the tree.
+    pub(super) fn drop_leaf(&mut self, number: u32) {
+        let leaf = self.leaves.take(number);
+        self.behind -= leaf.allocated_bytes();
+        self.unchain(&leaf);
+        self.drop_child(leaf.parent, number);
+    }
+
+    fn unchain(&mut self, leaf: &Leaf) {
+        match leaf.previous {
+            NONE => self.first_leaf = leaf.next,
+            previous => self.leaves.at_mut(previous).next = leaf.next,
+        }
+        if leaf.next != NONE {
+            self.leaves.at_mut(leaf.next).previous = leaf.previous;
+        }
+    }
+
+    /// Takes a child, which is gone already, out of its node.
+    fn drop_child(&mut self, number: u32, child: u32) {
+        let (position, left) = self.change_node(number, |node| {
+            let position = node.position_of(child);
+            node.remove(position);
+            (position, node.children.len())
+        });
+        if left == 0 {
+            let node = self.nodes.take(number);
+            self.behind -= node.allocated_bytes();
+            self.drop_child(node.parent, number);
+            return;
+        }
+        if position == 0 {
+            self.correct_node(number);
+        }
+        if number == self.root {
+            self.lower_root();
+        } else if left < MAX_CHILDREN / 4 {
+            self.merge_node(number);
+        }
+    }
+
+    /// Rule 3, after the first child of a node changed.
+    fn correct_node(&mut self, number: u32) {
+        let node = self.nodes.at(number);
+        let score = node.scores[0];
+        let (mut child, mut parent) = (number, node.parent);
+        while parent != NONE {
+            let node = self.nodes.at_mut(parent);
+            let position = node.position_of(child);
+            node.scores[position] = score;
+            if position > 0 {
+                return;
+            }
+            (child, parent) = (parent, node.parent);
+        }
+    }
+
+    /// A root with one child gives way to it.
+    fn lower_root(&mut self) {
+        while self.height > 0 && self.nodes.at(self.root).children.len() == 1 {
+            let root = self.nodes.take(self.root);
+            self.behind -= root.allocated_bytes();
+            self.root = root.children[0];
+            self.height -= 1;
+            self.set_parent(self.height, self.root, NONE);
+        }
+    }
+
+    /// The neighbours of a child under the same parent, as (left, right): its left one and itself, or itself and its right.
+    fn pairs(&self, parent: u32, child: u32) -> impl Iterator<Item = (u32, u32)> {
+        let node = self.nodes.at(parent);
+        let position = node.position_of(child);
+        let left = position.checked_sub(1).map(|before| (node.children[before], child));
+        let right = node.children.get(position + 1).map(|after| (child, *after));
+        left.into_iter().chain(right)
+    }
+
+    pub(super) fn merge_leaf(&mut self, number: u32) {
+        let parent = self.leaves.at(number).parent;
+        if parent == NONE {
+            return;
+        }
+        let fits = |(left, right): &(u32, u32)| {
+            let (left, right) = (self.leaves.at(*left), self.leaves.at(*right));
+            left.len() + right.len() <= MAX_MEMBERS * 3 / 4
+                && left.record_bytes() + right.record_bytes() <= MAX_BYTES * 3 / 4
+        };
+        let Some((left, right)) = self.pairs(parent, number).find(fits) else {
+            return;
+        };
+        let gone = self.leaves.take(right);
+        self.behind -= gone.allocated_bytes();
+        self.unchain(&gone);
+        for slot in 0..gone.len() {
+            let hash = member_hash(gone.member(slot)).prefix();
+            self.index.relocate(hash, right, left);
+        }
+        self.change_leaf(left, |leaf| leaf.append(&gone));
+        self.hand_over_count(parent, left, right);
+        self.drop_child(parent, right);
+    }
+
+    fn hand_over_count(&mut self, parent: u32, left: u32, right: u32) {
+        let node = self.nodes.at_mut(parent);
+        let (to, from) = (node.position_of(left), node.position_of(right));
+        node.counts[to] += node.counts[from];
+        node.counts[from] = 0;
+    }
+
+    fn merge_node(&mut self, number: u32) {
+        let parent = self.nodes.at(number).parent;
+        let fits = |(left, right): &(u32, u32)| {
+            self.nodes.at(*left).children.len() + self.nodes.at(*right).children.len() <= MAX_CHILDREN * 3 / 4
+        };
+        let Some((left, right)) = self.pairs(parent, number).find(fits) else {
+            return;
+        };
+        let gone = self.nodes.take(right);
+        self.behind -= gone.allocated_bytes();
+        for child in &gone.children {
+            self.set_parent(gone.height, *child, left);
+        }
+        self.change_node(left, |node| node.append(&gone.children, &gone.counts, &gone.scores));
+        self.hand_over_count(parent, left, right);
+        self.drop_child(parent, right);
+    }
+}

@@ -1,0 +1,309 @@
+//! Registers that are read and written in every way there is: what everybody saw must be explained by one order of all
+//! operations, in which each lies between its request and its reply (linearizability).
+//!
+//! Every value is written once. So what belongs to a value, its write and all reads that returned it, is known, and one
+//! order exists if and only if these hold for each key by itself (Gibbons and Korach, "Testing Shared Memories", 1997;
+//! an object of several keys is linearizable if each of them is):
+//!
+//! ```text
+//! no read ends before the write of its value begins
+//! a value's zone lies between the first end and the last begin of what belongs to it
+//!   first end < last begin:   the register certainly had the value in all of the zone  (forward)
+//!   otherwise:                it had it at some moment of the zone                     (backward)
+//! no two forward zones overlap, and no backward zone lies within a forward one
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use fastrand::Rng;
+
+use super::Run;
+use super::client::Reply;
+use super::scenarios::Lasting;
+
+const REGISTERS: usize = 6;
+/// Threads; values are numbers that are 0 modulo this in the beginning.
+pub const THREADS: usize = 24;
+/// The end of a write of which nobody knows when it ran, if it did.
+const NEVER: u64 = u64::MAX;
+
+/// What was seen in a run, by all threads that ended.
+static SEEN: Mutex<Vec<Operation>> = Mutex::new(Vec::new());
+
+/// A register was read or written. Times are in ns.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    register: usize,
+    value: u64,
+    writes: bool,
+    begin: u64,
+    end: u64,
+}
+
+fn key(register: usize) -> String {
+    format!("register:{register}")
+}
+
+/// Gives every register its first value.
+pub fn prepare(run: &Run) -> Result<(), String> {
+    let mut client = Lasting::new(run, 0)?;
+    for register in 0..REGISTERS {
+        client.call(&format!("SET {} 0", key(register)))?;
+    }
+    lock()?.clear();
+    Ok(())
+}
+
+fn lock() -> Result<std::sync::MutexGuard<'static, Vec<Operation>>, String> {
+    SEEN.lock().map_err(|error| error.to_string())
+}
+
+/// Reads and writes, and keeps what it saw.
+pub fn registers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut observer = Observer {
+        client: Lasting::new(run, 0)?,
+        origin: run.begin,
+        seen: Vec::new(),
+    };
+    let mut value = (thread + 1) as u64;
+    while run.goes_on() {
+        let one = rng.usize(..REGISTERS);
+        let other = (one + rng.usize(1..REGISTERS)) % REGISTERS;
+        let (one_key, other_key) = (key(one), key(other));
+        match rng.usize(..10) {
+            0..3 => observer.read(&format!("GET {one_key}"), &[one])?,
+            3 => observer.read(&format!("GETRANGE {one_key} 0 -1"), &[one])?,
+            4 => observer.read(&format!("MGET {one_key} {other_key}"), &[one, other])?,
+            5 => observer.read(&format!("EVAL return{{redis.call('get',KEYS[1])}} 1 {one_key}"), &[one])?,
+            6 | 7 => observer.write(&format!("SET {one_key} {value}"), &[one], value)?,
+            8 => observer.write(
+                &format!("MSET {one_key} {value} {other_key} {value}"),
+                &[one, other],
+                value,
+            )?,
+            _ => observer.swap(&format!("SET {one_key} {value} GET"), one, value)?,
+        }
+        value += THREADS as u64;
+    }
+    lock()?.append(&mut observer.seen);
+    Ok(())
+}
+
+/// A client that notes what it sees and when.
+struct Observer<'a> {
+    client: Lasting<'a>,
+    origin: Instant,
+    seen: Vec<Operation>,
+}
+
+impl Observer<'_> {
+    fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// The reply to a command, and when it was sent and answered.
+    fn timed(&mut self, command: &str) -> Result<(Option<Reply>, u64, u64), String> {
+        let begin = self.now();
+        let reply = self.client.call(command)?;
+        Ok((reply, begin, self.now()))
+    }
+
+    fn read(&mut self, command: &str, registers: &[usize]) -> Result<(), String> {
+        let (Some(reply), begin, end) = self.timed(command)? else {
+            return Ok(());
+        };
+        let items = match reply.items() {
+            [] => std::slice::from_ref(&reply),
+            items => items,
+        };
+        if items.len() != registers.len() {
+            return Err(format!("{command} answered {reply:?}"));
+        }
+        for (item, &register) in items.iter().zip(registers) {
+            self.note(register, parse(item)?, false, (begin, end));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, command: &str, registers: &[usize], value: u64) -> Result<(), String> {
+        let (reply, begin, end) = self.timed(command)?;
+        let end = reply.map_or(NEVER, |_| end);
+        for &register in registers {
+            self.note(register, value, true, (begin, end));
+        }
+        Ok(())
+    }
+
+    /// A write that tells what was there before.
+    fn swap(&mut self, command: &str, register: usize, value: u64) -> Result<(), String> {
+        let (reply, begin, end) = self.timed(command)?;
+        if let Some(reply) = &reply {
+            self.note(register, parse(reply)?, false, (begin, end));
+        }
+        self.note(register, value, true, (begin, reply.map_or(NEVER, |_| end)));
+        Ok(())
+    }
+
+    fn note(&mut self, register: usize, value: u64, writes: bool, (begin, end): (u64, u64)) {
+        self.seen.push(Operation {
+            register,
+            value,
+            writes,
+            begin,
+            end,
+        });
+    }
+}
+
+fn parse(reply: &Reply) -> Result<u64, String> {
+    reply.text().parse().map_err(|_| format!("a register holds {reply:?}"))
+}
+
+/// What was seen has an order.
+pub fn check(_: &Run) -> Result<(), String> {
+    let seen = std::mem::take(&mut *lock()?);
+    if seen.is_empty() {
+        return Err("nobody saw anything".to_owned());
+    }
+    (0..REGISTERS).try_for_each(|register| check_register(register, &seen))
+}
+
+fn check_register(register: usize, seen: &[Operation]) -> Result<(), String> {
+    let mut values: HashMap<u64, Belonging> = HashMap::new();
+    values.insert(0, Belonging::written(0, 0));
+    for operation in seen
+        .iter()
+        .filter(|operation| operation.register == register && operation.writes)
+    {
+        values.insert(operation.value, Belonging::written(operation.begin, operation.end));
+    }
+    for read in seen
+        .iter()
+        .filter(|operation| operation.register == register && !operation.writes)
+    {
+        let value = read.value;
+        let Some(belonging) = values.get_mut(&value) else {
+            return Err(format!("register {register} had {value}, which nobody wrote"));
+        };
+        if read.end < belonging.write_begin {
+            return Err(format!("register {register} had {value} before it was written"));
+        }
+        belonging.first_end = belonging.first_end.min(read.end);
+        belonging.last_begin = belonging.last_begin.max(read.begin);
+    }
+    // A write that may never have run, and that nobody saw, tells nothing.
+    values.retain(|_, belonging| belonging.first_end != NEVER);
+    check_zones(register, &values)
+}
+
+/// When a value was written, and the times of its write and its reads.
+struct Belonging {
+    write_begin: u64,
+    first_end: u64,
+    last_begin: u64,
+}
+
+impl Belonging {
+    fn written(begin: u64, end: u64) -> Self {
+        Belonging {
+            write_begin: begin,
+            first_end: end,
+            last_begin: begin,
+        }
+    }
+}
+
+fn check_zones(register: usize, values: &HashMap<u64, Belonging>) -> Result<(), String> {
+    let (mut forward, mut backward) = (Vec::new(), Vec::new());
+    for (value, belonging) in values {
+        if belonging.first_end < belonging.last_begin {
+            forward.push((belonging.first_end, belonging.last_begin, *value));
+        } else {
+            backward.push((belonging.last_begin, belonging.first_end, *value));
+        }
+    }
+    forward.sort_unstable();
+    for pair in forward.windows(2) {
+        if let [(_, end, one), (begin, _, other)] = pair
+            && begin < end
+        {
+            return Err(format!("register {register} had {one} and {other} at the same time"));
+        }
+    }
+    for (begin, end, value) in backward {
+        let before = forward.partition_point(|(from, _, _)| *from < begin);
+        if let Some((_, until, other)) = before.checked_sub(1).map(|last| forward[last])
+            && end < until
+        {
+            return Err(format!("register {register} had {value} while it had {other}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(writes: bool, value: u64, begin: u64, end: u64) -> Operation {
+        Operation {
+            register: 0,
+            value,
+            writes,
+            begin,
+            end,
+        }
+    }
+
+    fn verdict(seen: &[Operation]) -> bool {
+        check_register(0, seen).is_ok()
+    }
+
+    const WRITE: bool = true;
+    const READ: bool = false;
+
+    #[test]
+    fn what_has_an_order_passes() {
+        let seen = [
+            operation(READ, 0, 1, 5),
+            operation(WRITE, 1, 2, 10),
+            operation(READ, 1, 4, 6),
+            operation(READ, 1, 11, 12),
+            operation(WRITE, 2, 11, 20),
+            operation(WRITE, 3, 13, NEVER),
+            operation(READ, 2, 21, 22),
+            operation(READ, 3, 40, 41),
+        ];
+        assert!(verdict(&seen));
+        assert!(verdict(&[operation(WRITE, 1, 2, NEVER), operation(READ, 0, 50, 51)]));
+    }
+
+    #[test]
+    fn what_has_none_is_found() {
+        // Stale: 1 was there already.
+        assert!(!verdict(&[
+            operation(WRITE, 1, 2, 3),
+            operation(READ, 1, 4, 5),
+            operation(READ, 0, 6, 7),
+        ]));
+        // The write of 2 came and went while 1 stayed.
+        assert!(!verdict(&[
+            operation(WRITE, 1, 2, 3),
+            operation(WRITE, 2, 5, 6),
+            operation(READ, 1, 8, 9),
+        ]));
+        // Two readers disagree about the order.
+        assert!(!verdict(&[
+            operation(WRITE, 1, 1, 100),
+            operation(WRITE, 2, 1, 100),
+            operation(READ, 1, 10, 11),
+            operation(READ, 2, 12, 13),
+            operation(READ, 1, 14, 15),
+        ]));
+        // Read before it was written, or never written.
+        assert!(!verdict(&[operation(READ, 1, 1, 2), operation(WRITE, 1, 3, 4)]));
+        assert!(!verdict(&[operation(READ, 7, 1, 2)]));
+    }
+}
