@@ -66,7 +66,8 @@ impl UsedMemory {
     pub fn new(workers: usize) -> Self {
         UsedMemory {
             cells: StripedCounters::new(workers + OTHERS, 1),
-            kept: StripedCounters::new(workers, 1),
+            // A debugging session's server has no workers.
+            kept: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             leaving: AtomicI64::new(0),
             freeing: AtomicBool::new(false),
