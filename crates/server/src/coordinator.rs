@@ -43,6 +43,8 @@ pub struct Coordinator {
     next_reclaim: Instant,
     /// When certificates were looked at last.
     last_reload: Instant,
+    /// Whether a signal has asked for the end.
+    signalled: bool,
 }
 
 impl Coordinator {
@@ -69,6 +71,7 @@ impl Coordinator {
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
             last_reload: Instant::now(),
+            signalled: false,
         }
     }
 
@@ -133,16 +136,27 @@ impl Coordinator {
             log::warning!("Received SIGALRM");
             threads::report();
         }
-        let Some(signal) = self.signals.take() else {
-            return;
-        };
-        log::warning!("Received {} scheduling shutdown...", signal.name());
-        let options = match signal {
-            Signal::Interrupt => id::SHUTDOWN_ON_SIGINT,
-            Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
-        };
-        let how = Shutdown::from_options(self.server.config.integer(options));
-        saving::end_process(&self.server, how);
+        let server = &self.server;
+        if let Some(signal) = self.signals.take() {
+            log::warning!("Received {} scheduling shutdown...", signal.name());
+            let options = match signal {
+                Signal::Interrupt => id::SHUTDOWN_ON_SIGINT,
+                Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
+            };
+            let how = Shutdown::from_options(server.config.integer(options));
+            server.shutdown.note_signal(how);
+            self.signalled = true;
+        }
+        if !server.observed.cron_paused.load(Ordering::Relaxed)
+            && let Some(how) = server.shutdown.take_signalled()
+        {
+            saving::end_process(server, how);
+        }
+        if self.signalled && server.shutdown.is_idle() {
+            // It was called off: the next signal is a first one again.
+            self.signalled = false;
+            self.signals.set_shutting_down(false);
+        }
     }
 
     fn obey(&mut self) {

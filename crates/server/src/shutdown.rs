@@ -6,7 +6,8 @@
 //!    └──── give_up ◀──────┘
 //! ```
 //!
-//! While it is prepared it can be called off. Then there is no way back.
+//! While it is prepared it can be called off. Then there is no way back. A signal that comes while nothing happens by itself
+//! (DEBUG PAUSE-CRON) waits until then, and can be called off as well.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -73,6 +74,7 @@ pub struct ShutdownRequest {
 enum State {
     #[default]
     None,
+    Signalled(Shutdown),
     Prepared {
         called_off: bool,
     },
@@ -84,16 +86,41 @@ impl ShutdownRequest {
     /// Somebody begins to prepare the end, unless that is under way; whether this is so.
     pub fn begin(&self) -> bool {
         let mut state = lock(&self.state);
-        let begins = matches!(*state, State::None);
+        let begins = matches!(*state, State::None | State::Signalled(_));
         if begins {
             *state = State::Prepared { called_off: false };
         }
         begins
     }
 
+    /// A signal asks for the end, unless that is under way.
+    pub fn note_signal(&self, shutdown: Shutdown) {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::None) {
+            *state = State::Signalled(shutdown);
+        }
+    }
+
+    /// What a signal has asked for and nobody has called off.
+    pub fn take_signalled(&self) -> Option<Shutdown> {
+        let mut state = lock(&self.state);
+        match std::mem::take(&mut *state) {
+            State::Signalled(shutdown) => Some(shutdown),
+            before => {
+                *state = before;
+                None
+            }
+        }
+    }
+
+    /// Whether nobody asks for the end.
+    pub fn is_idle(&self) -> bool {
+        matches!(*lock(&self.state), State::None)
+    }
+
     /// Whether the end is prepared, or comes.
     pub fn is_wanted(&self) -> bool {
-        !matches!(*lock(&self.state), State::None)
+        !matches!(*lock(&self.state), State::None | State::Signalled(_))
     }
 
     /// Whether what is prepared was called off.
@@ -112,7 +139,10 @@ impl ShutdownRequest {
     /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
     pub fn put(&self, shutdown: Shutdown) -> bool {
         let mut state = lock(&self.state);
-        if !matches!(*state, State::None | State::Prepared { called_off: false }) {
+        if !matches!(
+            *state,
+            State::None | State::Signalled(_) | State::Prepared { called_off: false }
+        ) {
             return false;
         }
         *state = State::Waiting(shutdown);
@@ -133,8 +163,13 @@ impl ShutdownRequest {
 
     /// Calls off what is being prepared; whether there was something.
     pub fn call_off(&self) -> bool {
-        match &mut *lock(&self.state) {
+        let mut state = lock(&self.state);
+        match &mut *state {
             State::Prepared { called_off } => !std::mem::replace(called_off, true),
+            State::Signalled(_) => {
+                *state = State::None;
+                true
+            }
             State::None | State::Waiting(_) | State::UnderWay => false,
         }
     }

@@ -23,6 +23,7 @@ use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
 use crate::net::listeners::Arrival;
+use crate::net::portrait::{Portrait, Waiting};
 use crate::net::tls::Contexts;
 use crate::net::usage::ClientMemory;
 use crate::observe::commandlog::Subject;
@@ -44,10 +45,12 @@ use crate::tracking::Table;
 use directory::Directory;
 
 mod directory;
+mod gathering;
 mod memory;
 mod parts;
 mod pause;
 
+pub use gathering::{Gathering, Onlooker};
 pub use parts::Parts;
 pub use pause::{Pause, PauseReason};
 
@@ -97,6 +100,28 @@ pub enum Message {
     Notice(Notice),
     /// A question about this worker's clients.
     Question(Arc<Question>),
+    /// Portraits of this worker's clients are wanted.
+    Gather(Arc<Gathering>),
+    /// The portraits that a transaction waits for.
+    Gathered {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// The other clients.
+        portraits: Vec<Portrait>,
+    },
+    /// A transaction has closed this client's connection.
+    Close(u64),
+    /// A transaction has ended a client's wait; one for keys is claimed already.
+    EndWait {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        waiting: Waiting,
+        /// Whether it gets an error.
+        with_error: bool,
+    },
     /// Slots with due keys are queued.
     ExpireDue,
     /// The worker is to take the allocator's count at the end of this turn.
@@ -207,6 +232,10 @@ pub trait ClientVisitor {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers));
     /// Ends a client's wait; whether it was waiting.
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
+    /// Clients that are gone and not closed yet.
+    fn closing(&self) -> u64 {
+        0
+    }
 }
 
 /// Who waits for an answer: worker, client, ticket.
@@ -220,6 +249,8 @@ pub enum After {
     Nothing,
     /// Park the connection and ask all workers.
     Ask(Box<Box<dyn FnOnce(Asker) -> Question + Send>>),
+    /// Park the connection until there are portraits of all clients, and run the request then.
+    Gather,
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(Box<BackgroundReply>),
     /// A slot was leased by somebody else: run the command again in a later turn.

@@ -136,6 +136,8 @@ pub struct Worker {
     /// When they were last looked at, ms since the epoch.
     patient_since_ms: u64,
     buffers: Vec<Vec<u8>>,
+    /// Bytes of those buffers, and how many of them others know of.
+    kept_bytes: (usize, usize),
     events: Vec<Event>,
     mail: Vec<Message>,
     expiring: bool,
@@ -184,6 +186,7 @@ impl Worker {
             patient: Vec::new(),
             patient_since_ms: 0,
             buffers: Vec::new(),
+            kept_bytes: (0, 0),
             events: Vec::new(),
             mail: Vec::new(),
             expiring: false,
@@ -271,7 +274,9 @@ impl Worker {
 
     /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
     fn timeout(&self) -> Option<Duration> {
-        let paused = self.expiring && self.server().pause.holds_writes(unix_ms());
+        let server = self.server();
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
+        let paused = self.expiring && waits();
         if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);
         }
@@ -319,6 +324,7 @@ impl Worker {
         self.housekeeping();
         self.catch_up();
         self.finish_notices();
+        self.tell_kept();
         room::put(&mut self.thread);
         if std::mem::take(&mut self.measures) {
             self.thread.server.memory.calibrate_if_calm();

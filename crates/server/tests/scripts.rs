@@ -316,3 +316,19 @@ fn any_number_of_scripts_can_be_loaded() {
     assert_eq!(client.ask(&["EVALSHA", &first, "0"]), ":0");
     assert_eq!(client.ask(&["EVAL", "return 8999", "0"]), ":8999");
 }
+
+#[test]
+fn a_function_calls_with_as_many_words_as_a_script() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    let body = "local a = {} for i = 1, 7970 do a[i] = i end return redis.call('RPUSH', KEY, unpack(a))";
+    let script = body.replace("KEY", "KEYS[1]");
+    let library = format!(
+        "#!lua name=many\nredis.register_function('many', function(keys) {} end)",
+        body.replace("KEY", "keys[1]")
+    );
+    assert_eq!(client.ask(&["FUNCTION", "LOAD", &library]), "many");
+    assert_eq!(client.ask(&["EVAL", &script, "1", "list"]), ":7970");
+    assert_eq!(client.ask(&["FCALL", "many", "1", "list"]), ":15940");
+    assert_eq!(client.ask(&["LINDEX", "list", "-1"]), "7970");
+}

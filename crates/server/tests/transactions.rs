@@ -1,5 +1,6 @@
 //! Transactions seen from outside, on many more workers than there are cores.
 
+use std::io::{BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -252,4 +253,182 @@ fn monitors_see_scripts_of_a_transaction_that_cannot_run() {
         "\"EXEC\"",
     ];
     assert_eq!(seen, expected);
+}
+
+/// The value of a field of INFO.
+fn field(info: &str, name: &str) -> String {
+    let prefix = format!("{name}:");
+    let value = info.lines().find_map(|line| line.strip_prefix(&prefix));
+    value.unwrap_or_default().to_owned()
+}
+
+/// Each reply to a transaction, MULTI and EXEC sent together with its commands.
+fn replies(client: &mut Client, commands: &[&[&str]]) -> Vec<String> {
+    client.send(&["MULTI"]);
+    commands.iter().for_each(|command| client.send(command));
+    client.send(&["EXEC"]);
+    (0..=commands.len()).for_each(|_| drop(client.answer()));
+    let mut header = String::new();
+    client.0.read_line(&mut header).expect("receives");
+    assert_eq!(header.trim_end(), format!("*{}", commands.len()));
+    commands.iter().map(|_| client.answer()).collect()
+}
+
+#[test]
+fn info_tells_of_its_place_in_a_transaction() {
+    let server = start();
+    let (mut client, mut waiting) = (connect(server.port), connect(server.port));
+    let id = waiting.call(&["CLIENT", "ID"]);
+    waiting.send(&["BLPOP", "list", "0"]);
+    while field(&client.call(&["INFO", "clients"]), "blocked_clients") != "1" {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let told = replies(
+        &mut client,
+        &[
+            &["INFO"],
+            &["SET", "a", "1"],
+            &["INFO"],
+            &["CLIENT", "UNBLOCK", &id],
+            &["LPUSH", "list", "v"],
+            &["INFO"],
+            &["EVAL", "return redis.call('INFO')", "0"],
+            &["CLIENT", "UNBLOCK", &id],
+        ],
+    );
+    let figures = [0, 2, 5, 6].map(|index: usize| {
+        let info = &told[index];
+        let keys = field(info, "db0");
+        let keys = keys.split(',').next().unwrap_or_default().to_owned();
+        let [changes, blocked] = ["rdb_changes_since_last_save", "blocked_clients"].map(|name| field(info, name));
+        (changes, keys, blocked)
+    });
+    let expected = [
+        ("0", "", "1"),
+        ("1", "keys=1", "1"),
+        ("2", "keys=2", "0"),
+        ("2", "keys=2", "0"),
+    ];
+    let expected = expected.map(|(changes, keys, blocked)| (changes.to_owned(), keys.to_owned(), blocked.to_owned()));
+    assert_eq!(figures, expected);
+    assert_eq!([&told[3], &told[7]], ["1", "0"], "it does not wait any more");
+    assert_eq!(waiting.answer(), "-", "and gets nothing of what came later");
+    assert_eq!(client.call(&["LRANGE", "list", "0", "-1"]), "(v)");
+    // Also in one batch, without a transaction.
+    for command in [
+        &["SET", "a", "2"][..],
+        &["INFO", "persistence"],
+        &["SET", "a", "3"],
+        &["INFO", "persistence"],
+    ] {
+        client.send(command);
+    }
+    let changes: Vec<String> = (0..4)
+        .map(|_| field(&client.answer(), "rdb_changes_since_last_save"))
+        .collect();
+    assert_eq!([&changes[1], &changes[3]], ["3", "4"]);
+}
+
+#[test]
+fn clients_are_listed_and_killed_at_their_place_in_a_transaction() {
+    let server = start();
+    let mut client = connect(server.port);
+    let mut others: Vec<Client> = (0..16).map(|_| connect(server.port)).collect();
+    let ids: Vec<String> = others.iter_mut().map(|other| other.call(&["CLIENT", "ID"])).collect();
+    let told = replies(
+        &mut client,
+        &[
+            &["CLIENT", "LIST"],
+            &["CLIENT", "SETNAME", "me"],
+            &["SELECT", "3"],
+            &["CLIENT", "KILL", "ID", &ids[4]],
+            &["CLIENT", "KILL", "ID", &ids[4]],
+            &["CLIENT", "LIST"],
+            &["INFO", "clients"],
+            &["SELECT", "0"],
+        ],
+    );
+    assert_eq!(told[0].lines().count(), 17);
+    assert!(told[0].contains(" name= ") && !told[0].contains(" name=me "));
+    assert_eq!([&told[3], &told[4]], ["1", "0"]);
+    assert_eq!(told[5].lines().count(), 16);
+    let own = told[5]
+        .lines()
+        .find(|line| line.contains(" name=me "))
+        .expect("it is listed");
+    assert!(
+        own.contains(" flags=x ") && own.contains(" db=3 ") && own.contains(" multi=8 "),
+        "{own}"
+    );
+    assert!(own.contains(" cmd=exec "), "{own}");
+    assert_eq!(field(&told[6], "connected_clients"), "16");
+    let mut rest = Vec::new();
+    assert_eq!(
+        others[4].0.read_to_end(&mut rest).unwrap_or_default(),
+        0,
+        "it is closed"
+    );
+    assert_eq!(others[5].call(&["PING"]), "PONG");
+}
+
+#[test]
+fn a_transaction_that_does_not_run_kills_nobody() {
+    let server = start();
+    let (mut client, mut other) = (connect(server.port), connect(server.port));
+    let id = other.call(&["CLIENT", "ID"]);
+    client.call(&["WATCH", "a"]);
+    other.call(&["SET", "a", "1"]);
+    assert_eq!(client.transact(&[&["CLIENT", "KILL", "ID", &id]]), "-");
+    assert_eq!(other.call(&["PING"]), "PONG");
+}
+
+#[test]
+fn debug_and_memory_look_at_the_data_in_the_middle_of_a_transaction() {
+    let server = start();
+    let mut client = connect(server.port);
+    client.call(&["SET", "a", "1"]);
+    let before = client.call(&["DEBUG", "DIGEST"]);
+    let told = replies(
+        &mut client,
+        &[
+            &["SET", "a", "2"],
+            &["DEBUG", "DIGEST"],
+            &["SET", "a", "1"],
+            &["DEBUG", "DIGEST"],
+            &["DEBUG", "POPULATE", "10", "more"],
+            &["DBSIZE"],
+            &["MEMORY", "STATS"],
+        ],
+    );
+    assert_ne!(told[1], before);
+    assert_eq!(told[3], before);
+    assert_eq!([&told[4], &told[5]], ["OK", "11"]);
+    assert!(told[6].contains("keys.count 11 "), "{}", told[6]);
+    let in_script = client.call(&["EVAL", "return redis.call('MEMORY', 'STATS')[31]", "0"]);
+    assert!(
+        !in_script.is_empty() && !in_script.contains("cannot be run"),
+        "{in_script}"
+    );
+}
+
+#[test]
+fn scripts_know_all_clients_wherever_they_run() {
+    let server = start();
+    let mut client = connect(server.port);
+    let mut waiting = connect(server.port);
+    waiting.send(&["BLPOP", "list", "0"]);
+    while field(&client.call(&["INFO", "clients"]), "blocked_clients") != "1" {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let scripts = [
+        "redis.call('SET', KEYS[1], 1); return redis.call('info', 'clients')",
+        "return redis.call('in' .. 'fo', 'clients')",
+        "local all = ''; for _ = 1, 2 do all = redis.pcall( \"INFO\", 'clients') end; return all",
+    ];
+    for script in scripts.iter().cycle().take(9) {
+        let info = client.call(&["EVAL", script, "1", "key"]);
+        assert_eq!(field(&info, "blocked_clients"), "1", "{script}: {info}");
+    }
+    let told = client.transact(&[&["EVAL", scripts[0], "1", "key"]]);
+    assert!(told.contains("blocked_clients:1"), "{told}");
 }

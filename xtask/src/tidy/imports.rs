@@ -56,7 +56,7 @@ const SERVER_MODULES: &[(&str, &[&str])] = &[
     ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
     ("saving",      &["config", "observe", "shutdown", "journal", "keyspace", "script", "persist", "repl", "state", "feed",
                       "snapshot"]),
-    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "state", "snapshot", "saving"]),
+    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "repl", "state", "snapshot", "saving"]),
     ("apply",       &["config", "observe", "process", "keyspace", "repl", "net", "state", "messages", "aof"]),
     ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
     ("topology",    &["config", "observe", "shutdown", "journal", "cluster", "keyspace", "repl", "state", "messages", "role"]),

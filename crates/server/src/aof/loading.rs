@@ -16,6 +16,7 @@ use crate::keyspace::{Exclusive, Seat};
 use crate::observe::{lock, log};
 use crate::persist::aof::manifest::{self, Manifest, Part};
 use crate::persist::aof::reading::{Commands, Fault};
+use crate::repl::Standing;
 use crate::saving;
 use crate::state::{Replayed, Server};
 
@@ -274,7 +275,11 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), Failed>
     drop(take(&mut Whole::Alone(&mut all), databases, &server.keyspace, row));
     server.scripts.libraries.flush();
     let mut manifest = lock(&server.aof_files).manifest.clone();
+    // As at the start. A node of a cluster would be thought to have failed.
+    let tells = server.cluster.is_none();
+    server.repl.put(Standing::LOADING, tells);
     let loaded = load(server, &Place::of(&server.config), &mut manifest, (&mut all, row));
+    server.repl.put(Standing::LOADING, false);
     hooks.put(logged, true);
     loaded.map(|_| ())
 }

@@ -68,6 +68,8 @@ pub struct Cluster {
     pub bus: OnceLock<Waker>,
     /// What was published here and is to be told others.
     published: Mutex<Vec<Published>>,
+    /// Whether that is kept back, while somebody has the keyspace to himself.
+    keeps_back: AtomicBool,
     /// Whether there are other nodes.
     company: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Cluster {
             generation: AtomicU64::new(config.generation()),
             bus: OnceLock::new(),
             published: Mutex::default(),
+            keeps_back: AtomicBool::new(false),
             company: AtomicBool::new(false),
         };
         cluster.save(true).map_err(|_| Unusable)?;
@@ -213,7 +216,33 @@ impl Cluster {
 
     /// What was published since the last call.
     pub fn take_published(&self) -> Vec<Published> {
-        std::mem::take(&mut lock(&self.published))
+        let mut published = lock(&self.published);
+        match self.keeps_back.load(Ordering::Relaxed) {
+            true => Vec::new(),
+            false => std::mem::take(&mut *published),
+        }
+    }
+
+    /// Keeps back what is published, or lets it go: what a transaction publishes goes out when that is over.
+    pub fn keep_back(&self, keeps_back: bool) {
+        let published = lock(&self.published);
+        self.keeps_back.store(keeps_back, Ordering::Relaxed);
+        if !keeps_back && !published.is_empty() {
+            drop(published);
+            self.wake_bus();
+        }
+    }
+
+    /// What links take, with what waits to be sent over them, bytes.
+    pub fn link_bytes(&self) -> usize {
+        let waiting = |(_, channel, payload): &Published| size_of::<Published>() + channel.len() + payload.len();
+        let published: usize = lock(&self.published).iter().map(waiting).sum();
+        let state = lock(&self.state);
+        let links = state.links.values();
+        let linked: usize = links
+            .map(|link| size_of::<state::LinkFigures>() + link.queued_bytes)
+            .sum();
+        published + linked
     }
 
     /// Wakes the bus: there is something for it to do.

@@ -25,9 +25,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|help", leased(help::help)),
     ("client|id", leased(id)),
     ("client|import-source", leased(attributes::import_source)),
-    ("client|info", leased(info)),
-    ("client|kill", leased(kill)),
-    ("client|list", leased(list)),
+    ("client|info", leased(info).asking()),
+    ("client|kill", leased(kill).asking()),
+    ("client|list", leased(list).asking()),
     ("client|no-evict", leased(attributes::no_evict)),
     ("client|no-touch", leased(attributes::no_touch)),
     ("client|pause", leased(pause)),
@@ -36,7 +36,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|setname", leased(attributes::set_name)),
     ("client|tracking", leased(tracking::tracking)),
     ("client|trackinginfo", leased(tracking::info)),
-    ("client|unblock", leased(unblock)),
+    ("client|unblock", leased(unblock).asking()),
     ("client|unpause", leased(unpause)),
 ];
 

@@ -53,6 +53,9 @@ pub struct Binding {
     pub reaches_further: bool,
     /// Whether it tells the offset of the replication stream, which must cover whatever was replied to before.
     pub tells_offset: bool,
+    /// Whether it tells or does what only the threads that own the clients can: in a transaction that is found out
+    /// beforehand.
+    pub asks: bool,
 }
 
 /// Stands for all members or fields, where the argument that names one could stand.
@@ -72,6 +75,12 @@ impl Binding {
     /// The same, for a command that tells the offset of the replication stream.
     pub const fn telling_offset(mut self) -> Self {
         self.tells_offset = true;
+        self
+    }
+
+    /// The same, for a command about all clients.
+    pub const fn asking(mut self) -> Self {
+        self.asks = true;
         self
     }
 
@@ -104,6 +113,7 @@ pub const fn leased(run: Handler) -> Binding {
         member: 0,
         reaches_further: false,
         tells_offset: false,
+        asks: false,
     }
 }
 
@@ -116,6 +126,7 @@ pub const fn leased_to_write(run: Handler) -> Binding {
         member: 0,
         reaches_further: false,
         tells_offset: false,
+        asks: false,
     }
 }
 
@@ -128,6 +139,7 @@ pub const fn script() -> Binding {
         member: 0,
         reaches_further: false,
         tells_offset: false,
+        asks: false,
     }
 }
 
@@ -140,6 +152,7 @@ pub const fn exclusive(run: Handler) -> Binding {
         member: 0,
         reaches_further: false,
         tells_offset: false,
+        asks: false,
     }
 }
 

@@ -67,7 +67,7 @@ use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
 use super::cluster;
-use super::effects::{count, release};
+use super::effects::release;
 use super::execute::{
     Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, settle_effects,
     write_error,
@@ -470,5 +470,5 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
         release(&mut thread.effects, &server);
         thread.keep_ready();
     }
-    count(&mut thread.effects, &server, thread.seat);
+    thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
 }

@@ -20,7 +20,7 @@ use crate::observe::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::cluster;
-use super::effects::{count, release};
+use super::effects::release;
 use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
@@ -56,7 +56,8 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
         }
     }
     thread.effects.scribe.wake();
-    count(&mut thread.effects, &thread.server, thread.seat);
+    let server = &thread.server;
+    thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
         thread.reach.learn_anew();
@@ -210,8 +211,14 @@ fn run_one_exclusive(
         binding,
         ranges: &plans.ranges,
     };
+    if transaction::must_ask(thread, &connection.client) {
+        // The request stays where it is, and runs when there is an answer.
+        connections.after(plan.token, After::Gather);
+        return;
+    }
     let server = thread.server.clone();
     if !server.scripts.running.try_keep_out() {
+        transaction::forget_answer(&mut connection.client);
         // Nobody stands at the gate for as long as a script pleases.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.has(Flags::PRIMARY) => {
@@ -356,6 +363,7 @@ fn admitted(
         Admission::Run => true,
         Admission::Paused => {
             connection.state = State::Paused;
+            transaction::forget_answer(&mut connection.client);
             connection.client.flags.put(Flags::ASKED, false);
             connection.client.flags.put(Flags::BLOCKED, true);
             connection.client.last_command = command.full_name;

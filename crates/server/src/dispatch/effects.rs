@@ -1,4 +1,4 @@
-//! Acts upon what commands did: counters at the end of each batch, memory after the leases.
+//! Gives back the memory that commands left, after the leases.
 //!
 //! Most memory is given back at once, by the thread that has it. What takes long goes to the lazyfree thread, unless a
 //! parameter wants those who cause the work to do it; by then no lease is held, so only the clients of that thread wait.
@@ -9,7 +9,6 @@ use weft_values::Value;
 
 use crate::config::id;
 use crate::keyspace::effects::{Cause, Effects};
-use crate::observe::metrics::Counter;
 use crate::state::Server;
 
 /// Values of more bytes take long to free.
@@ -68,21 +67,4 @@ fn in_background(cause: Cause, server: &Server) -> bool {
         Cause::Eviction => id::LAZYFREE_LAZY_EVICTION,
     };
     server.config.boolean(parameter)
-}
-
-/// Adds a batch's figures to the counters.
-pub fn count(effects: &mut Effects, server: &Server, seat: usize) {
-    let metrics = &server.metrics;
-    metrics.add(seat, Counter::KeyspaceHits, std::mem::take(&mut effects.hits));
-    metrics.add(seat, Counter::KeyspaceMisses, std::mem::take(&mut effects.misses));
-    metrics.add(seat, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
-    metrics.add(
-        seat,
-        Counter::ExpiredFields,
-        std::mem::take(&mut effects.expired_fields),
-    );
-    metrics.add(seat, Counter::Dirty, std::mem::take(&mut effects.dirty));
-    if !effects.local.is_empty() {
-        server.keyspace.local.note(effects.local.drain(..));
-    }
 }

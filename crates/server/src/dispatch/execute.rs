@@ -19,6 +19,7 @@ use crate::keyspace::reach::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
+use crate::net::portrait::Portrait;
 use crate::observe::metrics::Counter;
 use crate::repl::Standing;
 use crate::state::{Server, Unserved};
@@ -76,6 +77,10 @@ pub struct Thread {
     pub replays: bool,
     /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
     pub expiry_ms: u64,
+    /// Whether a script that takes too long opens the gate now and then, for clients to learn that data is being loaded.
+    pub lets_in: bool,
+    /// The other clients, while a transaction runs that looks at them.
+    pub portraits: Option<Vec<Portrait>>,
     /// Blocked clients that the running command served.
     pub served: Vec<(Arc<Waiter>, Served)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
@@ -121,6 +126,8 @@ impl Thread {
             for_script: false,
             replays: false,
             expiry_ms: 0,
+            lets_in: false,
+            portraits: None,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),

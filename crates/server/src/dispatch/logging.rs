@@ -21,7 +21,7 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &After, dirty: u64, w
         effects.scribe.forget_call();
         return;
     }
-    let changed = effects.dirty != dirty;
+    let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target().and(wanted);
     effects.scribe.end_call(target, keys.db, changed, keys.args.iter());
 }
@@ -38,7 +38,7 @@ pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     if !effects.logs() {
         return;
     }
-    let changed = effects.dirty != dirty;
+    let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target();
     // The command is not there any more; all that wait say what is to be repeated instead.
     debug_assert!(

@@ -36,9 +36,11 @@ const COMMANDS_A_TICK: u64 = 1024;
 /// Runs all commands of a file. `row` is the thread's row of counters.
 pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut Commands<File>) -> Replayed {
     let mut player = Player::new(server, row);
+    let starts = server.repl.standing().has(Standing::LOADING);
+    player.lets_in = starts;
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
-    let (starts, progress) = (server.repl.standing().has(Standing::LOADING), &server.repl.loading);
+    let progress = &server.repl.loading;
     let before = progress
         .loaded_bytes
         .load(Ordering::Relaxed)
@@ -83,6 +85,8 @@ struct Player {
     connection: Connection,
     keys: Vec<PlannedKey>,
     played: u64,
+    /// Whether others are let in now and then.
+    lets_in: bool,
 }
 
 impl Player {
@@ -97,6 +101,7 @@ impl Player {
             connection: Connection::new(client),
             keys: Vec::new(),
             played: 0,
+            lets_in: false,
         }
     }
 
@@ -114,6 +119,7 @@ impl Player {
             thread,
             connection,
             keys: planned,
+            lets_in,
             ..
         } = self;
         connection.input.clear();
@@ -143,7 +149,9 @@ impl Player {
             Role::Alone if binding.mode == Mode::Script => {
                 let Connection { client, output, .. } = &mut *connection;
                 let held = Held::Everything(all);
+                thread.lets_in = *lets_in;
                 script::run_inside(thread, None, command, args, held, client, output);
+                thread.lets_in = false;
                 release(&mut thread.effects, &thread.server);
                 serve::mail(thread);
             }
@@ -174,6 +182,7 @@ impl Drop for Player {
         // What the commands counted is nobody's.
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
-        super::effects::count(effects, &self.thread.server, self.thread.seat);
+        let server = &self.thread.server;
+        effects.count(&server.keyspace, &server.metrics, self.thread.seat);
     }
 }

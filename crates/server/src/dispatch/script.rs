@@ -57,7 +57,7 @@ use super::record::{self, Ending, Thresholds};
 use super::slot_stats::{self, Cost};
 use super::{room, serve, transaction};
 use prepared::{Prepared, prepare};
-pub use prepared::{lacks_memory, may_write, only_reads};
+pub use prepared::{lacks_memory, may_ask, may_write, only_reads};
 use runner::{Finished, Runner, Slots};
 
 // ---- one command ---------------------------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ pub fn run_leased<'p>(
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };
-    if thread.may_leave && prepared.program.habits().is_long() {
+    let habits = prepared.program.habits();
+    if thread.may_leave && (habits.is_long() || habits.asks()) {
         return leave(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {

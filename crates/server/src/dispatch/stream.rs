@@ -393,6 +393,7 @@ impl Stream {
             // Answers for somebody who asks, and waits that nobody may be made to wait for.
             After::Nothing
             | After::Ask(_)
+            | After::Gather
             | After::Defer
             | After::Leave(_)
             | After::Detached(_)

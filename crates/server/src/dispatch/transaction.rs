@@ -18,7 +18,9 @@
 //!    makes EXEC run in exclusive mode. So no command of a transaction ever asks for a lease that the transaction
 //!    holds, or is refused one half-way.
 //! 4. Commands of a transaction neither leave the worker nor wait for keys: they answer at once.
-//! 5. What only others can answer (CLIENT LIST asks all workers) is asked after the leases. Its reply keeps its place:
+//! 5. A transaction with commands about all clients (CLIENT LIST, INFO) runs in exclusive mode, and has portraits made of
+//!    all clients before that ([`After::Gather`]): so its commands see everything as it is at their place.
+//! 6. What takes background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its place:
 //!    the output is cut where it belongs, and sent once every part is there ([`After::Several`]).
 
 use std::collections::VecDeque;
@@ -40,9 +42,10 @@ use crate::keyspace::{Exclusive, Pass, Seat};
 use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
+use crate::net::portrait::Tally;
 use crate::net::transaction::{Queued, Transaction};
 use crate::observe::metrics::Counter;
-use crate::state::{Server, Unserved};
+use crate::state::{Onlooker, Question, Server, Unserved};
 use crate::watch::{Watch, Watches};
 
 use super::admit::CHANGES;
@@ -171,10 +174,15 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         transaction.writes |= flags.intersects(CHANGES);
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         transaction.db = db_after(request, &input[plan.start..plan.end], ranges).unwrap_or(transaction.db);
-        transaction.exclusive |= request.binding.mode == Mode::Exclusive || request.binding.reaches_further;
-        if request.binding.mode == Mode::Script {
+        let binding = request.binding;
+        transaction.asks |= binding.asks;
+        transaction.exclusive |= binding.mode == Mode::Exclusive || binding.reaches_further || binding.asks;
+        if binding.mode == Mode::Script {
             transaction.scripts = true;
             let args = Args::new(&input[plan.start..plan.end], ranges);
+            if script::may_ask(&thread.server, request.command, args) {
+                (transaction.asks, transaction.exclusive) = (true, true);
+            }
             transaction.scripts_write |= script::may_write(&thread.server, request.command, args);
         }
     }
@@ -202,6 +210,20 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
         held.change_watching(|watching| watching.remove(watch, &server.watched));
         false
     });
+}
+
+/// Whether the EXEC of a client has to know all clients first.
+pub fn must_ask(thread: &Thread, client: &Client) -> bool {
+    let unknown = |transaction: &Transaction| transaction.asks && transaction.portraits.is_none();
+    // On other threads nobody waits for what is told here.
+    thread.may_leave && verdict(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
+}
+
+/// A client's EXEC has to wait: by then its portraits of others will not be true any more.
+pub fn forget_answer(client: &mut Client) {
+    if let Some(transaction) = &mut client.transaction {
+        transaction.portraits = None;
+    }
 }
 
 // ---- EXEC -------------------------------------------------------------------------------------------------
@@ -273,8 +295,16 @@ pub fn run_exclusive(
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
     let start = thread.ticks;
+    let server = thread.server.clone();
+    let keep_back = |keeps_back| {
+        if let Some(cluster) = &server.cluster {
+            cluster.keep_back(keeps_back);
+        }
+    };
+    keep_back(true);
     let outcome = run(thread, None, request, Held::Everything(all), connection, start);
     settle_effects(thread);
+    keep_back(false);
     outcome
 }
 
@@ -391,9 +421,10 @@ fn run<'p>(
     if let Some(watches) = connection.client.watches.take() {
         take_out(&watches, &mut held, &thread.server);
     }
-    let Some(transaction) = end(thread, &mut connection.client) else {
+    let Some(mut transaction) = end(thread, &mut connection.client) else {
         unreachable!("EXEC runs here only inside a transaction");
     };
+    thread.portraits = transaction.portraits.take();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let slot_stats = thread.tunables.slot_stats;
@@ -403,6 +434,7 @@ fn run<'p>(
     let before = connection.output.mark();
     let length_before = connection.output.len();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
+    thread.portraits = None;
     let unserved = serve_ready(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = finish_exec(thread, request, connection, start, false);
@@ -447,7 +479,7 @@ fn run_all<'p>(
     held: &mut Held<'_, 'p>,
     connection: &mut Connection,
 ) -> Vec<(Mark, After)> {
-    let mut parts = Vec::new();
+    let (mut parts, mut last) = (Vec::new(), None);
     let protocol = connection.client.protocol;
     let length_before = connection.output.len();
     Reply::new(&mut connection.output.bytes, protocol).array(transaction.commands.len());
@@ -466,6 +498,15 @@ fn run_all<'p>(
         if !matches!(after, After::Nothing) {
             parts.push((connection.output.mark(), after));
         }
+        if last.is_none() && connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+            last = Some((connection.output.mark(), parts.len()));
+        }
+    }
+    if let Some((mark, count)) = last
+        && parts.len() == count
+    {
+        // A client that has ended its own connection is told nothing of what came behind that.
+        connection.output.truncate(mark);
     }
     parts
 }
@@ -484,6 +525,10 @@ fn run_queued<'p>(
     };
     let Some(binding) = command.handler else {
         unreachable!("a queued command has a handler");
+    };
+    let buffers = match binding.asks {
+        true => connection.buffers(0),
+        false => Buffers::default(),
     };
     let Connection { client, output, .. } = connection;
     let args = transaction.args(queued);
@@ -524,6 +569,16 @@ fn run_queued<'p>(
         output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
+    let after = match after {
+        After::Ask(make) => {
+            let question = make((client.worker, client.id, 0));
+            let own = (&mut *client, buffers);
+            output.truncate(before);
+            output.bytes.extend(answer_here(thread, transaction, &question, own));
+            After::Nothing
+        }
+        other => other,
+    };
     if let After::Background(work) = after {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
@@ -534,8 +589,10 @@ fn run_queued<'p>(
     let length = output.len() - length_before;
     finish_queued(thread, command, (queued, args), client, (failed, length));
     match after {
-        After::Nothing | After::Ask(_) | After::ReplyAt(..) => after,
+        After::Nothing | After::ReplyAt(..) => after,
         After::Background(_)
+        | After::Ask(_)
+        | After::Gather
         | After::Defer
         | After::Leave(_)
         | After::Detached(_)
@@ -549,6 +606,32 @@ fn run_queued<'p>(
         | After::Replicas(_)
         | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
+}
+
+/// The answer to a question about all clients, within the transaction of one of them.
+fn answer_here(
+    thread: &mut Thread,
+    transaction: &Transaction,
+    question: &Question,
+    (client, buffers): (&mut Client, Buffers),
+) -> Vec<u8> {
+    // It is inside its transaction until that has ended.
+    client.tally = Some(Box::new(Tally {
+        queued: transaction.commands.len() as i64,
+        queued_bytes: transaction.allocated_bytes(),
+        watched: 0,
+        is_dirty: false,
+    }));
+    client.flags.put(Flags::MULTI, true);
+    client.last_command = "exec";
+    let part = (question.ask)(&mut Onlooker {
+        server: &thread.server,
+        portraits: thread.portraits.get_or_insert_default(),
+        own: (client, buffers),
+    });
+    client.flags.put(Flags::MULTI, false);
+    client.tally = None;
+    (question.combine)(vec![part])
 }
 
 /// Whether the client's user may still run a command of its transaction: rules may have changed since it was queued, by

@@ -14,6 +14,7 @@ use super::preimage::Preimages;
 use super::ready::ReadyKey;
 use super::{Keyspace, SlotTable};
 use crate::journal::{Scribe, Target};
+use crate::observe::metrics::{Counter, Metrics};
 use crate::pubsub::{Publication, Recipient};
 use crate::tracking::{Invalidation, Redirected};
 use crate::watch::Watch;
@@ -320,6 +321,18 @@ impl Effects {
             name: name.into(),
             what: What::Value,
         });
+    }
+
+    /// Adds what was counted to the counters that all threads' figures are summed from.
+    pub fn count(&mut self, keyspace: &Keyspace, metrics: &Metrics, row: usize) {
+        metrics.add(row, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
+        metrics.add(row, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
+        metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut self.expired_keys));
+        metrics.add(row, Counter::ExpiredFields, std::mem::take(&mut self.expired_fields));
+        metrics.add(row, Counter::Dirty, std::mem::take(&mut self.dirty));
+        if !self.local.is_empty() {
+            keyspace.local.note(self.local.drain(..));
+        }
     }
 
     /// Whether there is something to be done for other clients behind the reply.

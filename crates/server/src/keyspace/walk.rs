@@ -83,6 +83,11 @@ impl<'r, 'p> Reach<'r, 'p> {
             (_, None) => unreachable!("a command runs behind the gate or in exclusive mode"),
         }
     }
+
+    /// The way of a command that holds every slot; `None` if it does not.
+    pub fn of_whole(held: &'r Held<'_, 'p>) -> Option<Self> {
+        held.is_everything().then(|| Reach::of(held, None))
+    }
 }
 
 impl Reach<'_, '_> {
@@ -93,6 +98,16 @@ impl Reach<'_, '_> {
             Reach::Pass(pass) => pass.domain().header(slot),
             Reach::Leases(leases) => leases.header(slot),
             Reach::Everything(all) => all.header(slot),
+        }
+    }
+
+    /// Visits every slot that holds something, for who reaches all of them; nobody can be in the way.
+    pub fn each_slot(&self, visit: &mut dyn FnMut(&Slot)) {
+        for slot in 0..SLOTS {
+            if self.header(slot).may_hold_any() {
+                let seen = self.view(slot, &mut *visit);
+                debug_assert!(seen.is_some(), "every slot is held");
+            }
         }
     }
 
@@ -231,6 +246,25 @@ pub fn walk_patiently(
         if contended {
             std::thread::sleep(RETRY);
         }
+    }
+}
+
+/// Visits every slot that holds something, letting others through.
+pub fn each_slot_patiently(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
+    let mut slot = 0;
+    while slot < SLOTS {
+        let pass = seat.enter();
+        while slot < SLOTS && !pass.gate_is_closing() {
+            if pass.domain().header(slot).may_hold_any() {
+                let Some(lease) = pass.read_spinning(slot) else {
+                    break;
+                };
+                visit(&lease);
+            }
+            slot += 1;
+        }
+        drop(pass);
+        std::thread::yield_now();
     }
 }
 

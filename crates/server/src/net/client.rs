@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use weft_resp::Protocol;
 
+use super::portrait::Tally;
 use super::transaction::Transaction;
 use crate::acl::Login;
 use crate::pubsub::{Kind, Subscriptions};
@@ -231,6 +232,8 @@ pub struct Client {
     pub tracking: Option<Box<Tracking>>,
     /// What it says about itself as a replica.
     pub introduction: Option<Box<Introduction>>,
+    /// What is told of its transaction and its watches instead of what is here: in portraits, and while EXEC runs.
+    pub tally: Option<Box<Tally>>,
 }
 
 /// Figures that only the connection knows, for CLIENT LIST.
@@ -283,6 +286,7 @@ impl Client {
             subscriptions: None,
             tracking: None,
             introduction: None,
+            tally: None,
         }
     }
 
@@ -316,6 +320,23 @@ impl Client {
         view.net_output_bytes = self.net_output_bytes;
         view.commands = self.commands;
         view
+    }
+
+    /// What others are shown of it as it is now.
+    pub fn portrait(&self) -> Client {
+        let mut portrait = self.shown();
+        portrait.flags = self.flags;
+        portrait.lib_name.clone_from(&self.lib_name);
+        portrait.lib_version.clone_from(&self.lib_version);
+        portrait.largest_output = self.largest_output;
+        portrait.subscriptions.clone_from(&self.subscriptions);
+        portrait.tally = Some(Box::new(Tally {
+            queued: self.queued_commands(),
+            queued_bytes: self.queued_bytes(),
+            watched: self.watched_keys(),
+            is_dirty: self.is_dirty(),
+        }));
+        portrait
     }
 
     /// Back to how it was when it connected (RESET), but for the connection itself.
@@ -353,15 +374,28 @@ impl Client {
 
     /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that never had to do with transactions.
     fn queued_commands(&self) -> i64 {
-        match &self.transaction {
-            Some(transaction) => transaction.commands.len() as i64,
-            None if self.flags.has(Flags::TRANSACTED) => 0,
-            None => -1,
+        match (&self.tally, &self.transaction) {
+            (Some(tally), _) => tally.queued,
+            (None, Some(transaction)) => transaction.commands.len() as i64,
+            (None, None) if self.flags.has(Flags::TRANSACTED) => 0,
+            (None, None) => -1,
+        }
+    }
+
+    /// What its transaction takes, bytes.
+    fn queued_bytes(&self) -> usize {
+        match (&self.tally, &self.transaction) {
+            (Some(tally), _) => tally.queued_bytes,
+            (None, Some(transaction)) => transaction.allocated_bytes(),
+            (None, None) => 0,
         }
     }
 
     /// Keys that it watches; none once one of them changed.
     pub fn watched_keys(&self) -> usize {
+        if let Some(tally) = &self.tally {
+            return tally.watched;
+        }
         let watches = self.watches.as_ref().filter(|watches| !watches.is_dirty());
         watches.map_or(0, |watches| watches.keys.len())
     }
@@ -437,7 +471,10 @@ impl Client {
             (Flags::IMPORT_SOURCE, 'I'),
         ];
         let mut flags = self.flags;
-        flags.put(DIRTY, self.is_dirty());
+        flags.put(
+            DIRTY,
+            self.tally.as_ref().map_or(self.is_dirty(), |tally| tally.is_dirty),
+        );
         if let Some(tracking) = &self.tracking {
             flags.put(TRACKING, true);
             flags.put(BROKEN_REDIRECT, tracking.broken_redirect);
@@ -493,9 +530,7 @@ impl Client {
             buffers.input,
             buffers.input_free,
             buffers.arguments,
-            self.transaction
-                .as_ref()
-                .map_or(0, |transaction| transaction.allocated_bytes()),
+            self.queued_bytes(),
             buffers.output_capacity,
             self.largest_output,
             buffers.output,

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod connection;
 pub mod listeners;
+pub mod portrait;
 pub mod tls;
 pub mod transaction;
 pub mod usage;

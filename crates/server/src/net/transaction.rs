@@ -5,6 +5,7 @@
 
 use weft_resp::{ArgRange, Args};
 
+use super::portrait::Portrait;
 use crate::keyspace::access::PlannedKey;
 
 /// One queued command.
@@ -43,6 +44,10 @@ pub struct Transaction {
     pub denied_out_of_memory: bool,
     /// Whether a command needs the whole keyspace.
     pub exclusive: bool,
+    /// Whether a command tells of clients: EXEC needs their portraits.
+    pub asks: bool,
+    /// The other clients as they are right before EXEC, once that has asked for them.
+    pub portraits: Option<Vec<Portrait>>,
     /// Whether a command runs a script.
     pub scripts: bool,
     /// Whether a script says what it does, and may write.

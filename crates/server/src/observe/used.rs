@@ -4,9 +4,10 @@
 //! has itself taken and given back. So:
 //!
 //! ```text
-//!   used  =  base  +  cell of worker 0  +  ...  +  log thread's  +  freeing thread's  -  leaving
-//!             |          |                                                                 |
-//!             |          each thread's own balance, put there by itself                    handed to the freeing thread
+//!   used  =  base  +  cell of worker 0  +  ...  +  log thread's  +  freeing thread's  -  leaving  -  kept
+//!             |          |                                                                 |           |
+//!             |          each thread's own balance, put there by itself                    |           buffers for reuse
+//!             |                                                                            handed to the freeing thread
 //!             the allocator's count less all cells, taken several times a second: it has
 //!             what threads without a cell did, and what happened while nobody counted
 //! ```
@@ -17,7 +18,9 @@
 //!    bytes out of what is leaving. So nobody evicts for memory that is about to be free.
 //! 3. The log thread frees what workers took for their records, so it puts its cell after each round: else all that was
 //!    logged between two calibrations would seem to be in use.
-//! 4. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
+//! 4. Buffers that a worker keeps for its connections are part of the server, like what the allocator keeps for threads: how
+//!    many there are changes with the load, and nobody evicts for them.
+//! 5. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
 //!    end of a turn, when its own cell is exact; and not while the freeing thread is at work, unless that takes long.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -36,6 +39,8 @@ const OTHERS: usize = 2;
 /// Used memory, and for how long it has been more than allowed.
 pub struct UsedMemory {
     cells: StripedCounters,
+    /// What workers keep for reuse, bytes.
+    kept: StripedCounters,
     base: AtomicI64,
     leaving: AtomicI64,
     /// Whether the freeing thread is at work.
@@ -61,6 +66,8 @@ impl UsedMemory {
     pub fn new(workers: usize) -> Self {
         UsedMemory {
             cells: StripedCounters::new(workers + OTHERS, 1),
+            // A debugging session's server has no workers.
+            kept: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             leaving: AtomicI64::new(0),
             freeing: AtomicBool::new(false),
@@ -109,7 +116,17 @@ impl UsedMemory {
     #[inline]
     pub fn now(&self) -> u64 {
         let base = self.base.load(Ordering::Relaxed);
-        (base + self.cells.sum(0) - self.leaving.load(Ordering::Relaxed)).max(0) as u64
+        (base + self.cells.sum(0) - self.leaving.load(Ordering::Relaxed) - self.kept.sum(0)).max(0) as u64
+    }
+
+    /// What workers keep for reuse, bytes. It does not count as used.
+    pub fn kept(&self) -> u64 {
+        self.kept.sum(0).max(0) as u64
+    }
+
+    /// The calling worker keeps so many bytes more than before.
+    pub fn keep(&self, worker: usize, bytes: i64) {
+        self.kept.add_as_only_writer(worker, 0, bytes);
     }
 
     /// Takes the allocator's count; `None` if it has none.
@@ -118,7 +135,7 @@ impl UsedMemory {
         let used = memory::used()?;
         let cells = (before + self.cells.sum(0)) / 2;
         self.base.store(used as i64 - cells, Ordering::Relaxed);
-        self.note_peak(used);
+        self.note_peak(used.saturating_sub(self.kept()));
         Some(used)
     }
 

@@ -51,6 +51,7 @@ pub fn call_off(server: &Server) -> bool {
     let called_off = server.shutdown.call_off();
     if called_off {
         log::notice!("Shutdown manually aborted.");
+        wake_coordinator(server);
     }
     called_off
 }
@@ -74,6 +75,14 @@ fn stay(server: &Server) {
     server.shutdown.give_up();
     for worker in &server.workers {
         worker.send(Message::ShutdownOff);
+    }
+    wake_coordinator(server);
+}
+
+/// Signals are the coordinator's, who is to know that the next one is a first one again.
+fn wake_coordinator(server: &Server) {
+    if let Some(waker) = server.coordinator.get() {
+        waker.wake();
     }
 }
 

@@ -13,6 +13,7 @@ const SHORT: Duration = Duration::from_micros(200);
 pub struct Habits {
     long: AtomicBool,
     writes: AtomicBool,
+    asks: AtomicBool,
 }
 
 impl Habits {
@@ -21,12 +22,23 @@ impl Habits {
         Habits {
             long: AtomicBool::new(may_loop(code)),
             writes: AtomicBool::new(false),
+            asks: AtomicBool::new(may_ask(code)),
         }
     }
 
     /// Whether it is to run where it makes nobody wait.
     pub fn is_long(&self) -> bool {
         self.long.load(Ordering::Relaxed)
+    }
+
+    /// Whether it calls commands that ask all workers, whose answers cannot be waited for on one of them.
+    pub fn asks(&self) -> bool {
+        self.asks.load(Ordering::Relaxed)
+    }
+
+    /// It has called one.
+    pub fn note_ask(&self) {
+        self.asks.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has written before.
@@ -62,6 +74,26 @@ fn may_loop(code: &[u8]) -> bool {
     words
         .iter()
         .any(|word| code.windows(word.len()).any(|window| window == *word))
+}
+
+/// Whether code calls, by name, what asks all workers. A name that is put together only when it runs is found out then.
+fn may_ask(code: &[u8]) -> bool {
+    let names: [&[u8]; 2] = [b"info", b"client"];
+    let is_call = |at: usize| {
+        let rest = code.get(at..).unwrap_or_default().trim_ascii_start();
+        let rest = rest.strip_prefix(b"(").unwrap_or(rest).trim_ascii_start();
+        let [b'\'' | b'"', word @ ..] = rest else {
+            return false;
+        };
+        let ends = |name: &[u8]| matches!(word.get(name.len()), Some(b'\'' | b'"'));
+        let is_named = |name: &&[u8]| {
+            word.get(..name.len())
+                .is_some_and(|word| word.eq_ignore_ascii_case(name))
+        };
+        names.iter().any(|name| is_named(name) && ends(name))
+    };
+    let call = b"call";
+    (0..code.len()).any(|at| code[at..].starts_with(call) && is_call(at + call.len()))
 }
 
 #[cfg(test)]

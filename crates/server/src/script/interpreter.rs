@@ -143,6 +143,8 @@ struct Shared {
     replication: Cell<u8>,
     /// What runs commands for the run under way.
     host: RefCell<Option<LuaFunction>>,
+    /// The words of a call on their way to the host, of which Lua would take no more than 7980 a second time.
+    words: RefCell<Option<MultiValue>>,
 }
 
 impl Shared {
@@ -155,6 +157,7 @@ impl Shared {
             protocol: Cell::default(),
             replication: Cell::new(3),
             host: RefCell::default(),
+            words: RefCell::default(),
         }
     }
 
@@ -402,6 +405,11 @@ impl Interpreter {
         };
         let ended = self.lua.scope(|scope| {
             let call = scope.create_function(|lua, values: MultiValue| {
+                let kept = match values.is_empty() {
+                    true => self.shared.words.take(),
+                    false => None,
+                };
+                let values = kept.unwrap_or(values);
                 gate.borrow_mut()
                     .ask(lua, &values, self.shared.protocol.get(), self.shared.replication.get())
             })?;

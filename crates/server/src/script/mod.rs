@@ -50,6 +50,14 @@ pub use libraries::{Libraries, Library, LoadedFunction, Policy};
 pub use running::{Beginning, CannotKill, Run, Running, Stop};
 pub use shebang::Flags;
 
+/// Whether a script, as far as is known, calls commands that ask all workers.
+pub fn may_ask(cache: &Cache, source: &[u8]) -> bool {
+    match cache.find(&cache::digest_of(source)) {
+        Some(script) => script.habits.asks(),
+        None => habits::Habits::of_new(source).asks(),
+    }
+}
+
 /// The name of a library, which its first line tells.
 ///
 /// # Errors

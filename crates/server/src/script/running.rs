@@ -120,6 +120,11 @@ impl Run {
         changed.is_ok()
     }
 
+    /// Whether it may begin anew on a thread of its own.
+    pub fn may_leave(&self) -> bool {
+        self.leaves_after.is_some()
+    }
+
     /// Whether it has written.
     pub fn wrote(&self) -> bool {
         self.state.load(Ordering::Relaxed) & WROTE != 0

@@ -75,3 +75,20 @@ fn what_is_prepared_can_be_called_off() {
     request.give_up();
     assert!(!request.begin(), "there is no way back");
 }
+
+#[test]
+fn a_signal_waits_until_it_is_taken_up_or_called_off() {
+    let request = ShutdownRequest::default();
+    assert_eq!(request.take_signalled(), None);
+    request.note_signal(Shutdown::default());
+    assert!(!request.is_wanted(), "nothing has begun");
+    assert!(request.call_off());
+    assert!(!request.call_off());
+    assert!(request.is_idle());
+    request.note_signal(Shutdown::default());
+    assert!(!request.is_idle());
+    assert_eq!(request.take_signalled(), Some(Shutdown::default()));
+    request.note_signal(Shutdown::default());
+    assert!(request.begin(), "a client's request goes before it");
+    assert_eq!(request.take_signalled(), None);
+}

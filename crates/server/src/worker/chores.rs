@@ -11,6 +11,7 @@ use crate::messages::{Post, leave};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::State;
 use crate::observe::metrics::Counter;
+use crate::state::Message;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,7 +29,9 @@ impl Worker {
             self.expiring = false;
             self.expire_local();
         }
-        if self.expiring && !self.thread.server.pause.holds_writes(self.thread.now_ms) {
+        let server = &self.thread.server;
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
+        if self.expiring && !waits() {
             self.expire_slice();
         }
         if self.thread.room.is_evicting {
@@ -65,7 +68,7 @@ impl Worker {
         release(&mut thread.effects, &server);
         thread.effects.scribe.wake();
         thread.keep_ready();
-        crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
+        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
     }
 
     pub(super) fn expire_slice(&mut self) {
@@ -85,7 +88,7 @@ impl Worker {
         release(&mut thread.effects, &server);
         thread.effects.scribe.wake();
         thread.keep_ready();
-        crate::dispatch::effects::count(&mut thread.effects, &server, thread.seat);
+        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
         let elapsed = start.elapsed();
         server
             .metrics
@@ -105,8 +108,6 @@ impl Worker {
             self.thread.room.is_evicting = false;
             return;
         }
-        // Buffers that are kept for reuse go before keys do.
-        self.buffers.clear();
         self.thread.batches = self.thread.batches.wrapping_add(1);
         let pass = self.seat.enter();
         self.thread.look_around();
@@ -150,6 +151,17 @@ impl Worker {
             if killed {
                 self.close(token);
             }
+        }
+    }
+
+    /// Closes the connection of a client; if it has moved, its new worker does.
+    pub(super) fn close_client(&mut self, client: u64) {
+        if let Some(token) = self.clients.by_id.get(&client).copied() {
+            return self.close(token);
+        }
+        let server = self.server();
+        if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != self.id) {
+            server.workers[worker].send(Message::Close(client));
         }
     }
 

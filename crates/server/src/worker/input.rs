@@ -44,6 +44,7 @@ impl Worker {
         if connection.input.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
+            self.kept_bytes.0 -= buffer.capacity();
             connection.input = buffer;
         }
         let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
@@ -123,6 +124,7 @@ impl Worker {
             && connection.output.bytes.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
+            self.kept_bytes.0 -= buffer.capacity();
             connection.output.bytes = buffer;
         }
         connection.has_more = rest == Rest::More;
@@ -162,7 +164,18 @@ impl Worker {
         };
         if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
             buffer.clear();
+            self.kept_bytes.0 += buffer.capacity();
             self.buffers.push(buffer);
+        }
+    }
+
+    /// Tells others how much is kept, if that has changed since the last turn.
+    #[inline]
+    pub(super) fn tell_kept(&mut self) {
+        let (now, told) = self.kept_bytes;
+        if now != told {
+            self.kept_bytes.1 = now;
+            self.server().memory.keep(self.id, now as i64 - told as i64);
         }
     }
 }

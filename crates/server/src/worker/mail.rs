@@ -74,6 +74,21 @@ impl Worker {
                 question.answer(&server, part);
                 self.close_killed();
             }
+            Message::Gather(gathering) => {
+                let portraits = self.portraits(gathering.asking_client());
+                gathering.add(&self.thread.server, portraits);
+            }
+            Message::Gathered {
+                client,
+                ticket,
+                portraits,
+            } => self.unpark_gathered(client, ticket, portraits),
+            Message::Close(client) => self.close_client(client),
+            Message::EndWait {
+                client,
+                waiting,
+                with_error,
+            } => self.end_wait_claimed(client, waiting, with_error),
             Message::Logged => self.send_withheld(),
             Message::ExpireDue => self.expiring = true,
             Message::CountClients => self.recount_clients(),

@@ -10,6 +10,7 @@ use crate::dispatch::batch::Connections as _;
 use crate::messages::leave;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
+use crate::net::portrait::Portrait;
 use crate::observe::metrics::Counter;
 use crate::state::SupplyOrder;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,7 @@ impl Worker {
         match after {
             After::Nothing | After::Defer | After::Leave(_) | After::AsWriter => connection.state = State::Deferred,
             After::Ask(make) => server.ask_all(make(asker)),
+            After::Gather => server.gather(asker),
             After::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(*work, asker)).is_err() {
@@ -125,6 +127,23 @@ impl Worker {
             reply.bytes = bytes;
             self.reply(token, |output| output.append(&mut reply));
         }
+    }
+
+    /// The portraits that a parked transaction asked for are there: EXEC runs once more.
+    pub(super) fn unpark_gathered(&mut self, client: u64, ticket: u64, portraits: Vec<Portrait>) {
+        let Some(token) = self.parked(client, ticket) else {
+            return;
+        };
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if let Some(transaction) = &mut connection.client.transaction {
+            transaction.portraits = Some(portraits);
+        }
+        connection.state = State::Ready;
+        connection.output.append(&mut connection.postponed);
+        self.wake(token);
+        self.flush(token);
     }
 
     /// A command that left this worker has run; its connection goes on, or waits for what the command wants.

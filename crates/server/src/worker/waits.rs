@@ -17,6 +17,7 @@ use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
+use crate::net::portrait::{Portrait, Waiting};
 use crate::observe::metrics::Counter;
 use crate::persist::aof::Phase;
 use crate::repl::{NO_LOG, Wait};
@@ -143,6 +144,32 @@ fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
 }
 
 impl Worker {
+    /// Portraits of all clients but one.
+    pub(super) fn portraits(&mut self, but: u64) -> Vec<Portrait> {
+        let mut portraits = Vec::with_capacity(self.clients.len());
+        for token in 0..self.clients.slots.len() {
+            let in_flight = self.in_flight(token);
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            let client = &connection.client;
+            if client.id == but || client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            let waiting = match self.waits.of(client.id) {
+                None => None,
+                Some(ClientWait::Keys(blocked)) => Some(Waiting::Keys(blocked.waiter.clone())),
+                Some(other) => Some(Waiting::Other(other.ticket())),
+            };
+            portraits.push(Portrait {
+                client: client.portrait(),
+                buffers: connection.buffers(in_flight),
+                waiting,
+            });
+        }
+        portraits
+    }
+
     /// A parked connection waits from now on.
     pub(super) fn begin_wait(&mut self, token: usize, wait: ClientWait) {
         let Some(connection) = self.clients.connection(token) else {
@@ -221,6 +248,32 @@ impl Worker {
         self.end_wait_with(client, with_error.then_some(UNBLOCKED))
     }
 
+    /// The same where that was decided already: a wait for keys is claimed, any other goes on under its ticket.
+    pub(super) fn end_wait_claimed(&mut self, client: u64, waiting: Waiting, with_error: bool) {
+        let error = with_error.then_some(UNBLOCKED);
+        match waiting {
+            Waiting::Other(ticket) => {
+                if self.waits.of(client).is_some_and(|wait| wait.ticket() == ticket) {
+                    self.end_wait_with(client, error);
+                }
+            }
+            Waiting::Keys(waiter) => {
+                let here = matches!(self.waits.of(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
+                let worker = waiter.worker();
+                if here {
+                    self.give_null(client, error);
+                } else if worker != self.id {
+                    let waiting = Waiting::Keys(waiter);
+                    self.server().workers[worker].send(Message::EndWait {
+                        client,
+                        waiting,
+                        with_error,
+                    });
+                }
+            }
+        }
+    }
+
     fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
@@ -228,6 +281,11 @@ impl Worker {
             Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
             Some(_) => {}
         }
+        self.give_null(client, error)
+    }
+
+    /// Ends a wait that is nobody else's to end; whether there was one.
+    fn give_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         let Some(wait) = self.end_wait(client) else {
             return false;
         };

@@ -435,3 +435,25 @@ fn who_asks_during_a_load_is_told_to_wait() {
     client.call(&["SELECT", "0"]);
     assert_eq!(client.call(&["DBSIZE"]), "3000");
 }
+
+#[test]
+fn who_asks_while_a_script_of_a_file_runs_is_told_to_wait() {
+    let place = Place::new();
+    let server = Server::start(&weft(), &place, &["--busy-reply-threshold", "1"]);
+    let script = "redis.call('set', KEYS[1], 'y'); for i = 1, 1000000 do redis.call('ping') end";
+    let length = script.len();
+    let request = format!("{SELECT}*4\r\n$4\r\neval\r\n${length}\r\n{script}\r\n$1\r\n1\r\n$1\r\nx\r\n");
+    fs::OpenOptions::new()
+        .append(true)
+        .open(place.increment())
+        .and_then(|mut file| file.write_all(request.as_bytes()))
+        .expect("writes");
+    let (mut loads, mut asks) = (server.client(), server.client());
+    loads.send(&["DEBUG", "LOADAOF"]);
+    let loading = "LOADING Valkey is loading the dataset in memory";
+    crate::server::wait_until("somebody is told", || asks.call(&["PING"]) == loading);
+    assert_eq!(loads.answer(), "OK");
+    assert_eq!(asks.call(&["GET", "x"]), "y");
+    assert_eq!(asks.info("loading"), "0");
+    assert!(place.log().contains("Slow script detected"));
+}

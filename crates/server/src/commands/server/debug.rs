@@ -17,11 +17,11 @@ use crate::commands::context::{After, Binding, CommandResult, Context, leased, r
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::object::encoding_name;
 use crate::journal::Target;
+use crate::keyspace::Slot;
 use crate::keyspace::access::Held;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::walk::Reach;
-use crate::keyspace::{SLOTS, Seat, Slot};
+use crate::keyspace::walk::{Cursor, Reach, each_slot_patiently, walk, walk_patiently};
 use crate::messages::{Post, wake};
 use crate::observe::{log, memory};
 use crate::persist::payload;
@@ -389,9 +389,19 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
+    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+        let counts = &ctx.server.keyspace.counts;
+        let fingerprint = digest::of_everything(counts, now_ms, &mut |db, visit| {
+            walk(&whole, db, Cursor::START, usize::MAX, visit);
+        });
+        ctx.reply.simple(&fingerprint.text());
+        return Ok(());
+    }
     ctx.in_background(move |server, seat| {
-        let text = digest::of_everything(server, seat, now_ms).text();
-        reply_bytes(protocol, |reply| reply.simple(&text))
+        let fingerprint = digest::of_everything(&server.keyspace.counts, now_ms, &mut |db, visit| {
+            walk_patiently(seat, &|_| false, db, Cursor::START, usize::MAX, visit);
+        });
+        reply_bytes(protocol, |reply| reply.simple(&fingerprint.text()))
     });
     Ok(())
 }
@@ -421,37 +431,30 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR Out of range database"));
     };
     let protocol = ctx.client.protocol;
+    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+        let text = describe_tables(ctx.server, db, |visit| whole.each_slot(visit));
+        ctx.reply.verbatim("txt", text.as_bytes());
+        return Ok(());
+    }
     ctx.in_background(move |server, seat| {
-        let text = describe_tables(server, seat, db);
+        let text = describe_tables(server, db, |visit| each_slot_patiently(seat, visit));
         reply_bytes(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
     });
     Ok(())
 }
 
 /// The tables of one database, one a slot, summed up in the words that Valkey has for its one.
-fn describe_tables(server: &Server, seat: &mut Seat, db: usize) -> String {
+fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
     /// Entries that fit into a bucket, and its size in bytes.
     const BUCKET: (usize, usize) = (7, 64);
     let (mut bytes, mut slots, mut longest) = (0, 0, 0);
-    let mut slot = 0;
-    while slot < SLOTS {
-        let pass = seat.enter();
-        while slot < SLOTS && !pass.gate_is_closing() {
-            if pass.domain().header(slot).may_hold(db) {
-                let Some(lease) = pass.read_spinning(slot) else {
-                    break;
-                };
-                if let Some(table) = lease.table(db) {
-                    bytes += table.memory_bytes();
-                    slots += usize::from(!table.is_empty());
-                    longest = longest.max(table.len());
-                }
-            }
-            slot += 1;
+    walk(&mut |slot| {
+        if let Some(table) = slot.table(db) {
+            bytes += table.memory_bytes();
+            slots += usize::from(!table.is_empty());
+            longest = longest.max(table.len());
         }
-        drop(pass);
-        std::thread::yield_now();
-    }
+    });
     let mut text = "[Dictionary HT]\n".to_owned();
     if slots > 0 {
         text += &format!(

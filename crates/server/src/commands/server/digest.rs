@@ -19,10 +19,7 @@ use weft_values::sorted_set::View;
 use weft_values::sorted_set::packed::Packed;
 use weft_values::stream::{Stream, StreamId};
 
-use crate::keyspace::Seat;
-use crate::keyspace::access::is_expired;
-use crate::keyspace::walk::{Cursor, walk_patiently};
-use crate::state::Server;
+use crate::keyspace::access::{KeyCounts, is_expired};
 
 /// Marks a key that expires; when it does is left out, as it differs between copies.
 const EXPIRES: &[u8] = b"!!expire!!";
@@ -159,16 +156,18 @@ pub fn of_value(entry: EntryRef<'_, Value>, now_ms: u64) -> Fingerprint {
     fingerprint
 }
 
-/// The fingerprint of all databases; others may change them meanwhile.
-pub fn of_everything(server: &Server, seat: &mut Seat, now_ms: u64) -> Fingerprint {
-    let counts = &server.keyspace.counts;
+/// Shows all keys of a database.
+pub type Walk<'a> = dyn FnMut(usize, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
+
+/// The fingerprint of all databases.
+pub fn of_everything(counts: &KeyCounts, now_ms: u64, walk: &mut Walk<'_>) -> Fingerprint {
     let mut all = Fingerprint::default();
     for db in 0..counts.databases() {
         if counts.keys(db) == 0 {
             continue;
         }
         all.chain(&(db as u32).to_be_bytes());
-        walk_patiently(seat, &|_| false, db, Cursor::of_slot(0), usize::MAX, &mut |_, entry| {
+        walk(db, &mut |_, entry| {
             if !is_expired(entry.expire_at_ms(), now_ms) {
                 let mut key = Fingerprint::default();
                 key.chain(entry.key());

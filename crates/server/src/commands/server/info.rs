@@ -12,13 +12,19 @@ use super::sections::{self, ClientFigures, Section};
 mod tests;
 
 /// INFO.
-pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset())];
+pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset().asking())];
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
+    // What commands before it have done shows, also if they are of the same batch or transaction. A script that has changed
+    // nothing may have to begin anew: what it has read is counted then.
+    if !ctx.client.flags.has(Flags::SCRIPT) || ctx.keys.effects.dirty > 0 {
+        let (server, row) = (ctx.server, ctx.keys.access.seat);
+        ctx.keys.effects.count(&server.keyspace, &server.metrics, row);
+    }
     // The replies that are made here are none of the memory that it tells about.
     let allocator = match wanted.contains(&Section::Memory) {
-        true => memory::figures().unwrap_or_default(),
+        true => sections::allocator_figures(ctx.server),
         false => memory::Figures::default(),
     };
     let ttls_ms = match wanted.contains(&Section::Keyspace) {
@@ -98,7 +104,10 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
 
 /// One worker's part: its clients' figures, eight bytes each.
 fn figures(clients: &mut dyn ClientVisitor) -> Part {
-    let mut figures = ClientFigures::default();
+    let mut figures = ClientFigures {
+        closing: clients.closing(),
+        ..ClientFigures::default()
+    };
     clients.each(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
@@ -116,6 +125,7 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
         figures.replica_bytes,
         figures.max_input_bytes,
         figures.max_output_bytes,
+        figures.closing,
     ]
     .into_iter()
     .flat_map(u64::to_le_bytes)
@@ -138,6 +148,7 @@ fn total(parts: &[Part]) -> ClientFigures {
         total.replica_bytes += next();
         total.max_input_bytes = total.max_input_bytes.max(next());
         total.max_output_bytes = total.max_output_bytes.max(next());
+        total.closing += next();
     }
     total
 }

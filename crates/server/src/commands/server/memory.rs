@@ -10,12 +10,13 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
+use crate::keyspace::Slot;
 use crate::keyspace::access::Touch;
-use crate::keyspace::{SLOTS, Seat};
+use crate::keyspace::walk::{Reach, each_slot_patiently};
 use crate::observe::memory;
 use crate::state::Server;
 
-use super::sections::{MemoryFigures, human, ratio};
+use super::sections::{MemoryFigures, allocator_figures, human, ratio};
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -23,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("memory|help", leased(help)),
     ("memory|malloc-stats", leased(allocator_statistics)),
     ("memory|purge", leased(purge)),
-    ("memory|stats", leased(statistics)),
+    ("memory|stats", leased(statistics).reaching_further()),
     ("memory|usage", leased(usage)),
 ];
 
@@ -75,27 +76,15 @@ fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-/// Bytes of the tables of each database that was ever used; walks over all slots, letting others through.
-fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
+/// Bytes of the tables of each database that was ever used, if `walk` shows all slots.
+fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec<(usize, u64)> {
     let counts = &server.keyspace.counts;
     let mut bytes = vec![0u64; counts.databases()];
-    let mut slot = 0;
-    while slot < SLOTS {
-        let pass = seat.enter();
-        while slot < SLOTS && !pass.gate_is_closing() {
-            if pass.domain().header(slot).may_hold_any() {
-                let Some(lease) = pass.read_spinning(slot) else {
-                    break;
-                };
-                for (db, sum) in bytes.iter_mut().enumerate().take(lease.databases()) {
-                    *sum += lease.table(db).map_or(0, |table| table.memory_bytes() as u64);
-                }
-            }
-            slot += 1;
+    walk(&mut |slot| {
+        for (db, sum) in bytes.iter_mut().enumerate().take(slot.databases()) {
+            *sum += slot.table(db).map_or(0, |table| table.memory_bytes() as u64);
         }
-        drop(pass);
-        std::thread::yield_now();
-    }
+    });
     (0..counts.databases())
         .filter(|db| counts.is_open(*db))
         .map(|db| (db, bytes[db]))
@@ -104,17 +93,25 @@ fn table_bytes(server: &Server, seat: &mut Seat) -> Vec<(usize, u64)> {
 
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
+    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+        // As a part of something larger, which has the whole keyspace, it tells of this very place.
+        let tables = table_bytes(ctx.server, |visit| whole.each_slot(visit));
+        statistics_of(ctx.server, &tables, &mut ctx.reply);
+        return Ok(());
+    }
     ctx.in_background(move |server, seat| {
-        let allocator = memory::figures().unwrap_or_default();
-        let tables = table_bytes(server, seat);
-        let connections = server.connections.load(Ordering::Relaxed) as u64;
-        let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
-        let figures = MemoryFigures::of(server, allocator, client_bytes);
-        reply_bytes(protocol, |reply| {
-            write_statistics(reply, &figures, client_bytes, &tables)
-        })
+        let tables = table_bytes(server, |visit| each_slot_patiently(seat, visit));
+        reply_bytes(protocol, |reply| statistics_of(server, &tables, reply))
     });
     Ok(())
+}
+
+fn statistics_of(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
+    let allocator = allocator_figures(server);
+    let connections = server.connections.load(Ordering::Relaxed) as u64;
+    let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
+    let figures = MemoryFigures::of(server, allocator, client_bytes);
+    write_statistics(reply, &figures, client_bytes, tables);
 }
 
 /// A number of MEMORY STATS.
@@ -137,7 +134,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("replicas.repl.buffer", Count(0)),
         ("clients.slaves", Count(figures.backlog_bytes.1)),
         ("clients.normal", Count(client_bytes)),
-        ("cluster.links", Count(0)),
+        ("cluster.links", Count(figures.link_bytes)),
         ("cluster.slot_import", Count(0)),
         ("cluster.slot_export", Count(0)),
         ("aof.buffer", Count(figures.aof_bytes)),
@@ -216,7 +213,7 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
 const TOO_LITTLE_BYTES: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = diagnosis(&MemoryFigures::of(ctx.server, memory::figures().unwrap_or_default(), 0));
+    let text = diagnosis(&MemoryFigures::of(ctx.server, allocator_figures(ctx.server), 0));
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

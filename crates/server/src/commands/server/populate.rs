@@ -9,7 +9,7 @@ use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Pass, Seat, publish};
+use crate::keyspace::{Seat, Slot, SlotHeader, publish};
 use crate::state::Server;
 
 /// How long a slot that somebody else leases is left alone.
@@ -48,6 +48,16 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         value_bytes: value_bytes as usize,
     };
     let protocol = ctx.client.protocol;
+    let row = ctx.keys.access.seat;
+    if let Some(mut whole) = ctx.keys.held.whole() {
+        for number in 0..order.count {
+            let key = Key::of(ctx.server, &order, number);
+            let (header, slot) = whole.parts_mut(KeyHasher::slot(key.hash));
+            make_one(ctx.server, row, &order, &key, (header, slot));
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
     ctx.in_background(move |server, seat| {
         make(server, seat, &order);
         reply_bytes(protocol, |reply| reply.ok())
@@ -63,8 +73,14 @@ fn make(server: &Server, seat: &mut Seat, order: &Order) {
         let pass = seat.enter();
         let mut contended = false;
         while next < order.count && !contended && !pass.gate_is_closing() {
-            match make_one(server, &pass, row, order, next) {
-                Some(()) => next += 1,
+            let key = Key::of(server, order, next);
+            match pass.write_spinning(KeyHasher::slot(key.hash)) {
+                Some(mut lease) => {
+                    let freed = make_one(server, row, order, &key, lease.parts_mut());
+                    drop(lease);
+                    drop(freed);
+                    next += 1;
+                }
                 None => contended = true,
             }
         }
@@ -75,20 +91,38 @@ fn make(server: &Server, seat: &mut Seat, order: &Order) {
     }
 }
 
-/// Makes one key if it does not exist; `None` when its slot is leased. It does not count as a change, as in Valkey.
-fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number: u64) -> Option<()> {
-    let name = [&order.prefix[..], format!(":{number}").as_bytes()].concat();
-    let keyspace = &server.keyspace;
-    let hash = keyspace.hasher.hash(&name);
-    let mut lease = pass.write_spinning(KeyHasher::slot(hash))?;
-    let (header, slot) = lease.parts_mut();
+/// One of the keys.
+struct Key {
+    number: u64,
+    name: Vec<u8>,
+    hash: u64,
+}
+
+impl Key {
+    fn of(server: &Server, order: &Order, number: u64) -> Self {
+        let name = [&order.prefix[..], format!(":{number}").as_bytes()].concat();
+        let hash = server.keyspace.hasher.hash(&name);
+        Key { number, name, hash }
+    }
+}
+
+/// Makes one key if it does not exist, in its slot; returns what that leaves to be freed. It does not count as a change,
+/// as in Valkey.
+fn make_one(
+    server: &Server,
+    row: usize,
+    order: &Order,
+    Key { number, name, hash }: &Key,
+    (header, slot): (&SlotHeader, &mut Slot),
+) -> impl Sized + use<> {
+    let (keyspace, hash) = (&server.keyspace, *hash);
     let table = slot.table_mut(order.db);
-    if table.find(hash, &name).is_some() {
-        return Some(());
+    if table.find(hash, name).is_some() {
+        return None;
     }
     if header.is_unsaved() {
         let key = NamedKey {
-            name: &name,
+            name,
             hash,
             slot: KeyHasher::slot(hash) as u16,
         };
@@ -100,10 +134,8 @@ fn make_one(server: &Server, pass: &Pass<'_>, row: usize, order: &Order, number:
     }
     // Used now, in the coarse sense of the access clock.
     let clock = (weft_reactor::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
-    let freed = table.insert(hash, &name, NewValue::Bytes(&value), None, clock);
+    let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
     publish(header, slot);
     keyspace.counts.add(row, order.db, 1, 0);
-    drop(lease);
-    drop(freed);
-    Some(())
+    Some(freed)
 }

@@ -13,7 +13,7 @@ use crate::state::Server;
 use activity::{
     command_lines, cpu_lines, debug_lines, error_lines, latency_lines, persistence_lines, stats_lines, weft_lines,
 };
-pub use memory::{MemoryFigures, ratio};
+pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 use std::fmt::Display;
 use std::fmt::Write as _;
@@ -175,6 +175,8 @@ pub struct ClientFigures {
     pub max_input_bytes: u64,
     /// The largest output buffer, bytes.
     pub max_output_bytes: u64,
+    /// Connections that are as good as closed.
+    pub closing: u64,
 }
 
 /// Lines of `name:value`.
@@ -219,9 +221,8 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Server => server_lines(server, &mut lines),
         Section::Tls => tls_lines(server, &mut lines),
         Section::Clients | Section::Memory => {
-            let allocator = allocator::figures().unwrap_or_default();
             let clients = ClientFigures {
-                allocator,
+                allocator: allocator_figures(server),
                 ..ClientFigures::default()
             };
             return render_asked(server, section, &clients);
@@ -360,7 +361,8 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
     let replicas = server.repl.replicas.known().len();
-    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(replicas);
+    let others = replicas + clients.closing as usize;
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(others);
     lines.put("connected_clients", clients_alone);
     let links = server
         .cluster

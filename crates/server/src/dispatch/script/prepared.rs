@@ -70,6 +70,19 @@ pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) ->
     flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
 }
 
+/// Whether a script, as far as is known, calls commands that ask all workers.
+pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    let scripts = &server.scripts;
+    match named(command, args) {
+        Named::Source(source) => script::may_ask(&scripts.cache, source),
+        Named::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.habits.asks()),
+        Named::Function(name) => {
+            let found = scripts.libraries.current().function(name);
+            found.is_some_and(|(library, index)| library.functions[index].habits.asks())
+        }
+    }
+}
+
 /// Whether a script has promised to write nothing.
 #[cold]
 pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {

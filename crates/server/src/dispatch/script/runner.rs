@@ -5,7 +5,7 @@ mod holding;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
@@ -29,6 +29,8 @@ use crate::script::{self, Answer, Beginning, Host, Outcome as Ended, Program, Ru
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
+/// How long others wait at the gate for a script of a file that is loaded.
+const LET_IN_EVERY: Duration = Duration::from_millis(10);
 /// Figures that are kept back until a script has written.
 const TALLY_MAX: usize = 4096;
 
@@ -93,6 +95,8 @@ pub struct Runner<'r, 'h, 'p> {
     logged_for: Target,
     /// When it began, since the epoch: for it, time stands still.
     began: Duration,
+    /// When it has let others in.
+    let_in_at: Instant,
     /// The line that monitors are shown before those of the script's commands.
     line: Option<Vec<u8>>,
     /// Commands that it has run.
@@ -112,7 +116,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         prepared: &Prepared,
         (may_leave, args): (bool, Args<'_>),
     ) -> Self {
-        let mut client = caller.view();
+        let mut client = match thread.portraits {
+            Some(_) => caller.portrait(),
+            None => caller.view(),
+        };
         client.protocol = Protocol::Resp2;
         client.flags.put(ClientFlags::MULTI, false);
         client.flags.put(ClientFlags::SCRIPT, true);
@@ -145,6 +152,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             slot: Cell::new(first_slot(prepared, args)),
             logged_for: Target::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            let_in_at: Instant::now(),
             line: None,
             commands: 0,
             tally: Vec::new(),
@@ -218,6 +226,17 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
+    /// Opens the gate for a moment: nobody may look at the data meanwhile, but learns that it is being loaded.
+    #[cold]
+    fn let_others_in(&mut self) {
+        if let Slots::Everything(all) = &mut self.held
+            && self.let_in_at.elapsed() >= LET_IN_EVERY
+        {
+            all.pause();
+            self.let_in_at = Instant::now();
+        }
+    }
+
     /// Shows monitors the script before its first command, or at its end.
     fn show_line(&mut self) {
         if let Some(line) = self.line.take() {
@@ -275,6 +294,9 @@ impl Host for Runner<'_, '_, '_> {
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
         if self.run.stopped().is_some() {
             return Answer::Stop;
+        }
+        if self.thread.lets_in && self.run.is_overdue() {
+            self.let_others_in();
         }
         let args = Args::new(request, ranges);
         let (command, binding) = match self.admit(args) {

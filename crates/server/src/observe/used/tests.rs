@@ -106,3 +106,14 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
     used.put(&mut cell);
     assert!(used.now().abs_diff(before) < 16 << 10, "{} {before}", used.now());
 }
+
+#[test]
+fn what_workers_keep_for_reuse_is_not_used() {
+    let used = UsedMemory::new(2);
+    used.base.store(10 << 20, Ordering::Relaxed);
+    let before = used.now();
+    used.keep(0, 1 << 20);
+    used.keep(1, 3 << 20);
+    used.keep(1, -(1 << 20));
+    assert_eq!((used.kept(), before - used.now()), (3 << 20, 3 << 20));
+}

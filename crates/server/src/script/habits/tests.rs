@@ -16,3 +16,24 @@ fn straight_code_is_short_and_loops_prove_themselves() {
     habits.note_duration(Duration::from_millis(5));
     assert!(habits.is_long());
 }
+
+#[test]
+fn calls_of_what_asks_all_workers_are_seen_in_the_code() {
+    let cases: [(&str, bool); 8] = [
+        ("return redis.call('INFO')", true),
+        ("server.pcall( \"client\", 'LIST')", true),
+        ("redis.call 'info'", true),
+        ("redis.call('information')", false),
+        ("redis.call('get', 'info')", false),
+        ("redis.call(name)", false),
+        ("redis.call", false),
+        ("redis.call('info", false),
+    ];
+    for (code, asks) in cases {
+        assert_eq!(Habits::of_new(code.as_bytes()).asks(), asks, "{code}");
+    }
+    let habits = Habits::of_new(b"redis.call(name)");
+    habits.note_ask();
+    habits.note_duration(Duration::from_micros(50));
+    assert!(habits.asks(), "however short it is");
+}

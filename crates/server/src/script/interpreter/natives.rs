@@ -26,7 +26,11 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     let calling = shared.clone();
-    let call = lua.create_function(move |_, values: MultiValue| calling.host()?.call::<Value>(values))?;
+    let call = lua.create_function(move |_, values: MultiValue| {
+        let host = calling.host()?;
+        *calling.words.borrow_mut() = Some(values);
+        host.call::<Value>(())
+    })?;
     natives.raw_set("call", call)?;
     let asking = shared.clone();
     let may_call = lua.create_function(move |_, mut values: MultiValue| {

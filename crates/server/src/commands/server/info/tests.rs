@@ -23,8 +23,8 @@ fn sections_come_once_and_in_their_own_order_whatever_the_words_say() {
 
 #[test]
 fn figures_of_workers_add_up() {
-    let part = |numbers: [u64; 6]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Part>();
-    let total = total(&[part([1, 4, 1 << 40, 9, 7, 3]), part([2, 3, 5, 2, 6, 300])]);
+    let part = |numbers: [u64; 7]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Part>();
+    let total = total(&[part([1, 4, 1 << 40, 9, 7, 3, 1]), part([2, 3, 5, 2, 6, 300, 2])]);
     assert_eq!(
         total,
         ClientFigures {
@@ -34,6 +34,7 @@ fn figures_of_workers_add_up() {
             replica_bytes: 11,
             max_input_bytes: 7,
             max_output_bytes: 300,
+            closing: 3,
             allocator: Default::default(),
         }
     );

@@ -34,6 +34,8 @@ pub struct MemoryFigures {
     pub backlog_bytes: (u64, u64),
     /// What the append-only file has not been given yet, bytes.
     pub aof_bytes: u64,
+    /// Links to other nodes of the cluster, and what waits to be sent over them, bytes.
+    pub link_bytes: u64,
     /// What does not count for eviction, bytes.
     pub uncounted_bytes: u64,
 }
@@ -41,20 +43,34 @@ pub struct MemoryFigures {
 /// A bucket of a table, bytes, and how many entries it has on average.
 const BUCKET: (u64, u64) = (64, 6);
 
+/// The allocator's figures at this moment. As for eviction, what workers keep for reuse is not used.
+pub fn allocator_figures(server: &Server) -> memory::Figures {
+    let mut figures = memory::figures().unwrap_or_default();
+    figures.used = figures.used.saturating_sub(server.memory.kept());
+    figures
+}
+
 impl MemoryFigures {
     /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
     pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
         let held = server.repl.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
-        let backlog_bytes = (held.min(size), held.saturating_sub(size));
+        // Without replicas all of it is backlog, also the rest of its last block.
+        let within = if server.repl.replicas.known().is_empty() {
+            held
+        } else {
+            held.min(size)
+        };
+        let backlog_bytes = (within, held - within);
         let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
         let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
         let startup_bytes = server.observed.startup_memory.load(Ordering::Relaxed);
         let script_bytes = server.scripts.cache.bytes();
         let library_bytes = server.scripts.libraries.bytes();
-        let overhead_bytes =
-            startup_bytes + client_bytes + held + aof_bytes + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
+        let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
+        let buffers = client_bytes + held + aof_bytes + link_bytes;
+        let overhead_bytes = startup_bytes + buffers + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
         MemoryFigures {
             allocator,
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
@@ -67,6 +83,7 @@ impl MemoryFigures {
             library_bytes,
             backlog_bytes,
             aof_bytes,
+            link_bytes,
             uncounted_bytes: server.uncounted_memory(),
         }
     }
@@ -130,11 +147,8 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     );
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
-    lines.zeroes(&[
-        "mem_cluster_links",
-        "mem_cluster_slot_import",
-        "mem_cluster_slot_export",
-    ]);
+    lines.put("mem_cluster_links", figures.link_bytes);
+    lines.zeroes(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);
     lines.put("mem_aof_buffer", figures.aof_bytes);
     lines.put("mem_allocator", "jemalloc");
     lines.put("mem_overhead_db_hashtable_rehashing", 0);

@@ -22,7 +22,8 @@ use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
 use crate::dispatch::{cluster, logging, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Buffers, Flags as ClientFlags};
-use crate::state::Question;
+use crate::script::Stop;
+use crate::state::{Onlooker, Question};
 
 use super::{CallEnd, Runner};
 
@@ -150,6 +151,9 @@ impl Runner<'_, '_, '_> {
         self.show_line();
         self.commands += 1;
         let (error, after) = self.handle(command, binding, args);
+        if matches!(after, After::Ask(_)) && self.begins_elsewhere() {
+            return None;
+        }
         if matches!(after, After::Defer) {
             // What it looks at on the way is held by somebody else: with everything it does not look in vain.
             self.hold_everything()?;
@@ -256,8 +260,7 @@ impl Runner<'_, '_, '_> {
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
                     true => self.ask(question),
-                    // A worker cannot wait for itself: nothing is known of clients.
-                    false => (question.combine)(Vec::new()),
+                    false => self.answer_here(&question),
                 };
                 None
             }
@@ -268,6 +271,28 @@ impl Runner<'_, '_, '_> {
             }
             _ => Some(CommandError::constant("ERR This command cannot be run by a script")),
         }
+    }
+
+    /// Has the script begin anew where it can wait for workers, if it runs on one; not once it has written.
+    fn begins_elsewhere(&mut self) -> bool {
+        if self.thread.for_script || self.thread.portraits.is_some() {
+            return false;
+        }
+        self.program.habits().note_ask();
+        self.run.may_leave() && !self.run.wrote() && self.run.stop(Stop::Leave)
+    }
+
+    /// What a worker can answer, who cannot wait for itself: in a transaction everything, for that has asked before. Else
+    /// nothing is known of clients but for the caller.
+    fn answer_here(&mut self, question: &Question) -> Vec<u8> {
+        let mut portraits = self.thread.portraits.take();
+        let part = (question.ask)(&mut Onlooker {
+            server: &self.thread.server,
+            portraits: portraits.as_mut().unwrap_or(&mut Vec::new()),
+            own: (&mut self.client, Buffers::default()),
+        });
+        self.thread.portraits = portraits;
+        (question.combine)(vec![part])
     }
 
     /// Asks all workers and waits: nobody waits at the gate for a script on a thread of its own, so they answer.
