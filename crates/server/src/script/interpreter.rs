@@ -20,10 +20,9 @@ use super::libraries::{Library, LoadedFunction};
 use super::random::Random;
 use super::running::{Run, Stop};
 use super::shebang::{self, Flags};
-use super::{Scripts, convert, thrown};
+use super::{Scripts, convert};
 use crate::observe::log;
 pub use debugging::{Session, begin_debugging};
-use gate::Gate;
 
 /// Instructions between two looks at a run: some 50 µs.
 const INSTRUCTIONS_A_LOOK: u32 = 10_000;
@@ -141,10 +140,6 @@ struct Shared {
     protocol: Cell<Protocol>,
     /// For whom commands are logged.
     replication: Cell<u8>,
-    /// What runs commands for the run under way.
-    host: RefCell<Option<LuaFunction>>,
-    /// The words of a call on their way to the host, of which Lua would take no more than 7980 a second time.
-    words: RefCell<Option<MultiValue>>,
 }
 
 impl Shared {
@@ -156,14 +151,12 @@ impl Shared {
             load_until: Cell::default(),
             protocol: Cell::default(),
             replication: Cell::new(3),
-            host: RefCell::default(),
-            words: RefCell::default(),
         }
     }
 
-    fn host(&self) -> mlua::Result<LuaFunction> {
-        let host = self.host.borrow().clone();
-        host.ok_or_else(|| thrown::reply(b"ERR no script is running", false))
+    /// Runs a command for the script under way; see [`gate::ask`].
+    fn ask(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+        gate::ask(lua, values, self.protocol.get(), self.replication.get())
     }
 }
 
@@ -398,26 +391,14 @@ impl Interpreter {
         let arguments = texts(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
-        let gate = RefCell::new(Gate::new(host));
         let trampoline = match program.kind {
             Kind::Eval => &self.eval,
             Kind::Function => &self.call,
         };
-        let ended = self.lua.scope(|scope| {
-            let call = scope.create_function(|lua, values: MultiValue| {
-                let kept = match values.is_empty() {
-                    true => self.shared.words.take(),
-                    false => None,
-                };
-                let values = kept.unwrap_or(values);
-                gate.borrow_mut()
-                    .ask(lua, &values, self.shared.protocol.get(), self.shared.replication.get())
-            })?;
-            *self.shared.host.borrow_mut() = Some(call.clone());
-            trampoline.call::<(bool, Value)>((&program.callback, call, keys, arguments))
+        let ended = gate::with_host(host, || {
+            trampoline.call::<(bool, Value)>((&program.callback, keys, arguments))
         });
         *self.shared.run.borrow_mut() = None;
-        *self.shared.host.borrow_mut() = None;
         let stopped = run.stopped();
         let begins_anew = matches!(stopped, Some(Stop::Contended | Stop::Leave));
         self.tell_log(begins_anew);

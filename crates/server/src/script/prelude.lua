@@ -390,8 +390,8 @@ globals.bit = frozen(native.bit)
 
 -- The server's API -------------------------------------------------------------------------------------------------
 
--- What runs commands for the script under way. It throws their errors.
-local host
+-- What runs commands for the script under way, and tells whether that went well.
+local try_host = native.try_call
 
 local api = copy(native.constants)
 
@@ -403,14 +403,12 @@ local function end_call(ok, ...)
 end
 
 function api.pcall(...)
-  return end_call(pcall(host, ...))
+  return end_call(try_host(...))
 end
 
-if for_functions then
-  -- A library may keep it for later calls, and each run has a host of its own. This is no function of Lua's: one of
-  -- those would be all that is left of a caller that ends with it, and the place of its errors were lost.
-  api.call = native.call
-end
+-- This is no function of Lua's: one of those would be all that is left of a caller that ends with it, and the place of its
+-- errors were lost.
+api.call = native.call
 
 function api.error_reply(...)
   local text = ...
@@ -508,16 +506,13 @@ function program.attempt(code)
   return ok, result
 end
 
-function program.eval(script, call, keys, arguments)
-  host = call
-  api.call = call
+function program.eval(script, keys, arguments)
   globals.KEYS = keys
   globals.ARGV = arguments
   return xpcall(script, note_place)
 end
 
-function program.call(callback, call, keys, arguments)
-  host = call
+function program.call(callback, keys, arguments)
   return xpcall(function()
     return callback(keys, arguments)
   end, note_place)

@@ -286,10 +286,10 @@ impl Inspector {
             .iter()
             .map(|word| lua.create_string(word).map(Value::String))
             .collect();
-        let host = self.shared.host()?;
+        let words = words?;
         let stepped = self.session.borrow_mut().set_stepping(true);
         // What comes of it has been logged.
-        let _ = host.call::<Value>(words?);
+        let _ = self.shared.ask(lua, &words);
         self.session.borrow_mut().set_stepping(stepped);
         self.check()
     }

@@ -1,4 +1,7 @@
 //! The way from a script to its host.
+//!
+//! Every run has a host of its own, but `redis.call` is one function for all of them: a library may keep it. So the host of
+//! the run under way is lent to the thread, and the function asks the thread for it.
 
 use mlua::{Lua, MultiValue, Value};
 use weft_resp::{ArgRange, Protocol, number};
@@ -6,8 +9,28 @@ use weft_resp::{ArgRange, Protocol, number};
 use super::{Answer, Host};
 use crate::script::{convert, thrown};
 
+scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked + 'a));
+
+/// What a script's calls reach.
+trait Asked {
+    fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
+}
+
+/// Runs `script`, whose calls reach `host`.
+pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T {
+    GATE.set(&mut Gate::new(host), script)
+}
+
+/// Runs a command for the script under way. With `true` in front of its words it is asked only whether it may be run.
+pub(super) fn ask(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+    if !GATE.is_set() {
+        return Err(thrown::reply(b"ERR no script is running", false));
+    }
+    GATE.with(|gate| gate.ask(lua, values, protocol, replication))
+}
+
 /// What a script's calls go through.
-pub(super) struct Gate<'h> {
+struct Gate<'h> {
     host: &'h mut dyn Host,
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
@@ -19,46 +42,11 @@ pub(super) fn stop() -> mlua::Error {
 }
 
 impl<'h> Gate<'h> {
-    /// The way to a host.
-    pub(super) fn new(host: &'h mut dyn Host) -> Self {
+    fn new(host: &'h mut dyn Host) -> Self {
         Gate {
             host,
             request: Vec::new(),
             ranges: Vec::new(),
-        }
-    }
-
-    /// Runs a command. With `true` in front of its words it is asked only whether it may be run.
-    pub(super) fn ask(
-        &mut self,
-        lua: &Lua,
-        values: &MultiValue,
-        protocol: Protocol,
-        replication: u8,
-    ) -> mlua::Result<Value> {
-        let mut words = values.iter();
-        let only_asks = matches!(values.front(), Some(Value::Boolean(true)));
-        if only_asks {
-            words.next();
-        }
-        if let Err(text) = self.read_request(words) {
-            self.host.note_malformed(text);
-            return Err(thrown::reply(text.as_bytes(), false));
-        }
-        if only_asks {
-            let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
-            let may = self.host.may_call(&self.request, &self.ranges);
-            return may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false));
-        }
-        self.host.set_protocol(protocol);
-        self.host.set_replication(replication);
-        match self.host.call(&self.request, &self.ranges) {
-            Answer::Reply(reply) => match reply.strip_prefix(b"-") {
-                Some(error) => Err(thrown::reply(&convert::with_code(error.trim_ascii_end()), true)),
-                None => convert::value_of(lua, reply),
-            },
-            Answer::Refused(text) => Err(thrown::reply(&text, true)),
-            Answer::Stop => Err(stop()),
         }
     }
 
@@ -89,6 +77,35 @@ impl<'h> Gate<'h> {
         match self.ranges.is_empty() {
             true => Err("ERR Please specify at least one argument for this call"),
             false => Ok(()),
+        }
+    }
+}
+
+impl Asked for Gate<'_> {
+    fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+        let mut words = values.iter();
+        let only_asks = matches!(values.front(), Some(Value::Boolean(true)));
+        if only_asks {
+            words.next();
+        }
+        if let Err(text) = self.read_request(words) {
+            self.host.note_malformed(text);
+            return Err(thrown::reply(text.as_bytes(), false));
+        }
+        if only_asks {
+            let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
+            let may = self.host.may_call(&self.request, &self.ranges);
+            return may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false));
+        }
+        self.host.set_protocol(protocol);
+        self.host.set_replication(replication);
+        match self.host.call(&self.request, &self.ranges) {
+            Answer::Reply(reply) => match reply.strip_prefix(b"-") {
+                Some(error) => Err(thrown::reply(&convert::with_code(error.trim_ascii_end()), true)),
+                None => convert::value_of(lua, reply),
+            },
+            Answer::Refused(text) => Err(thrown::reply(&text, true)),
+            Answer::Stop => Err(stop()),
         }
     }
 }

@@ -26,16 +26,20 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     let calling = shared.clone();
-    let call = lua.create_function(move |_, values: MultiValue| {
-        let host = calling.host()?;
-        *calling.words.borrow_mut() = Some(values);
-        host.call::<Value>(())
-    })?;
+    let call = lua.create_function(move |lua, values: MultiValue| calling.ask(lua, &values))?;
     natives.raw_set("call", call)?;
+    let trying = shared.clone();
+    let try_call = lua.create_function(move |lua, values: MultiValue| {
+        Ok(match trying.ask(lua, &values) {
+            Ok(value) => (true, value),
+            Err(error) => (false, Value::Error(Box::new(error))),
+        })
+    })?;
+    natives.raw_set("try_call", try_call)?;
     let asking = shared.clone();
-    let may_call = lua.create_function(move |_, mut values: MultiValue| {
+    let may_call = lua.create_function(move |lua, mut values: MultiValue| {
         values.push_front(Value::Boolean(true));
-        asking.host()?.call::<Value>(values)
+        asking.ask(lua, &values)
     })?;
     natives.raw_set("acl_check_cmd", may_call)?;
     add_numbers(lua, &natives, shared)?;
