@@ -299,3 +299,42 @@ fn the_largest_clients_go_when_all_take_too_much() {
     }
     assert_eq!(figure(&mut control, "stats", "evicted_clients"), 1);
 }
+
+#[test]
+fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
+    const REQUESTS: usize = 150_000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let (mut sender, mut receiver) = (stream.try_clone().expect("a handle"), stream);
+    let sent = thread::spawn(move || {
+        let request = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$64\r\n{}\r\n", "v".repeat(64));
+        let many = request.repeat(1000);
+        for _ in 0..REQUESTS / 1000 {
+            sender.write_all(many.as_bytes()).expect("sends");
+        }
+    });
+    let done = std::sync::Arc::new(AtomicBool::new(false));
+    let received = {
+        let done = done.clone();
+        thread::spawn(move || {
+            let mut replies = vec![0; REQUESTS * 5];
+            std::io::Read::read_exact(&mut receiver, &mut replies).expect("all replies");
+            done.store(true, Ordering::Relaxed);
+            replies
+        })
+    };
+    // What it sent waits in its socket, not in memory, where all of it was moved at each turn.
+    let mut client = Client::connect(server.port);
+    let mut largest = 0;
+    while !done.load(Ordering::Relaxed) {
+        let all = client.call(&["CLIENT", "LIST"]);
+        let sizes = all.split_whitespace().filter_map(|word| word.strip_prefix("qbuf="));
+        largest = sizes
+            .filter_map(|size| size.parse::<usize>().ok())
+            .fold(largest, usize::max);
+    }
+    sent.join().expect("sends all");
+    assert_eq!(received.join().expect("gets all"), b"+OK\r\n".repeat(REQUESTS));
+    assert!(largest < 1 << 20, "{largest} bytes of requests in memory");
+}
