@@ -188,6 +188,24 @@ impl SortedSet {
         Some((rank, self.leaf_at(place).score(place.slot)))
     }
 
+    /// The memory that a search for a member with this hash reads first, behind the set itself: an address and a length. To
+    /// be fetched in advance, together with that of other searches.
+    pub fn index_place(&self, hash: u64) -> (*const u8, usize) {
+        match &self.body {
+            Body::Leaf(leaf) => (std::ptr::from_ref(&**leaf).cast(), size_of::<Leaf>()),
+            Body::Tree(tree) => tree.index_place(member_hash::of_hash(hash)),
+        }
+    }
+
+    /// The memory that it reads next, once the first is near.
+    pub fn leaf_place(&self, hash: u64) -> Option<&[u8]> {
+        let leaf = match &self.body {
+            Body::Leaf(leaf) => Some(&**leaf),
+            Body::Tree(tree) => tree.likely_leaf(member_hash::of_hash(hash)),
+        };
+        leaf.map(Leaf::tags)
+    }
+
     /// The place of the first member for which `precedes(score, member)` does not hold, and its rank.
     #[inline]
     fn partition<'s, P>(&'s self, precedes: P) -> (Place, usize)

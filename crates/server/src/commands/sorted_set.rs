@@ -27,13 +27,13 @@ use crate::keyspace::access::{Expiry, KeyWrite};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("zadd", leased(add::zadd)),
+    ("zadd", leased(add::zadd).of_member(3)),
     ("zcard", leased(read::zcard)),
     ("zcount", leased(read::zcount)),
-    ("zincrby", leased(add::zincrby)),
+    ("zincrby", leased(add::zincrby).of_member(3)),
     ("zlexcount", leased(read::zlexcount)),
     ("zmpop", leased(pop::zmpop)),
-    ("zmscore", leased(read::zmscore)),
+    ("zmscore", leased(read::zmscore).of_member(2)),
     ("zpopmax", leased(pop::zpopmax)),
     ("zpopmin", leased(pop::zpopmin)),
     ("zrandmember", leased(random::zrandmember)),
@@ -41,17 +41,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("zrangebylex", leased(range::zrangebylex)),
     ("zrangebyscore", leased(range::zrangebyscore)),
     ("zrangestore", leased(range::zrangestore)),
-    ("zrank", leased(read::zrank)),
-    ("zrem", leased(remove::zrem)),
+    ("zrank", leased(read::zrank).of_member(2)),
+    ("zrem", leased(remove::zrem).of_member(2)),
     ("zremrangebylex", leased(remove::zremrangebylex)),
     ("zremrangebyrank", leased(remove::zremrangebyrank)),
     ("zremrangebyscore", leased(remove::zremrangebyscore)),
     ("zrevrange", leased(range::zrevrange)),
     ("zrevrangebylex", leased(range::zrevrangebylex)),
     ("zrevrangebyscore", leased(range::zrevrangebyscore)),
-    ("zrevrank", leased(read::zrevrank)),
+    ("zrevrank", leased(read::zrevrank).of_member(2)),
     ("zscan", leased(scan::zscan)),
-    ("zscore", leased(read::zscore)),
+    ("zscore", leased(read::zscore).of_member(2)),
 ];
 
 /// What finding, adding or removing a member takes, ns, where the set is far from the cache.

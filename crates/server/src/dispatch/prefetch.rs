@@ -75,7 +75,10 @@ impl Member {
                 value => value.list()?.node_place(End::Tail),
             },
             Member::ALL => value.records()?.stream_place(0).map(extent),
-            Member(hash) => value.records()?.index_place(hash).map(extent),
+            Member(hash) => match value {
+                Value::SortedSet(set) => Some(set.index_place(hash)),
+                value => value.records()?.index_place(hash).map(extent),
+            },
         }
     }
 
@@ -88,7 +91,10 @@ impl Member {
                 value => value.list()?.end_place(End::Tail).map(extent),
             },
             Member::ALL => value.records()?.stream_place(1).map(extent),
-            Member(hash) => value.records()?.record_place(hash).map(extent),
+            Member(hash) => match value {
+                Value::SortedSet(set) => set.leaf_place(hash).map(extent),
+                value => value.records()?.record_place(hash).map(extent),
+            },
         }
     }
 

@@ -26,6 +26,8 @@ const EMPTY: Entry = 0;
 const SEGMENT_MAX: usize = 2048;
 /// Places behind the last home.
 const TAIL: usize = 32;
+/// Places that a search mostly stays within.
+const SEARCHED: usize = 4;
 /// Entries that a segment has homes for at least.
 const SEGMENT_MIN: usize = 96;
 
@@ -188,6 +190,13 @@ impl Index {
     fn segment_of(&self, hash: u32) -> usize {
         let slot = (u64::from(hash) << self.depth >> 32) as usize;
         self.directory[slot] as usize
+    }
+
+    /// Where a search for this hash reads first: an address and a length.
+    pub(super) fn place(&self, hash: u32) -> (*const u8, usize) {
+        let segment = &self.segments[self.segment_of(hash)];
+        let home = segment.places.as_ptr().wrapping_add(segment.home(hash));
+        (home.cast(), SEARCHED * size_of::<Entry>())
     }
 
     /// The leaves that may hold a member of this hash.

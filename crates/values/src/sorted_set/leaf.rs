@@ -119,6 +119,11 @@ impl Leaf {
         memchr::memchr_iter(tag, &self.tags).find(|slot| self.member(*slot) == member)
     }
 
+    /// What a search for a member reads first.
+    pub(super) fn tags(&self) -> &[u8] {
+        &self.tags
+    }
+
     /// The slots of members whose hashes have this tag.
     pub(super) fn slots_of_tag(&self, tag: u8) -> impl Iterator<Item = usize> {
         memchr::memchr_iter(tag, &self.tags)

@@ -20,6 +20,11 @@ impl MemberHash {
     }
 }
 
+/// The hash of a member as [`hash_of`] gives it.
+pub(super) const fn of_hash(hash: u64) -> MemberHash {
+    MemberHash(hash)
+}
+
 /// The tag of a member whose hash begins with `prefix`.
 #[inline]
 pub(super) const fn tag_of(prefix: u32) -> u8 {

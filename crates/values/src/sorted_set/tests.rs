@@ -332,3 +332,28 @@ fn scores_that_are_no_exact_integers_survive_packing() {
     let found: Vec<f64> = packed.view().walk(0..20, false).map(|(_, score)| score).collect();
     assert_eq!(found, scores);
 }
+
+#[test]
+fn what_a_search_reads_can_be_told_beforehand() {
+    for count in [5, 100, 10_000] {
+        let mut set = SortedSet::new(Encoding::Skiplist);
+        let names: Vec<String> = (0..count).map(|number| format!("{number:05}")).collect();
+        for name in &names {
+            set.insert(name.as_bytes(), 7.0);
+        }
+        let mut elsewhere = 0;
+        for name in &names {
+            let hash = crate::records::hash_of(name.as_bytes());
+            let place = set
+                .find(member_hash(name.as_bytes()), name.as_bytes())
+                .expect("is there");
+            let (index, bytes) = set.index_place(hash);
+            assert!(!index.is_null() && bytes > 0);
+            elsewhere += u32::from(set.leaf_place(hash) != Some(set.leaf_at(place).tags()));
+        }
+        // The index has 32 bits of the hash, which two of so many members hardly ever share.
+        assert!(elsewhere <= 3, "{elsewhere} of {count}");
+        let unknown = crate::records::hash_of(b"nobody");
+        let _ = (set.index_place(unknown), set.leaf_place(unknown));
+    }
+}

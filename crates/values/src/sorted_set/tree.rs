@@ -183,6 +183,19 @@ impl Tree {
         })
     }
 
+    /// Where a search for a member reads first.
+    pub(super) fn index_place(&self, hash: MemberHash) -> (*const u8, usize) {
+        self.index.place(hash.prefix())
+    }
+
+    /// The leaf to which the index leads.
+    pub(super) fn likely_leaf(&self, hash: MemberHash) -> Option<&Leaf> {
+        self.index
+            .leaves(hash.prefix())
+            .next()
+            .map(|number| self.leaves.at(number))
+    }
+
     /// Members before a place.
     pub(super) fn rank_of(&self, place: Place) -> usize {
         let mut rank = place.slot;
