@@ -154,9 +154,9 @@ impl Shared {
         }
     }
 
-    /// Runs a command for the script under way; see [`gate::ask`].
-    fn ask(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
-        gate::ask(lua, values, self.protocol.get(), self.replication.get())
+    /// Runs a command for the script under way.
+    fn call(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+        gate::call(lua, values, self.protocol.get(), self.replication.get())
     }
 }
 

@@ -289,7 +289,7 @@ impl Inspector {
         let words = words?;
         let stepped = self.session.borrow_mut().set_stepping(true);
         // What comes of it has been logged.
-        let _ = self.shared.ask(lua, &words);
+        let _ = self.shared.call(lua, &words);
         self.session.borrow_mut().set_stepping(stepped);
         self.check()
     }

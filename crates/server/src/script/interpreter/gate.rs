@@ -13,7 +13,8 @@ scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked
 
 /// What a script's calls reach.
 trait Asked {
-    fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
+    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
+    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value>;
 }
 
 /// Runs `script`, whose calls reach `host`.
@@ -21,12 +22,21 @@ pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T
     GATE.set(&mut Gate::new(host), script)
 }
 
-/// Runs a command for the script under way. With `true` in front of its words it is asked only whether it may be run.
-pub(super) fn ask(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+/// Runs a command for the script under way.
+pub(super) fn call(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+    reach(|gate| gate.call(lua, values, protocol, replication))
+}
+
+/// Whether the script under way may run a command.
+pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
+    reach(|gate| gate.may_call(values))
+}
+
+fn reach(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Result<Value> {
     if !GATE.is_set() {
         return Err(thrown::reply(b"ERR no script is running", false));
     }
-    GATE.with(|gate| gate.ask(lua, values, protocol, replication))
+    GATE.with(|gate| ask(gate))
 }
 
 /// What a script's calls go through.
@@ -48,6 +58,14 @@ impl<'h> Gate<'h> {
             request: Vec::new(),
             ranges: Vec::new(),
         }
+    }
+
+    /// Makes a request of the arguments of a call, of which the host hears if it is none.
+    fn take_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
+        self.read_request(values.iter()).map_err(|text| {
+            self.host.note_malformed(text);
+            thrown::reply(text.as_bytes(), false)
+        })
     }
 
     /// Makes a request of the arguments of a call.
@@ -82,21 +100,15 @@ impl<'h> Gate<'h> {
 }
 
 impl Asked for Gate<'_> {
-    fn ask(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
-        let mut words = values.iter();
-        let only_asks = matches!(values.front(), Some(Value::Boolean(true)));
-        if only_asks {
-            words.next();
-        }
-        if let Err(text) = self.read_request(words) {
-            self.host.note_malformed(text);
-            return Err(thrown::reply(text.as_bytes(), false));
-        }
-        if only_asks {
-            let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
-            let may = self.host.may_call(&self.request, &self.ranges);
-            return may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false));
-        }
+    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value> {
+        self.take_request(values)?;
+        let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
+        let may = self.host.may_call(&self.request, &self.ranges);
+        may.map(Value::Boolean).ok_or_else(|| thrown::reply(unknown, false))
+    }
+
+    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+        self.take_request(values)?;
         self.host.set_protocol(protocol);
         self.host.set_replication(replication);
         match self.host.call(&self.request, &self.ranges) {

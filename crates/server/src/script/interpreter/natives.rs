@@ -7,7 +7,7 @@ use mlua::{HookTriggers, Lua, MultiValue, Table, Value, VmState};
 use sha1::{Digest as _, Sha1};
 use weft_resp::Protocol;
 
-use super::gate::stop;
+use super::gate::{self, stop};
 use super::{INSTRUCTIONS_A_LOOK, Shared};
 use crate::script::arguments::{Arguments, answer, number_of};
 use crate::script::running::Running;
@@ -26,21 +26,17 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     let calling = shared.clone();
-    let call = lua.create_function(move |lua, values: MultiValue| calling.ask(lua, &values))?;
+    let call = lua.create_function(move |lua, values: MultiValue| calling.call(lua, &values))?;
     natives.raw_set("call", call)?;
     let trying = shared.clone();
     let try_call = lua.create_function(move |lua, values: MultiValue| {
-        Ok(match trying.ask(lua, &values) {
+        Ok(match trying.call(lua, &values) {
             Ok(value) => (true, value),
             Err(error) => (false, Value::Error(Box::new(error))),
         })
     })?;
     natives.raw_set("try_call", try_call)?;
-    let asking = shared.clone();
-    let may_call = lua.create_function(move |lua, mut values: MultiValue| {
-        values.push_front(Value::Boolean(true));
-        asking.ask(lua, &values)
-    })?;
+    let may_call = lua.create_function(|_, values: MultiValue| gate::may_call(&values))?;
     natives.raw_set("acl_check_cmd", may_call)?;
     add_numbers(lua, &natives, shared)?;
     let replying = shared.clone();
