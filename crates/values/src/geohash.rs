@@ -311,8 +311,16 @@ impl Shape {
                 (half_width * half_width + half_height * half_height).sqrt()
             }
             Outline::Polygon(_) => {
-                let corner = |longitude, latitude| Position { longitude, latitude };
-                corner(bounds.west, bounds.south).distance_m(corner(bounds.east, bounds.north)) / 2.0
+                let far = |longitude, latitude| self.centre.distance_m(Position { longitude, latitude });
+                // The corners' mean lies anywhere within their bounds, or even outside when those go around Earth.
+                [
+                    far(bounds.west, bounds.north),
+                    far(bounds.east, bounds.north),
+                    far(bounds.west, bounds.south),
+                    far(bounds.east, bounds.south),
+                ]
+                .into_iter()
+                .fold(0.0, f64::max)
             }
         }
     }
@@ -439,6 +447,23 @@ mod tests {
         assert_eq!(&Position::of_score(palermo.score()).geohash(), b"sqc8b49rny0");
         let distance = Position::of_score(palermo.score()).distance_m(Position::of_score(catania.score()));
         assert_eq!((distance * 10_000.0).round(), 1_662_741_516.0);
+    }
+
+    /// The mean of corners on either side of the date line lies between them, far from the middle of their bounds; half of
+    /// their bounds' diagonal did not reach from there to what is inside.
+    #[test]
+    fn a_polygon_whose_edges_go_around_earth_is_searched_as_far_as_its_bounds() {
+        let shape = Shape::polygon(vec![
+            at(179.5, 41.902782),
+            at(180.0, 37.502669),
+            at(-180.0, 38.115556),
+            at(180.0, 59.91),
+        ]);
+        let palermo = at(13.361389, 38.115556);
+        assert!(shape.distance_m(Position::of_score(palermo.score())).is_some());
+        let score = palermo.score();
+        let holds = |(from, to): &(f64, f64)| (*from..*to).contains(&score);
+        assert_eq!(shape.score_ranges().iter().filter(|range| holds(range)).count(), 1);
     }
 
     #[test]
