@@ -171,7 +171,8 @@ fn diff_self_check() -> Result<Outcome, String> {
 }
 
 fn differential() -> Result<Outcome, String> {
-    diff::main(&[]).map(|()| Outcome::Passed)
+    // The same sequences each time: whether a change passes shall depend on the change.
+    diff::main(&["--seed".to_string(), "1".to_string()]).map(|()| Outcome::Passed)
 }
 
 fn clients() -> Result<Outcome, String> {
