@@ -22,6 +22,8 @@ use weft_reactor::unix_ms;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
+/// How often memory and commands are counted while nobody asks for anything; with many threads that takes some 100 us.
+const QUIET_WINDOW: Duration = Duration::from_secs(1);
 /// A pause may end so late that an `Instant` could not hold it.
 const LONGEST_WAIT_MS: u64 = 1000;
 /// Between two lines of level debug about the state of the server.
@@ -39,6 +41,10 @@ pub struct Coordinator {
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
+    /// What had happened when memory and commands were counted last, and when that was.
+    counted: (u64, Instant),
+    /// How many commands there were then.
+    commands: u64,
     reclaimer: Reclaimer,
     next_reclaim: Instant,
     /// When certificates were looked at last.
@@ -68,6 +74,8 @@ impl Coordinator {
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
+            counted: (u64::MAX, Instant::now()),
+            commands: 0,
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
             last_reload: Instant::now(),
@@ -243,7 +251,10 @@ impl Coordinator {
         if self.server.observed.cron_paused.load(Ordering::Relaxed) {
             return;
         }
-        self.sample_memory();
+        if !self.is_quiet() {
+            self.sample_memory();
+            self.commands = self.server.metrics.commands_processed();
+        }
         self.sample_rates();
         self.reclaim();
         self.reload_certificates();
@@ -273,6 +284,18 @@ impl Coordinator {
         }
     }
 
+    /// Whether nothing has happened since memory and commands were counted, which was not long ago.
+    fn is_quiet(&mut self) -> bool {
+        let metrics = &self.server.metrics;
+        let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
+        let (before, at) = self.counted;
+        if happened == before && at.elapsed() < QUIET_WINDOW {
+            return true;
+        }
+        self.counted = (happened, Instant::now());
+        false
+    }
+
     fn report(&mut self, now: Instant) {
         if now < self.next_report {
             return;
@@ -291,7 +314,7 @@ impl Coordinator {
         self.next_rates = now + RATE_WINDOW;
         let metrics = &self.server.metrics;
         let totals = [
-            metrics.commands_processed(),
+            self.commands,
             metrics.sum(Counter::NetInputBytes),
             metrics.sum(Counter::NetOutputBytes),
             metrics.sum(Counter::Batches),

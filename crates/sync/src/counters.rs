@@ -73,6 +73,21 @@ impl StripedCounters {
             .wrapping_sub(self.baselines[index].load(Relaxed))
     }
 
+    /// The values of several counters since their last resets, added up. Stripes are read one after the other, as they lie
+    /// in memory.
+    #[must_use]
+    pub fn sum_of(&self, indexes: impl Iterator<Item = usize> + Clone) -> i64 {
+        let baselines = indexes
+            .clone()
+            .fold(0i64, |sum, index| sum.wrapping_add(self.baselines[index].load(Relaxed)));
+        (0..self.stripes())
+            .flat_map(|stripe| indexes.clone().map(move |index| (stripe, index)))
+            .fold(0i64, |sum, (stripe, index)| {
+                sum.wrapping_add(self.at(stripe, index).load(Relaxed))
+            })
+            .wrapping_sub(baselines)
+    }
+
     /// What one stripe added to the counter since it was made, resets or not.
     #[must_use]
     pub fn of_stripe(&self, stripe: usize, index: usize) -> i64 {

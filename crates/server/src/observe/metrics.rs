@@ -222,16 +222,17 @@ impl Metrics {
 
     /// Executions of all commands (`total_commands_processed`).
     pub fn commands_processed(&self) -> u64 {
-        (0..self.command_count)
-            .map(|command| self.commands.sum(command * PER_COMMAND).max(0) as u64)
-            .sum()
+        self.of_all_commands(0)
     }
 
     /// Time in the handlers of all commands, ns.
     pub fn command_nanoseconds(&self) -> u64 {
-        (0..self.command_count)
-            .map(|command| self.commands.sum(command * PER_COMMAND + 1).max(0) as u64)
-            .sum()
+        self.of_all_commands(1)
+    }
+
+    fn of_all_commands(&self, figure: usize) -> u64 {
+        let indexes = (0..self.command_count).map(|command| command * PER_COMMAND + figure);
+        self.commands.sum_of(indexes).max(0) as u64
     }
 
     /// The latency histogram of one command over all threads; `None` when it never ran.

@@ -40,6 +40,22 @@ fn a_reset_starts_over_at_zero_and_leaves_the_others_alone() {
 }
 
 #[test]
+fn several_counters_are_summed_as_they_are_one_by_one() {
+    let striped = StripedCounters::new(3, 40);
+    for index in 0..40 {
+        striped.add(index % 3, index, 1 << index);
+        if index % 5 == 0 {
+            striped.reset(index);
+        }
+        striped.add((index + 1) % 3, index, 3);
+    }
+    let indexes = (0..40).step_by(4);
+    let one_by_one: i64 = indexes.clone().map(|index| striped.sum(index)).sum();
+    assert_eq!(striped.sum_of(indexes), one_by_one);
+    assert_eq!(striped.sum_of(std::iter::empty()), 0);
+}
+
+#[test]
 fn no_addition_is_lost_when_threads_share_a_stripe_or_have_their_own() {
     const THREADS: usize = 8;
     const ADDITIONS: i64 = 20_000;
