@@ -285,6 +285,25 @@ pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ 
     })
 }
 
+/// The runs of a sparse HyperLogLog in words: `z` and `Z` for zeros in one and two bytes, `v` for a value. They need not make
+/// up all the registers; a long run of zeros that is cut off has 0 as its second byte, as behind Valkey's strings.
+pub fn spelled(sparse: &[u8]) -> String {
+    let padded = [sparse, &[0]].concat();
+    let mut words = Vec::new();
+    let mut at = HEADER_BYTES;
+    while at < sparse.len()
+        && let Some((run, bytes)) = Run::read(&padded, at)
+    {
+        words.push(match run {
+            Run::Zero(len) if bytes == 1 => format!("z:{len}"),
+            Run::Zero(len) => format!("Z:{len}"),
+            Run::Value(value, len) => format!("v:{value},{len}"),
+        });
+        at += bytes;
+    }
+    words.join(" ")
+}
+
 /// Visits the runs with the index of their first register. They must make up all the registers.
 fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corrupted> {
     let mut first = 0;

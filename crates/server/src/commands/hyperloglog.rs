@@ -7,7 +7,7 @@ mod self_test;
 
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, Mark, Run, Union, Writer};
+use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, Mark, Union, Writer};
 
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::{CommandError, shown};
@@ -236,7 +236,7 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         b"decode" if encoding != Encoding::Sparse => Err(CommandError::constant("ERR HLL encoding is not sparse")),
         b"decode" => {
-            let text = decoded(bytes)?;
+            let text = hll::spelled(bytes);
             ctx.reply.bulk(text.as_bytes());
             Ok(())
         }
@@ -303,19 +303,6 @@ fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(i64::from(hll::dense_register(bytes, index)));
     }
     Ok(())
-}
-
-/// The runs of a sparse HyperLogLog in words: `z` and `Z` for zeros, short and long, `v` for a value.
-fn decoded(bytes: &[u8]) -> Result<String, CommandError> {
-    let mut words = Vec::new();
-    for run in hll::runs(bytes) {
-        words.push(match run? {
-            Run::Zero(len @ ..=64) => format!("z:{len}"),
-            Run::Zero(len) => format!("Z:{len}"),
-            Run::Value(value, len) => format!("v:{value},{len}"),
-        });
-    }
-    Ok(words.join(" "))
 }
 
 fn pfselftest(ctx: &mut Context<'_, '_>) -> CommandResult {
