@@ -107,6 +107,13 @@ impl Place {
         }
     }
 
+    /// Memory that lies behind an object: an address and a length.
+    #[inline]
+    #[must_use]
+    pub fn behind(bytes: Option<(*const u8, usize)>) -> Self {
+        bytes.map_or(Self::NOWHERE, |(start, len)| Self::of_bytes(start, len, BEHIND_LINES))
+    }
+
     /// Whether all of it belongs to `other` too.
     #[inline]
     #[must_use]
@@ -281,15 +288,13 @@ impl<V> Table<V> {
         }
     }
 
-    /// Reads the entry's header and its object, which should be warm: the memory behind the object that `place`
-    /// points out, an address and a length.
+    /// Reads the entry's header, which should be warm: the object that is likely to be the key's value.
     #[inline]
     #[must_use]
-    pub fn place_behind(&self, hash: u64, place: impl FnOnce(&V) -> Option<(*const u8, usize)>) -> Place {
-        let object = self.candidate(hash).and_then(Entry::object::<V>);
+    pub fn object_near(&self, hash: u64) -> Option<&V> {
+        let object = self.candidate(hash).and_then(Entry::object::<V>)?;
         // SAFETY: rules 1 and 5: the table is borrowed, so the object stays and nobody changes it.
-        let bytes = object.and_then(|object| place(unsafe { object.as_ref() }));
-        bytes.map_or(Place::NOWHERE, |(start, len)| Place::of_bytes(start, len, BEHIND_LINES))
+        Some(unsafe { object.as_ref() })
     }
 
     /// The first entry whose stored hash bits agree: nearly always the one, if there is one.

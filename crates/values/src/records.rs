@@ -47,7 +47,7 @@ const OFFSET_BITS: u32 = 15;
 const CURSOR_BITS: u32 = 48;
 
 /// Bytes at the start of a record that a search in advance fetches.
-const RECORD_PLACE_BYTES: usize = 96;
+const RECORD_PLACE_BYTES: usize = 64;
 
 static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
 

@@ -147,6 +147,31 @@ fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, empti
     }
 }
 
+/// What adding to a large set found.
+enum Found {
+    /// Nothing.
+    Missing,
+    /// A set within its entry.
+    Packed,
+    /// A set behind its entry, to which so many members were added.
+    Large(u64),
+}
+
+/// Adds to the set of a key, if that lies behind its entry.
+///
+/// # Errors
+/// `WRONGTYPE` when the key holds something else than a set.
+fn add_to_large(key: &mut KeyWrite<'_>, add: impl FnOnce(&mut Set) -> u64) -> Result<Found, CommandError> {
+    let Some(mut entry) = key.entry_mut() else {
+        return Ok(Found::Missing);
+    };
+    set_view(entry.as_ref().value())?;
+    Ok(match entry.object_mut() {
+        Some(Value::Set(set)) => Found::Large(add(set)),
+        _ => Found::Packed,
+    })
+}
+
 fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (args, expected) = (ctx.args, ctx.argc() - 2);
     let members = args.iter().skip(2);
@@ -154,19 +179,25 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let limits = ctx.server.config.set_limits();
-    let (mut key, set) = open(ctx, 0)?;
-    let add_all = |set: &mut Set| members.filter(|member| set.add(member, limits)).count() as u64;
-    let added = if set.is_some() {
-        let add_all = |set: &mut Set| {
-            set.expect(expected, limits);
-            add_all(set)
-        };
-        change(&mut key, add_all).0
-    } else {
-        let mut set = Set::of_first(args.at(2), expected, limits, ROOM.take());
-        let added = add_all(&mut set);
-        store(&mut key, set, Expiry::Never);
-        added
+    let mut key = ctx.keys.write(0);
+    let add_all = |set: &mut Set| members.clone().filter(|member| set.add(member, limits)).count() as u64;
+    let add_more = |set: &mut Set| {
+        set.expect(expected, limits);
+        add_all(set)
+    };
+    let added = match add_to_large(&mut key, add_more) {
+        Ok(Found::Large(added)) => added,
+        Ok(Found::Packed) => change(&mut key, add_more).0,
+        Ok(Found::Missing) => {
+            let mut set = Set::of_first(args.at(2), expected, limits, ROOM.take());
+            let added = add_all(&mut set);
+            store(&mut key, set, Expiry::Never);
+            added
+        }
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
     };
     if added > 0 {
         key.changed_times(Event::set("sadd"), added);

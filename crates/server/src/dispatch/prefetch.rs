@@ -208,14 +208,14 @@ impl Prefetcher {
                 }
                 Step::Index => {
                     let reach = &mut self.reach;
-                    find_places_behind(pass, block, places, |table, probe| {
-                        let place = table.place_behind(probe.hash, |value| probe.member.first_place(value));
+                    find_places_behind(pass, block, places, |value, member| {
+                        let place = Place::behind(value.and_then(|value| member.first_place(value)));
                         reach.note_behind(!place.is_nowhere());
                         place
                     })
                 }
-                Step::Record => find_places_behind(pass, block, places, |table, probe| {
-                    table.place_behind(probe.hash, |value| probe.member.second_place(value))
+                Step::Record => find_places_behind(pass, block, places, |value, member| {
+                    Place::behind(value.and_then(|value| member.second_place(value)))
                 }),
             };
         }
@@ -255,16 +255,19 @@ fn find_places(
 
 /// As [`find_places`], for those of a block that look for members.
 ///
-/// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease.
+/// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease, and the way to
+/// the value.
 fn find_places_behind(
     pass: &Pass<'_>,
     block: &[Probe],
     places: &mut [Place],
-    mut find: impl FnMut(&SlotTable, &Probe) -> Place,
+    mut find: impl FnMut(Option<&Value>, Member) -> Place,
 ) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut numbers = [(0, 0); BLOCK_KEYS];
-    let (mut lease_count, mut number_count, mut last_slot) = (0, 0, None);
+    let (mut lease_count, mut number_count) = (0, 0);
+    let mut last_key = None;
+    let mut last_slot = None;
     for (number, probe) in block.iter().enumerate() {
         if probe.member == Member::NONE {
             continue;
@@ -278,12 +281,21 @@ fn find_places_behind(
         number_count += 1;
     }
     let mut found = 0;
+    let mut last_value = None;
     for (lease, number) in &numbers[..number_count] {
         let probe = &block[*number];
-        if let Some(table) = leases[*lease].as_ref().and_then(|lease| lease.table(probe.db as usize)) {
-            places[found] = find(table, probe);
-            found += 1;
+        let Some(lease_held) = &leases[*lease] else {
+            continue;
+        };
+        let key = Some((*lease, probe.db, probe.hash));
+        if last_key != key {
+            let Some(table) = lease_held.table(probe.db as usize) else {
+                continue;
+            };
+            (last_key, last_value) = (key, table.object_near(probe.hash));
         }
+        places[found] = find(last_value, probe.member);
+        found += 1;
     }
     found
 }

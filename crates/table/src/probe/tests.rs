@@ -57,15 +57,11 @@ fn only_objects_tell_what_is_behind_them() {
     drop(table.insert(hash(1), b"string", NewValue::Bytes(b"value"), None, 0));
     drop(table.insert(hash(2), b"packed", NewValue::Packed(b"packed"), None, 0));
     drop(table.insert(hash(3), b"object", NewValue::Object(b"contents".to_vec()), None, 0));
-    for (number, is_object) in [(1, false), (2, false), (3, true), (4, false)] {
-        let mut asked = false;
-        let place = table.place_behind(hash(number), |object| {
-            assert_eq!(object, b"contents");
-            asked = true;
-            Some((object.as_ptr(), object.len()))
-        });
-        assert_eq!(!place.is_nowhere(), is_object, "{number}");
-        assert_eq!(asked, is_object, "{number}");
+    for (number, object) in [(1, None), (2, None), (3, Some(b"contents".to_vec())), (4, None)] {
+        let near = table.object_near(hash(number));
+        assert_eq!(near, object.as_ref(), "{number}");
+        let place = Place::behind(near.map(|object| (object.as_ptr(), object.len())));
+        assert_eq!(!place.is_nowhere(), object.is_some(), "{number}");
     }
 }
 

@@ -217,10 +217,16 @@ impl Index {
     /// The first id with this hash, or one that looks like it, for which `is_it` holds.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Id) -> bool) -> Option<Id> {
-        let leaf = self.leaf(hash);
-        leaf.candidates(hash)
-            .map(|entry| Id::from_number(leaf.id(entry)))
-            .find(|id| is_it(*id))
+        let mut found = None;
+        self.leaf(hash).find(hash, |number| {
+            let id = Id::from_number(number);
+            let is_it = is_it(id);
+            if is_it {
+                found = Some(id);
+            }
+            is_it
+        });
+        found
     }
 
     /// About where [`Self::find`] reads.
@@ -273,9 +279,8 @@ impl Index {
     }
 
     fn entry_of(&self, hash: u64, id: Id) -> usize {
-        let leaf = self.leaf(hash);
-        leaf.candidates(hash)
-            .find(|entry| leaf.id(*entry) == id.number())
+        self.leaf(hash)
+            .find(hash, |number| number == id.number())
             .expect("every record is in the index")
     }
 

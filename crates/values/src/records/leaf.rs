@@ -21,7 +21,7 @@ pub(super) const MAX_DEPTH: u8 = 32;
 const TAG_BYTES: usize = 2;
 const TAG_BITS: u32 = 16;
 /// How far from its computed place an entry is looked for in advance, bytes.
-const PLACE_BYTES: usize = 24;
+const PLACE_BYTES: usize = 48;
 
 /// The hashes that begin with the top `depth` bits of `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ impl Stretch {
 pub(super) struct Leaf {
     entries: Vec<u8>,
     pub(super) stretch: Stretch,
+    /// How many entries there are: a division less for every look.
+    len: u32,
     /// Bytes of an id.
     width: u8,
 }
@@ -82,6 +84,7 @@ impl Leaf {
         Leaf {
             entries: Vec::new(),
             stretch,
+            len: 0,
             width: 2,
         }
     }
@@ -93,7 +96,7 @@ impl Leaf {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.entries.len() / self.stride()
+        self.len as usize
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
@@ -128,9 +131,14 @@ impl Leaf {
     #[inline]
     fn lower_bound(&self, tag: u16) -> usize {
         let len = self.len();
-        let fixed = u32::from(self.stretch.depth) - self.stretch.base();
-        let within = usize::from(tag << fixed);
-        let mut entry = (within * len) >> TAG_BITS;
+        let mut entry = self.computed(tag);
+        if let Some(last) = len.checked_sub(1) {
+            // What is there tells how far off that was, but for a few entries.
+            let seen = self.tag(entry.min(last));
+            let off = (i64::from(tag) - i64::from(seen)) << self.fixed_bits();
+            let by = (off * len as i64) >> TAG_BITS;
+            entry = entry.saturating_add_signed(by as isize).min(len);
+        }
         while entry < len && self.tag(entry) < tag {
             entry += 1;
         }
@@ -140,20 +148,38 @@ impl Leaf {
         entry
     }
 
+    /// How many of a tag's bits are the same in all of the leaf.
+    #[inline]
+    fn fixed_bits(&self) -> u32 {
+        u32::from(self.stretch.depth) - self.stretch.base()
+    }
+
+    /// About which entry has this tag, if tags are spread evenly.
+    #[inline]
+    fn computed(&self, tag: u16) -> usize {
+        let within = usize::from(tag << self.fixed_bits());
+        (within * self.len()) >> TAG_BITS
+    }
+
     /// About where the entries with this hash are.
     pub(super) fn place(&self, hash: u64) -> &[u8] {
-        let fixed = u32::from(self.stretch.depth) - self.stretch.base();
-        let within = usize::from(self.tag_of(hash) << fixed);
-        let at = ((within * self.len()) >> TAG_BITS) * self.stride();
+        let at = self.computed(self.tag_of(hash)) * self.stride();
         let end = self.entries.len().min(at + PLACE_BYTES);
         &self.entries[at.saturating_sub(PLACE_BYTES)..end]
     }
 
-    /// The entries that may have this hash.
+    /// The first entry that may have this hash and for whose id `is_it` holds.
     #[inline]
-    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = usize> {
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<usize> {
         let tag = self.tag_of(hash);
-        (self.lower_bound(tag)..self.len()).take_while(move |entry| self.tag(*entry) == tag)
+        let mut entry = self.lower_bound(tag);
+        while entry < self.len() && self.tag(entry) == tag {
+            if is_it(self.id(entry)) {
+                return Some(entry);
+            }
+            entry += 1;
+        }
+        None
     }
 
     pub(super) fn insert(&mut self, hash: u64, id: u64) {
@@ -165,6 +191,7 @@ impl Leaf {
         reserve_class(&mut self.entries, stride);
         self.entries.resize(end + stride, 0);
         self.entries.copy_within(at..end, at + stride);
+        self.len += 1;
         self.write(at, tag, id);
     }
 
@@ -172,6 +199,7 @@ impl Leaf {
         self.widen_for(id);
         let end = self.entries.len();
         self.entries.resize(end + self.stride(), 0);
+        self.len += 1;
         self.write(end, tag, id);
     }
 
@@ -193,6 +221,7 @@ impl Leaf {
         let mut wider = Leaf {
             entries: Vec::new(),
             stretch: self.stretch,
+            len: 0,
             width,
         };
         wider.entries.reserve_exact(size_class(self.len() * wider.stride()));
@@ -211,6 +240,7 @@ impl Leaf {
     pub(super) fn remove(&mut self, entry: usize) {
         let at = entry * self.stride();
         self.entries.drain(at..at + self.stride());
+        self.len -= 1;
         if self.entries.capacity() > 2 * self.entries.len() {
             shrink_to_class(&mut self.entries);
         }
@@ -232,6 +262,7 @@ impl Leaf {
         leaf.entries.reserve_exact(size_class(entries.len() * self.stride()));
         if stretch.base() == self.stretch.base() {
             let bytes = entries.start * self.stride()..entries.end * self.stride();
+            leaf.len = entries.len() as u32;
             leaf.entries.extend_from_slice(&self.entries[bytes]);
             return leaf;
         }
