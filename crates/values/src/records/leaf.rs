@@ -11,7 +11,7 @@
 //! side, mostly within a cache line. A leaf in two halves keeps the tags of its entries, except that every fourth
 //! time, when the base moves on, the records are read to hash them again.
 
-use crate::size_class::{reserve_class, shrink_to_class, size_class};
+use crate::size_class::{shrink_to_class, size_class};
 
 /// A leaf of more entries is split in two.
 pub(super) const MAX_ENTRIES: usize = 256;
@@ -64,6 +64,19 @@ impl Stretch {
     fn base(self) -> u32 {
         u32::from(self.depth & !3)
     }
+}
+
+/// What so many bytes of a leaf take, with entries of `stride` bytes: a half, two thirds or all of a full leaf. The
+/// allocator has more classes, but leaves grow all at the same time, and each class that they pass through is left to the few
+/// that come late, one in every slab.
+fn leaf_class(bytes: usize, stride: usize) -> usize {
+    let full = MAX_ENTRIES * stride;
+    let two_thirds = full * 2 / 3;
+    size_class(match bytes {
+        _ if bytes <= full / 2 || bytes > full => bytes,
+        _ if bytes <= two_thirds => two_thirds,
+        _ => full,
+    })
 }
 
 #[derive(Clone, Debug)]
@@ -188,7 +201,9 @@ impl Leaf {
         let stride = self.stride();
         let at = self.lower_bound(tag) * stride;
         let end = self.entries.len();
-        reserve_class(&mut self.entries, stride);
+        if end + stride > self.entries.capacity() {
+            self.entries.reserve_exact(leaf_class(end + stride, stride) - end);
+        }
         self.entries.resize(end + stride, 0);
         self.entries.copy_within(at..end, at + stride);
         self.len += 1;
@@ -224,7 +239,9 @@ impl Leaf {
             len: 0,
             width,
         };
-        wider.entries.reserve_exact(size_class(self.len() * wider.stride()));
+        wider
+            .entries
+            .reserve_exact(leaf_class(self.len() * wider.stride(), wider.stride()));
         for entry in 0..self.len() {
             wider.append(self.tag(entry), self.id(entry));
         }
@@ -259,7 +276,8 @@ impl Leaf {
     fn part(&self, stretch: Stretch, entries: std::ops::Range<usize>, hash_of: &impl Fn(u64) -> u64) -> Leaf {
         let mut leaf = Leaf::new(stretch);
         leaf.width = self.width;
-        leaf.entries.reserve_exact(size_class(entries.len() * self.stride()));
+        leaf.entries
+            .reserve_exact(leaf_class(entries.len() * self.stride(), self.stride()));
         if stretch.base() == self.stretch.base() {
             let bytes = entries.start * self.stride()..entries.end * self.stride();
             leaf.len = entries.len() as u32;
@@ -280,7 +298,8 @@ impl Leaf {
         let mut leaf = Leaf::new(lower.stretch.parent());
         leaf.width = lower.width.max(upper.width);
         let len = lower.len() + upper.len();
-        leaf.entries.reserve_exact(size_class(len * leaf.stride()));
+        leaf.entries
+            .reserve_exact(leaf_class(len * leaf.stride(), leaf.stride()));
         let shift = lower.stretch.base() - leaf.stretch.base();
         for half in [lower, upper] {
             let fixed = leaf.tag_of(half.stretch.start());
