@@ -360,8 +360,12 @@ impl Tree {
 
     /// Rule 3, after the first member of a leaf changed.
     fn correct_first(&mut self, leaf: u32) {
-        let score = self.leaves.at(leaf).score(0);
-        let (mut child, mut parent) = (leaf, self.leaves.at(leaf).parent);
+        let first = self.leaves.at(leaf);
+        self.correct_above(leaf, first.parent, first.score(0));
+    }
+
+    /// Rule 3 for all nodes above a child, whose first score is this one.
+    pub(super) fn correct_above(&mut self, mut child: u32, mut parent: u32, score: f64) {
         while parent != NONE {
             let node = self.nodes.at_mut(parent);
             let position = node.position_of(child);

@@ -175,28 +175,13 @@ impl Tree {
             return;
         }
         if position == 0 {
-            self.correct_node(number);
+            let node = self.nodes.at(number);
+            self.correct_above(number, node.parent, node.scores[0]);
         }
         if number == self.root {
             self.lower_root();
         } else if left < MAX_CHILDREN / 4 {
             self.merge_node(number);
-        }
-    }
-
-    /// Rule 3, after the first child of a node changed.
-    fn correct_node(&mut self, number: u32) {
-        let node = self.nodes.at(number);
-        let score = node.scores[0];
-        let (mut child, mut parent) = (number, node.parent);
-        while parent != NONE {
-            let node = self.nodes.at_mut(parent);
-            let position = node.position_of(child);
-            node.scores[position] = score;
-            if position > 0 {
-                return;
-            }
-            (child, parent) = (parent, node.parent);
         }
     }
 
