@@ -336,3 +336,30 @@ impl Leaf {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Tests of a leaf's size.
+
+    use super::*;
+
+    #[test]
+    fn a_leaf_passes_through_two_sizes_on_its_way_from_half_full_to_full() {
+        for width in 2..=6 {
+            let stride = TAG_BYTES + width;
+            let full = MAX_ENTRIES * stride;
+            let mut sizes: Vec<usize> = (MAX_ENTRIES / 2 + 1..=MAX_ENTRIES)
+                .map(|entries| leaf_class(entries * stride, stride))
+                .collect();
+            sizes.dedup();
+            assert_eq!(sizes, [size_class(full * 2 / 3), size_class(full)]);
+        }
+        for bytes in [4, 100, 700, 5000] {
+            assert_eq!(
+                leaf_class(bytes, 6),
+                size_class(bytes),
+                "few entries, or more than a full leaf has"
+            );
+        }
+    }
+}
