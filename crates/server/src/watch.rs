@@ -140,6 +140,17 @@ impl Watching {
         self.keys.is_empty()
     }
 
+    /// How many keys are watched; the same name in several databases is one.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The hashes of the keys that are watched.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        let watches = |databases: &'_ Databases| Some(databases.values().next()?.values().next()?.hash);
+        self.keys.values().filter_map(watches)
+    }
+
     /// Adds a watch.
     pub fn add(&mut self, watch: Arc<Watch>, counts: &Counts) {
         let watches = self.keys.entry(watch.name.clone()).or_default().entry(watch.db);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::operation::{Kind, Line};
-use super::waiter::Waiter;
+use super::waiter::{WaitKey, Waiter};
 
 /// How much is waited for, in the whole process.
 #[derive(Default)]
@@ -52,11 +52,18 @@ struct KeyLines {
     groups: usize,
 }
 
+/// The lines of one name.
+struct Awaited {
+    hash: u64,
+    /// By database.
+    lines: BTreeMap<usize, KeyLines>,
+}
+
 /// The waiters of one slot. Changed under its write lease.
 #[derive(Default)]
 pub struct Waiting {
     /// By name first, so that a lookup needs no owned key.
-    keys: HashMap<Box<[u8]>, BTreeMap<usize, KeyLines>>,
+    keys: HashMap<Box<[u8]>, Awaited>,
 }
 
 impl Waiting {
@@ -64,6 +71,16 @@ impl Waiting {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// How many keys are waited for; the same name in several databases is one.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The hashes of the keys that are waited for.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.keys.values().map(|awaited| awaited.hash)
     }
 
     /// Whether somebody waits for the key to become of this kind.
@@ -89,19 +106,17 @@ impl Waiting {
     pub fn names(&self, db: usize) -> impl Iterator<Item = &[u8]> {
         self.keys
             .iter()
-            .filter(move |(_, databases)| databases.contains_key(&db))
+            .filter(move |(_, awaited)| awaited.lines.contains_key(&db))
             .map(|(name, _)| &**name)
     }
 
     /// Puts a waiter at the end of its line for one of its keys.
-    pub fn add(&mut self, name: &[u8], waiter: &Arc<Waiter>, counts: &Counts) {
-        if !self.keys.contains_key(name) {
-            self.keys.insert(name.into(), BTreeMap::new());
-        }
-        let Some(databases) = self.keys.get_mut(name) else {
-            return;
-        };
-        let lines = databases.entry(waiter.db).or_insert_with(|| {
+    pub fn add(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &Counts) {
+        let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| Awaited {
+            hash: key.hash,
+            lines: BTreeMap::new(),
+        });
+        let lines = awaited.lines.entry(waiter.db).or_insert_with(|| {
             counts.keys.fetch_add(1, Ordering::Relaxed);
             KeyLines::default()
         });
@@ -123,10 +138,10 @@ impl Waiting {
 
     /// Takes a waiter out of its line for one of its keys; whether it stood there.
     pub fn remove(&mut self, name: &[u8], waiter: &Waiter, counts: &Counts) -> bool {
-        let Some(databases) = self.keys.get_mut(name) else {
+        let Some(awaited) = self.keys.get_mut(name) else {
             return false;
         };
-        let Some(lines) = databases.get_mut(&waiter.db) else {
+        let Some(lines) = awaited.lines.get_mut(&waiter.db) else {
             return false;
         };
         let line = waiter.operation.line();
@@ -147,8 +162,8 @@ impl Waiting {
         }
         if lines.lines.is_empty() {
             counts.keys.fetch_sub(1, Ordering::Relaxed);
-            databases.remove(&waiter.db);
-            if databases.is_empty() {
+            awaited.lines.remove(&waiter.db);
+            if awaited.lines.is_empty() {
                 self.keys.remove(name);
             }
         }
@@ -156,7 +171,7 @@ impl Waiting {
     }
 
     fn lines(&self, db: usize, name: &[u8]) -> Option<&KeyLines> {
-        self.keys.get(name)?.get(&db)
+        self.keys.get(name)?.lines.get(&db)
     }
 }
 

@@ -105,7 +105,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {
             unreachable!("the slot was found to be held for writing");
         };
-        slot.change_waiting(|waiting| waiting.add(&key.name, &waiter, &ctx.server.blocked));
+        slot.change_waiting(key.hash, |waiting| waiting.add(key, &waiter, &ctx.server.blocked));
     }
     ctx.after = After::Block(Box::new(Blocked {
         waiter,

@@ -223,7 +223,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
     fn forget(&mut self, waiter: &Waiter, key: &ReadyKey) {
         let server = self.service.server;
         if let Some((_, slot)) = self.slot(key.slot) {
-            slot.change_waiting(|waiting| waiting.remove(&key.name, waiter, &server.blocked));
+            slot.change_waiting(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
         }
     }
 
@@ -413,7 +413,7 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
             };
             // Without a thought for those who know that the slot has no waiters, and keep it small.
             if lease.waiting().is_some() {
-                lease.change_waiting(|waiting| waiting.remove(&key.name, waiter, &server.blocked));
+                lease.change_waiting(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
             }
             false
         });

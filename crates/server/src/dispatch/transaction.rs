@@ -207,7 +207,7 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
         let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
             return true;
         };
-        held.change_watching(|watching| watching.remove(watch, &server.watched));
+        held.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
         false
     });
 }
@@ -466,7 +466,7 @@ fn any_expired(watches: &Watches, held: &mut Held<'_, '_>, now_ms: u64) -> bool 
 fn take_out(watches: &Watches, held: &mut Held<'_, '_>, server: &Server) {
     for watch in &watches.keys {
         if let Some((_, slot)) = held.written_slot(watch.slot) {
-            slot.change_watching(|watching| watching.remove(watch, &server.watched));
+            slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
         }
     }
 }

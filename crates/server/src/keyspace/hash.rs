@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::SLOTS;
 
 /// Bits of the hash that choose a slot.
-const SLOT_BITS: u32 = SLOTS.trailing_zeros();
+pub const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 
 /// The polynomial of Valkey's cluster specification.
 const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);

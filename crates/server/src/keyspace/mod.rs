@@ -14,6 +14,7 @@ pub mod event;
 pub mod eviction;
 pub mod expiry;
 pub mod hash;
+pub mod key_filter;
 pub mod lazyfree;
 pub mod lent;
 pub mod local;
@@ -31,6 +32,7 @@ use weft_sync::Domain;
 use weft_table::{Hint, Table};
 use weft_values::Value;
 
+use self::key_filter::KeyFilter;
 use crate::blocking::Waiting;
 use crate::watch::Watching;
 
@@ -166,6 +168,8 @@ struct Extra {
 /// Clients that have to do with what becomes of keys of a slot.
 #[derive(Default)]
 pub struct Interested {
+    /// Keys that either of them may name.
+    filter: KeyFilter,
     /// They wait for them.
     pub waiting: Waiting,
     /// They watch them.
@@ -176,6 +180,14 @@ impl Interested {
     #[inline]
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.watching.is_empty()
+    }
+
+    /// Who is interested in a key of this hash may have changed.
+    fn note(&mut self, hash: u64) {
+        let keys = self.waiting.len() + self.watching.len();
+        if self.filter.note(hash, keys) {
+            self.filter.renew(self.waiting.hashes().chain(self.watching.hashes()));
+        }
     }
 }
 
@@ -218,9 +230,10 @@ impl Slot {
         others
     }
 
-    /// The table of database `db`, and the clients that wait for or watch keys of this slot, if there are any.
+    /// The table of database `db`, and the clients that wait for or watch keys of this slot, if there may be any that
+    /// name a key of this hash.
     #[inline]
-    pub fn table_and_interested(&mut self, db: usize) -> (&mut SlotTable, Option<&Interested>) {
+    pub fn table_and_interested(&mut self, db: usize, hash: u64) -> (&mut SlotTable, Option<&Interested>) {
         if db > 0 {
             self.others_mut(db);
         }
@@ -233,7 +246,7 @@ impl Slot {
         };
         (
             table,
-            Some(&extra.interested).filter(|interested| !interested.is_empty()),
+            Some(&extra.interested).filter(|interested| interested.filter.may_hold(hash)),
         )
     }
 
@@ -244,9 +257,9 @@ impl Slot {
         Some(&extra.interested.waiting).filter(|waiting| !waiting.is_empty())
     }
 
-    /// Changes who waits for keys of this slot.
-    pub fn change_waiting<R>(&mut self, change: impl FnOnce(&mut Waiting) -> R) -> R {
-        self.change_interested(|interested| change(&mut interested.waiting))
+    /// Changes who waits for a key of this slot; `hash` is the key's.
+    pub fn change_waiting<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
+        self.change_interested(hash, |interested| change(&mut interested.waiting))
     }
 
     /// The keys of this slot that clients watch; `None` if there are none.
@@ -256,14 +269,15 @@ impl Slot {
         Some(&extra.interested.watching).filter(|watching| !watching.is_empty())
     }
 
-    /// Changes which keys of this slot are watched.
-    pub fn change_watching<R>(&mut self, change: impl FnOnce(&mut Watching) -> R) -> R {
-        self.change_interested(|interested| change(&mut interested.watching))
+    /// Changes who watches a key of this slot; `hash` is the key's.
+    pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut Watching) -> R) -> R {
+        self.change_interested(hash, |interested| change(&mut interested.watching))
     }
 
-    fn change_interested<R>(&mut self, change: impl FnOnce(&mut Interested) -> R) -> R {
+    fn change_interested<R>(&mut self, hash: u64, change: impl FnOnce(&mut Interested) -> R) -> R {
         let extra = self.extra.get_or_insert_default();
         let result = change(&mut extra.interested);
+        extra.interested.note(hash);
         if extra.interested.is_empty() && extra.others.is_empty() {
             self.extra = None;
         }

@@ -29,6 +29,14 @@ fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
     }))
 }
 
+fn key(name: &[u8]) -> WaitKey {
+    WaitKey {
+        hash: name.len() as u64,
+        slot: 0,
+        name: name.into(),
+    }
+}
+
 fn operations() -> [Operation; 3] {
     let destination = WaitKey {
         hash: 1,
@@ -57,7 +65,7 @@ fn a_line_is_served_in_the_order_of_tickets() {
     let (mut waiting, counts) = (Waiting::default(), Counts::default());
     let [pop, shift, score] = operations();
     for (ticket, operation) in [(7, &pop), (9, &shift), (8, &score), (12, &pop)] {
-        waiting.add(b"k", &waiter(ticket, 0, operation.clone()), &counts);
+        waiting.add(&key(b"k"), &waiter(ticket, 0, operation.clone()), &counts);
     }
     assert_eq!(tickets(&waiting, 0, b"k", &Line::Lists), [7, 9, 12]);
     assert_eq!(tickets(&waiting, 0, b"k", &Line::SortedSets), [8]);
@@ -74,8 +82,8 @@ fn a_key_named_twice_is_one_key() {
     let (mut waiting, counts) = (Waiting::default(), Counts::default());
     let [pop, ..] = operations();
     let waiter = waiter(1, 0, pop);
-    waiting.add(b"k", &waiter, &counts);
-    waiting.add(b"k", &waiter, &counts);
+    waiting.add(&key(b"k"), &waiter, &counts);
+    waiting.add(&key(b"k"), &waiter, &counts);
     assert_eq!(counts.keys(), 1);
     assert!(waiting.remove(b"k", &waiter, &counts));
     assert!(!waiting.remove(b"k", &waiter, &counts));
@@ -110,7 +118,7 @@ fn any_coming_and_going_agrees_with_a_plain_list() {
         let place = (name, db, operation.line());
         if random.bool() {
             let waiter = waiter(ticket, db, operation);
-            waiting.add(&[name], &waiter, &counts);
+            waiting.add(&key(&[name]), &waiter, &counts);
             model.entry(place).or_default().push(waiter);
         } else if let Some(waiters) = model.get_mut(&place) {
             let at = random.usize(0..waiters.len());

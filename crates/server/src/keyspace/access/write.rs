@@ -69,7 +69,7 @@ impl<'k> KeyWrite<'k> {
         effects: &'k mut Effects,
     ) -> Self {
         // The slot outlives the table borrow; `finish` publishes through the header alone.
-        let (table, interested) = slot.table_and_interested(db);
+        let (table, interested) = slot.table_and_interested(db, key.hash);
         if header.is_unsaved() {
             effects.keep(db, key, table);
         }
