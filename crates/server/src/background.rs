@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use crate::observe::lock;
+use crate::observe::{lock, log, memory};
 use crate::state::{Job, Server};
 
 /// Threads; more would only contend for the cores that the workers use.
@@ -45,8 +45,8 @@ fn start_some(
         std::thread::Builder::new()
             .name(format!("{name}-{index}"))
             .spawn(move || {
-                if step_back && let Err(error) = weft_reactor::step_back(NICE) {
-                    crate::observe::log::warning!("long commands run as urgently as short ones: {error}");
+                if step_back {
+                    step_aside();
                 }
                 loop {
                     let job = lock(&jobs).recv();
@@ -58,4 +58,14 @@ fn start_some(
             })?;
     }
     Ok(())
+}
+
+/// Leaves the cores to others who want them, and the memory.
+fn step_aside() {
+    if let Err(error) = weft_reactor::step_back(NICE) {
+        log::warning!("long commands run as urgently as short ones: {error}");
+    }
+    if let Err(error) = memory::allocate_apart() {
+        log::warning!("long commands share the memory of short ones: {error}");
+    }
 }

@@ -345,9 +345,11 @@ impl Coordinator {
         self.next_reclaim = now + reclaim::PERIOD;
         if let Some(reclaim) = self.reclaimer.look(now) {
             let job: Job = Box::new(move |_, seat| {
-                // Twice: the second pass fills the slabs that the first one emptied in part.
-                compact::compact(seat);
-                compact::compact(seat);
+                if reclaim.wants_compaction() {
+                    // Twice: the second pass fills the slabs that the first one emptied in part.
+                    compact::compact(seat);
+                    compact::compact(seat);
+                }
                 if let Err(reason) = reclaim.run() {
                     log::warning!("Free memory could not be given back: {reason}");
                 }

@@ -4,6 +4,7 @@
 //! are in use as a whole. They count here as what they are.
 
 use std::io::Write as _;
+use std::sync::OnceLock;
 
 use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
@@ -59,16 +60,62 @@ pub struct Figures {
     /// Mapped and in memory: active, metadata, and free pages that are kept.
     pub resident: u64,
     /// Those of the arena that has the arrays of the tables.
-    pub arrays: Arrays,
+    pub arrays: Arena,
+    /// Those of the arena that long commands have.
+    pub long: Arena,
 }
 
-/// Figures of the arena that has the arrays of the tables, bytes.
+/// Figures of one arena, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrays {
-    /// In pages that hold arrays.
+pub struct Arena {
+    /// In pages that are in use.
     pub active: u64,
     /// In free pages that are kept.
     pub free: u64,
+}
+
+/// How long free pages of long commands' arena stay, by and by fewer, in ms.
+const LONG_DECAY_MS: isize = 60_000;
+
+/// The arena that long commands have; `None` before the first one, and if the allocator has none for them.
+static LONG: OnceLock<Option<u32>> = OnceLock::new();
+
+/// Has this thread, and the others that say so, take what they allocate from an arena that is theirs alone.
+///
+/// It is for those who take hundreds of megabytes, give them back, and soon take them again. Elsewhere free pages stay
+/// until there are too many of them, and then all go. Here they go as the allocator thinks right, which is when they were
+/// not taken again for a while. For a page that is asked for anew may be dear: where the host of a virtual machine takes
+/// back what its guest does not use, each huge page stops a processor for milliseconds (measured: 5 to 10).
+///
+/// # Errors
+/// The allocator's reason; the thread allocates as all others then.
+pub fn allocate_apart() -> Result<(), String> {
+    let create = || -> Result<u32, tikv_jemalloc_ctl::Error> {
+        let arena: u32 = b"arenas.create\0"[..].name().read()?;
+        let name = |setting: &str| format!("arena.{arena}.{setting}\0");
+        name("dirty_decay_ms").as_bytes().name().write(LONG_DECAY_MS)?;
+        // Free pages of 8 MB and more in one piece would else go at once.
+        name("oversize_threshold").as_bytes().name().write(usize::MAX)?;
+        Ok(arena)
+    };
+    let mut reason = None;
+    let arena = *LONG.get_or_init(|| create().map_err(|error| reason = Some(error)).ok());
+    match (arena, reason) {
+        (Some(arena), _) => b"thread.arena\0"[..].name().write(arena),
+        (None, Some(error)) => Err(error),
+        (None, None) => Ok(()),
+    }
+    .map_err(|error| error.to_string())
+}
+
+/// How often something was taken from long commands' arena, at the last epoch.
+pub fn long_requests() -> Option<u64> {
+    let arena = (*LONG.get()?)?;
+    let count = |kind: &str| -> Option<u64> {
+        let name = format!("stats.arenas.{arena}.{kind}.nmalloc\0");
+        name.as_bytes().name().read().ok()
+    };
+    Some(count("small")? + count("large")?)
 }
 
 /// All figures at once.
@@ -81,18 +128,18 @@ pub fn figures() -> Option<Figures> {
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
-        arrays: arrays().unwrap_or_default(),
+        arrays: weft_table::arrays::arena().and_then(of_arena).unwrap_or_default(),
+        long: LONG.get().copied().flatten().and_then(of_arena).unwrap_or_default(),
     })
 }
 
-fn arrays() -> Option<Arrays> {
-    let arena = weft_table::arrays::arena()?;
+fn of_arena(arena: u32) -> Option<Arena> {
     let page: usize = b"arenas.page\0"[..].name().read().ok()?;
     let bytes = |kind: &str| -> Option<u64> {
         let pages: usize = format!("stats.arenas.{arena}.{kind}\0").as_bytes().name().read().ok()?;
         Some((pages * page) as u64)
     };
-    Some(Arrays {
+    Some(Arena {
         active: bytes("pactive")?,
         free: bytes("pdirty")?,
     })
@@ -105,6 +152,26 @@ fn arrays() -> Option<Arrays> {
 pub fn purge() -> Result<(), String> {
     let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
     (0..arenas).try_for_each(purge_arena)
+}
+
+/// The same, but for long commands' arena.
+///
+/// # Errors
+/// The allocator's reason.
+pub fn purge_others() -> Result<(), String> {
+    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
+    let long = LONG.get().copied().flatten();
+    (0..arenas)
+        .filter(|arena| Some(*arena) != long)
+        .try_for_each(purge_arena)
+}
+
+/// The same for long commands' arena.
+///
+/// # Errors
+/// The allocator's reason.
+pub fn purge_long() -> Result<(), String> {
+    LONG.get().copied().flatten().map_or(Ok(()), purge_arena)
 }
 
 /// The same for the arena that has the arrays of the tables.
@@ -168,4 +235,31 @@ fn write_cells(text: &mut Vec<u8>) -> std::io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that allocates apart is seen to, what it freed stays, and goes when that is asked for.
+    #[test]
+    fn what_long_commands_free_stays_in_their_arena() {
+        const BYTES: u64 = 64 << 20;
+        let free = || figures().expect("the allocator counts").long.free;
+        let thread = std::thread::spawn(move || {
+            allocate_apart().expect("an arena of its own");
+            let before = figures().and_then(|_| long_requests()).expect("the arena counts");
+            for _ in 0..100 {
+                std::hint::black_box(vec![1u8; BYTES as usize]);
+            }
+            let kept = free();
+            assert!(long_requests().is_some_and(|requests| requests >= before + 100));
+            assert!((BYTES..2 * BYTES).contains(&kept), "{kept}");
+            purge_others().expect("others give back");
+            assert!(free() >= BYTES);
+            purge_long().expect("it gives back");
+            assert!(free() < BYTES);
+        });
+        thread.join().expect("the thread ends well");
+    }
 }

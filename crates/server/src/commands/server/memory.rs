@@ -300,7 +300,7 @@ mod tests {
             active: 101 << 20,
             metadata: 0,
             resident: 102 << 20,
-            arrays: memory::Arrays::default(),
+            ..memory::Figures::default()
         };
         figures.resident_bytes = 103 << 20;
         figures.peak_bytes = 100 << 20;
