@@ -132,7 +132,7 @@ const COMPARE_FLAGS: &[Flag] = &[
         "",
         "length of each measured window instead of the set's",
     ),
-    flag("--warmup", "S", "0.3", "load before each window"),
+    flag("--warmup", "S", "", "load before each window instead of the set's"),
     flag("--keys", "N", "", "size of the key space instead of the set's"),
     flag("--connections", "N", "50", "connections"),
     flag("--server-cores", "LIST", "0", "cores for the servers"),
@@ -377,7 +377,10 @@ fn compare_options(given: &Given) -> Result<Options> {
             .text("--seconds")
             .map(|_| seconds(given, "--seconds", 0.001))
             .transpose()?,
-        warmup: seconds(given, "--warmup", 0.0)?,
+        warmup: given
+            .text("--warmup")
+            .map(|_| seconds(given, "--warmup", 0.0))
+            .transpose()?,
         keys: given.text("--keys").map(|_| given.number("--keys", 1)).transpose()?,
         connections: given.number("--connections", 1)?,
         server_cores: given.numbers("--server-cores")?,

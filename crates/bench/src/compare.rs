@@ -58,8 +58,8 @@ pub struct Options {
     pub rounds: Option<usize>,
     /// Window instead of the sets'.
     pub window: Option<Duration>,
-    /// Load before each window.
-    pub warmup: Duration,
+    /// Load before each window instead of the sets'.
+    pub warmup: Option<Duration>,
     /// Key space instead of the sets'.
     pub keys: Option<u64>,
     /// Connections of the client.
@@ -160,13 +160,13 @@ fn settings_json(options: &Options) -> Value {
         json!({
             "name": set.name,
             "rounds": options.rounds.unwrap_or(set.rounds),
+            "warmup_seconds": options.warmup.map_or(set.warmup, |warmup| warmup.as_secs_f64()),
             "seconds": options.window.map_or(set.seconds, |window| window.as_secs_f64()),
         })
     };
     json!({
         "sets": options.sets.iter().map(set).collect::<Vec<Value>>(),
         "connections": options.connections,
-        "warmup_seconds": options.warmup.as_secs_f64(),
         "server_cores": options.server_cores,
         "client_cores": options.client_cores,
         "weft_args": options.weft_args,
@@ -406,7 +406,7 @@ impl Runner<'_> {
             threads: cores.len().max(1),
             pipeline,
             rate: None,
-            warmup: self.options.warmup,
+            warmup: self.options.warmup.unwrap_or(Duration::from_secs_f64(self.set.warmup)),
             window: self.options.window.unwrap_or(Duration::from_secs_f64(self.set.seconds)),
             drain: Duration::from_secs(20),
             seed: round + 1,

@@ -139,6 +139,8 @@ pub struct Set {
     pub about: &'static str,
     /// Interleaved rounds per load, unless the command line says otherwise.
     pub rounds: usize,
+    /// Seconds of load before each window, unless the command line says otherwise.
+    pub warmup: f64,
     /// Seconds per measured window, unless the command line says otherwise.
     pub seconds: f64,
     /// The comparisons.
@@ -225,12 +227,16 @@ const fn pinned(title: &'static str, datasets: &'static [Dataset]) -> Comparison
     }
 }
 
+/// Seconds of load before most windows.
+const WARMUP: f64 = 0.3;
+
 /// All sets.
 pub const SETS: &[Set] = &[
     Set {
         name: "smoke",
         about: "every kind of load for a moment, on 10k keys",
         rounds: 1,
+        warmup: WARMUP,
         seconds: 0.3,
         comparisons: &[pinned(
             "Strings, a moment of each load",
@@ -255,6 +261,7 @@ pub const SETS: &[Set] = &[
         name: "strings",
         about: "GET, SET, MGET, MSET on 3M keys",
         rounds: 5,
+        warmup: WARMUP,
         seconds: 3.0,
         comparisons: &[pinned(
             "Strings, one core each",
@@ -284,6 +291,7 @@ pub const SETS: &[Set] = &[
         name: "memory",
         about: "bytes per key for values of 8 B to 4 KiB, without and with expiry",
         rounds: 1,
+        warmup: WARMUP,
         seconds: 0.3,
         comparisons: &[pinned(
             "Memory",
@@ -304,6 +312,7 @@ pub const SETS: &[Set] = &[
         name: "collections",
         about: "100k hashes, lists, sets and sorted sets of 50 elements of 70 B",
         rounds: 3,
+        warmup: WARMUP,
         seconds: 1.0,
         comparisons: &[pinned(
             "Collections of 50 elements of 70 B, one core each",
@@ -344,6 +353,7 @@ pub const SETS: &[Set] = &[
         name: "collections-memory",
         about: "bytes per collection of 50 x 70 B and 10 x 10 B, and per member of one with 1M members of 20 B",
         rounds: 1,
+        warmup: WARMUP,
         seconds: 0.3,
         comparisons: &[pinned(
             "Memory of collections",
@@ -373,6 +383,7 @@ pub const SETS: &[Set] = &[
         name: "big-collections",
         about: "one set and one sorted set of 1M members of 20 B, and queues",
         rounds: 3,
+        warmup: WARMUP,
         seconds: 1.0,
         comparisons: &[pinned(
             "Big collections and queues, one core each",
@@ -410,6 +421,7 @@ pub const SETS: &[Set] = &[
         name: "streams",
         about: "XADD to 1000 streams; reading ten entries as a group and acknowledging them",
         rounds: 3,
+        warmup: WARMUP,
         seconds: 1.0,
         comparisons: &[pinned(
             "Streams, one core each",
@@ -435,6 +447,8 @@ pub const SETS: &[Set] = &[
         name: "long",
         about: "GET and SET at a fixed rate beside commands over 1M elements: p99.9",
         rounds: 2,
+        // A server that breathes has to have breathed: what the first of these commands take is new to it.
+        warmup: 5.0,
         seconds: 8.0,
         comparisons: &[Comparison {
             title: "Beside commands over 1M elements, nothing pinned",
@@ -465,6 +479,7 @@ pub const SETS: &[Set] = &[
         name: "blocked",
         about: "what a push costs while 10 or 10 000 clients wait, for other lists or for this one",
         rounds: 3,
+        warmup: WARMUP,
         seconds: 1.0,
         comparisons: &[Comparison {
             sides: &[
@@ -493,6 +508,7 @@ pub const SETS: &[Set] = &[
         name: "prefetch",
         about: "Weft with and without prefetching of batches",
         rounds: 5,
+        warmup: WARMUP,
         seconds: 3.0,
         comparisons: &[Comparison {
             title: "Prefetching, one core",
@@ -516,6 +532,7 @@ pub const SETS: &[Set] = &[
         name: "threads",
         about: "Weft with many threads on few cores, and its idle processor time",
         rounds: 5,
+        warmup: WARMUP,
         seconds: 3.0,
         comparisons: &[Comparison {
             title: "Threads, nothing pinned",

@@ -200,14 +200,21 @@ impl Leaf {
         let tag = self.tag_of(hash);
         let stride = self.stride();
         let at = self.lower_bound(tag) * stride;
+        self.make_room(self.len() + 1);
         let end = self.entries.len();
-        if end + stride > self.entries.capacity() {
-            self.entries.reserve_exact(leaf_class(end + stride, stride) - end);
-        }
         self.entries.resize(end + stride, 0);
         self.entries.copy_within(at..end, at + stride);
         self.len += 1;
         self.write(at, tag, id);
+    }
+
+    /// Sees to it that so many entries have room.
+    #[inline]
+    fn make_room(&mut self, entries: usize) {
+        let (stride, used) = (self.stride(), self.entries.len());
+        if entries * stride > self.entries.capacity() {
+            self.entries.reserve_exact(leaf_class(entries * stride, stride) - used);
+        }
     }
 
     fn append(&mut self, tag: u16, id: u64) {
@@ -239,9 +246,7 @@ impl Leaf {
             len: 0,
             width,
         };
-        wider
-            .entries
-            .reserve_exact(leaf_class(self.len() * wider.stride(), wider.stride()));
+        wider.make_room(self.len());
         for entry in 0..self.len() {
             wider.append(self.tag(entry), self.id(entry));
         }
@@ -276,8 +281,7 @@ impl Leaf {
     fn part(&self, stretch: Stretch, entries: std::ops::Range<usize>, hash_of: &impl Fn(u64) -> u64) -> Leaf {
         let mut leaf = Leaf::new(stretch);
         leaf.width = self.width;
-        leaf.entries
-            .reserve_exact(leaf_class(entries.len() * self.stride(), self.stride()));
+        leaf.make_room(entries.len());
         if stretch.base() == self.stretch.base() {
             let bytes = entries.start * self.stride()..entries.end * self.stride();
             leaf.len = entries.len() as u32;
@@ -298,8 +302,7 @@ impl Leaf {
         let mut leaf = Leaf::new(lower.stretch.parent());
         leaf.width = lower.width.max(upper.width);
         let len = lower.len() + upper.len();
-        leaf.entries
-            .reserve_exact(leaf_class(len * leaf.stride(), leaf.stride()));
+        leaf.make_room(len);
         let shift = lower.stretch.base() - leaf.stretch.base();
         for half in [lower, upper] {
             let fixed = leaf.tag_of(half.stretch.start());
