@@ -117,7 +117,10 @@ impl State {
             SlotChange::Migrating(_) if !mine => Err(format!("I'm not the owner of hash slot {slot}")),
             SlotChange::Importing(_) if mine => Err(format!("I'm already the owner of hash slot {slot}")),
             SlotChange::Migrating(word) | SlotChange::Importing(word) => {
-                self.target(word, "I don't know about node ").map(|_| ())
+                match self.target(word, "I don't know about node ")? == self.myself {
+                    true => Err("Target node is myself".into()),
+                    false => Ok(()),
+                }
             }
             SlotChange::Node(word) => {
                 let node = self.target(word, "Unknown node ")?;

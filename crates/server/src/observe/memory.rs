@@ -1,4 +1,4 @@
-//! The allocator's own figures; memory is never counted by hand.
+//! The allocator's own figures, and what it is told of pages that are free; memory is never counted by hand.
 //!
 //! What is beneath the allocator's notice are the cells of small entries (`weft_table::cells`): for it the runs they lie in
 //! are in use as a whole. They count here as what they are.
@@ -150,8 +150,8 @@ fn of_arena(arena: u32) -> Option<Arena> {
 /// # Errors
 /// The allocator's reason.
 pub fn purge() -> Result<(), String> {
-    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
-    (0..arenas).try_for_each(purge_arena)
+    purge_others()?;
+    purge_long()
 }
 
 /// The same, but for long commands' arena.

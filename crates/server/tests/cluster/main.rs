@@ -142,6 +142,11 @@ fn a_slot_moves_key_by_key() {
         "(ssubscribe {x}channel 1)"
     );
 
+    // Nothing can move to where it is.
+    for (node, how, id) in [(&mut there, "IMPORTING", &target), (&mut here, "MIGRATING", &source)] {
+        let reply = node.call(&["CLUSTER", "SETSLOT", SLOT, how, id]);
+        assert_eq!(reply, "ERR Target node is myself", "{how}");
+    }
     assert_eq!(there.call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
     assert_eq!(here.call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target]), "OK");
     assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, "{x}1", "0", "60000"]), "OK");
