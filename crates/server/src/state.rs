@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -63,10 +64,10 @@ pub enum Message {
     Connect(Arrival),
     /// A connection that moves here with everything it has, its wait for keys included.
     Adopt(Box<Connection>, Option<Box<Blocked>>),
-    /// Give up connections until `keep` are left; they go to `to`.
+    /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
     Shed {
-        /// Who takes them.
-        to: WorkerId,
+        /// The workers that take them.
+        to: Range<WorkerId>,
         /// How many stay.
         keep: usize,
     },
@@ -164,6 +165,8 @@ pub struct WorkerLink {
     pub executed: AtomicU64,
     /// Payloads of published messages in the mailbox, bytes.
     pub published_bytes: AtomicUsize,
+    /// When its turn began, in nanoseconds since the server started; 0 while it waits for events.
+    pub turn_began_ns: AtomicU64,
 }
 
 /// Mail beyond which a worker counts as crowded.
@@ -172,6 +175,18 @@ const CROWDED_MESSAGES: usize = 8192;
 const CROWDED_BYTES: usize = 64 << 20;
 
 impl WorkerLink {
+    /// Returns the link of a worker that does not run yet.
+    pub fn new() -> Self {
+        WorkerLink {
+            mailbox: Mailbox::new(),
+            waker: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+            executed: AtomicU64::new(0),
+            published_bytes: AtomicUsize::new(0),
+            turn_began_ns: AtomicU64::new(0),
+        }
+    }
+
     /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
     #[must_use = "the worker sleeps on if it is not woken"]
     pub fn post(&self, notice: Notice) -> bool {

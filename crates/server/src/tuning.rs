@@ -24,8 +24,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::config::id;
 use crate::observe::metrics::Counter;
-use crate::state::{Message, Server};
+use crate::state::{Message, Server, WorkerLink};
 
 mod idle;
 
@@ -267,14 +268,17 @@ impl Tuner {
         let elapsed_ns = now.duration_since(self.last_sample).as_nanos().max(1) as f64;
         self.last_sample = now;
         let active = server.active_workers.load(Ordering::Relaxed);
+        let now_ns = now.duration_since(server.started).as_nanos() as u64;
         let mut busy_share = 0.0;
         for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
             // Workers joined the keyspace first, so a worker's seat is its index.
-            let busy = server.metrics.of_thread(index, Counter::BusyNs);
+            let finished_ns = server.metrics.of_thread(index, Counter::BusyNs);
+            let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
-                busy_share += busy.saturating_sub(*last) as f64 / elapsed_ns;
+                // The two parts are not read at one moment, so a turn that ends meanwhile may count twice.
+                busy_share += (busy.saturating_sub(*last) as f64 / elapsed_ns).min(1.0);
             }
-            *last = busy;
+            *last = busy.max(*last);
         }
         let executed: u64 = server
             .workers
@@ -283,6 +287,12 @@ impl Tuner {
             .sum();
         let rate = executed.wrapping_sub(self.last_executed) as f64 / elapsed_ns;
         self.last_executed = executed;
+        if server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
+            if active < server.workers.len() {
+                change(server, server.workers.len());
+            }
+            return;
+        }
         // A long sleep of the coordinator is no window.
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
@@ -300,6 +310,15 @@ impl Tuner {
     }
 }
 
+/// Returns how long a worker has been busy since the server started, the turn under way included, in nanoseconds. A
+/// batch of slow commands may last longer than a window; without its part the worker would look idle in between.
+fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
+    match link.turn_began_ns.load(Ordering::Relaxed) {
+        0 => finished_turns_ns,
+        began_ns => finished_turns_ns + now_ns.saturating_sub(began_ns),
+    }
+}
+
 /// Lets `active` workers take part and spreads the connections over them.
 fn change(server: &Server, active: usize) {
     let before = server.active_workers.swap(active, Ordering::Relaxed);
@@ -308,14 +327,14 @@ fn change(server: &Server, active: usize) {
     if active > before {
         let keep = total.div_ceil(active);
         for worker in &server.workers[..before] {
-            worker.send(Message::Shed { to: active - 1, keep });
+            worker.send(Message::Shed {
+                to: before..active,
+                keep,
+            });
         }
     } else {
-        for (index, worker) in server.workers[active..before].iter().enumerate() {
-            worker.send(Message::Shed {
-                to: index % active,
-                keep: 0,
-            });
+        for worker in &server.workers[active..before] {
+            worker.send(Message::Shed { to: 0..active, keep: 0 });
         }
     }
 }

@@ -211,9 +211,14 @@ impl Worker {
             self.give_way();
             self.wait(self.timeout());
             let start = Instant::now();
+            let server = &self.thread.server;
+            let began_ns = start.duration_since(server.started).as_nanos() as u64;
+            server.workers[self.id].turn_began_ns.store(began_ns, Ordering::Relaxed);
             self.turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
-            let metrics = &self.thread.server.metrics;
+            let server = &self.thread.server;
+            server.workers[self.id].turn_began_ns.store(0, Ordering::Relaxed);
+            let metrics = &server.metrics;
             metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
             if let Some(patience) = self.stopping {

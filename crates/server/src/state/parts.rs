@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Instant;
 
-use weft_sync::Mailbox;
-
 use super::{Job, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::acl::Acl;
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{Config, id};
 use crate::journal::Journal;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, SLOTS};
@@ -61,7 +59,7 @@ impl Server {
             keyspace: parts.keyspace,
             cluster: parts.cluster,
             journal: Arc::new(Journal::new(parts.workers, parts.memory.clone())),
-            workers: (0..parts.workers).map(|_| link()).collect(),
+            workers: (0..parts.workers).map(|_| WorkerLink::new()).collect(),
             metrics: parts.metrics,
             slot_stats: SlotStats::new(seats, SLOTS),
             acknowledgements: Mutex::default(),
@@ -103,19 +101,17 @@ impl Server {
             // Without workers nobody is counted.
             client_memory: ClientMemory::new(parts.workers.max(1)),
             memory: parts.memory,
-            active_workers: AtomicUsize::new(1),
+            active_workers: AtomicUsize::new(active_at_start(&parts.config, parts.workers)),
             tunings: AtomicU64::new(0),
             config: parts.config,
         }
     }
 }
 
-fn link() -> WorkerLink {
-    WorkerLink {
-        mailbox: Mailbox::new(),
-        waker: OnceLock::new(),
-        connections: AtomicUsize::new(0),
-        executed: AtomicU64::new(0),
-        published_bytes: AtomicUsize::new(0),
+/// Returns the number of workers that take part when the server starts.
+fn active_at_start(config: &Config, workers: usize) -> usize {
+    match config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
+        true => workers.max(1),
+        false => 1,
     }
 }

@@ -107,3 +107,21 @@ fn a_worker_that_a_growing_load_justified_wrongly_is_found_out() {
     machine.run(400, |active| (active as f64, 2.0));
     assert_eq!(machine.active, 1);
 }
+
+#[test]
+fn a_batch_that_outlasts_its_window_counts_as_busy() {
+    let link = WorkerLink::new();
+    assert_eq!(
+        busy_ns(&link, 500, 1_000),
+        500,
+        "between turns only finished ones count"
+    );
+    link.turn_began_ns.store(1_000, Ordering::Relaxed);
+    assert_eq!(busy_ns(&link, 500, 16_000), 15_500);
+    link.turn_began_ns.store(0, Ordering::Relaxed);
+    assert_eq!(
+        busy_ns(&link, 15_700, 16_300),
+        15_700,
+        "the same turn once it has ended"
+    );
+}

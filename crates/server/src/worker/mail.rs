@@ -11,6 +11,7 @@ use crate::net::connection::State;
 use crate::net::listeners::Arrival;
 use crate::state::WorkerId;
 use crate::state::{Blocked, Message};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weft_reactor::Registered;
@@ -158,7 +159,10 @@ impl Worker {
     }
 
     /// Gives connections that are between requests, or wait for keys, to another worker.
-    pub(super) fn shed(&mut self, to: WorkerId, keep: usize) {
+    pub(super) fn shed(&mut self, to: Range<WorkerId>, keep: usize) {
+        // Every worker begins with another one, so that few connections do not all go to the first.
+        let first = self.id % to.len().max(1);
+        let mut takers = to.clone().cycle().skip(first);
         let mut surplus = self.clients.len().saturating_sub(keep);
         for token in 0..self.clients.slots.len() {
             if surplus == 0 {
@@ -185,7 +189,10 @@ impl Worker {
             self.uncount_client(usage);
             connection.in_transit = Some(registered);
             connection.receive_paused = false;
-            self.mail_connection(to, connection);
+            let Some(taker) = takers.next() else {
+                return;
+            };
+            self.mail_connection(taker, connection);
             surplus -= 1;
         }
     }

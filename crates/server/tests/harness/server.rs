@@ -144,8 +144,13 @@ impl Server {
     }
 }
 
+/// The server under test: the one just built, or the one that `WEFT_SERVER` names.
+fn binary() -> String {
+    std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into())
+}
+
 fn spawn(arguments: &[String]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_weft-server"))
+    Command::new(binary())
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

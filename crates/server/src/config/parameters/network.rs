@@ -38,7 +38,7 @@ super::table! {
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
         Live, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
-        NotYet, "Keep every I/O thread in use whatever the load.";
+        Live, "Keep every I/O thread in use whatever the load.";
     PREFETCH_BATCH_MAX_SIZE "prefetch-batch-max-size" = integer(16, 0, 128),
         Live, "Commands whose keys are fetched into the cache together; 0 and 1 fetch none ahead.";
     MIN_IO_THREADS_AVOID_COPY_REPLY "min-io-threads-avoid-copy-reply" = integer(7, 0, I32_MAX).hidden(),

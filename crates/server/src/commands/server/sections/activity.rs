@@ -291,6 +291,11 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
     let metrics = &server.metrics;
     lines.put("weft_workers", server.workers.len());
     lines.put("weft_workers_active", server.active_workers.load(Ordering::Relaxed));
+    let clients = server.workers.iter();
+    let clients: Vec<String> = clients
+        .map(|worker| worker.connections.load(Ordering::Relaxed).to_string())
+        .collect();
+    lines.put("weft_worker_clients", clients.join(","));
     lines.put("weft_tunings", server.tunings.load(Ordering::Relaxed));
     lines.put("weft_batches", metrics.sum(Counter::Batches));
     lines.put("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));

@@ -1,0 +1,61 @@
+//! Which workers take part.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// Waits until INFO shows this number of active workers.
+fn await_active(client: &mut Client, expected: &str) {
+    let line = format!("weft_workers_active:{expected}");
+    let start = Instant::now();
+    while !client.call(&["INFO", "everything"]).lines().any(|other| other == line) {
+        assert!(start.elapsed() < PATIENCE, "never {line}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The number of connections of each worker, as INFO shows it.
+fn clients_by_worker(client: &mut Client) -> Vec<usize> {
+    let info = client.call(&["INFO", "everything"]);
+    let counts = info.lines().find_map(|line| line.strip_prefix("weft_worker_clients:"));
+    let counts = counts.expect("the line").split(',');
+    counts.map(|count| count.parse().expect("a number")).collect()
+}
+
+#[test]
+fn always_active_workers_share_connections_from_the_start() {
+    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
+    let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+    for client in &mut clients {
+        assert_eq!(client.call(&["PING"]), "PONG");
+    }
+    await_active(&mut clients[0], "4");
+    // The connection with which the server was found to listen may not be gone yet.
+    let counts = clients_by_worker(&mut clients[0]);
+    assert!(counts.iter().all(|count| (4..=5).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn workers_become_active_when_the_parameter_is_switched_on() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+    for client in &mut clients {
+        assert_eq!(client.call(&["PING"]), "PONG");
+    }
+    assert_eq!(
+        clients[0].call(&["CONFIG", "SET", "io-threads-always-active", "yes"]),
+        "OK"
+    );
+    await_active(&mut clients[0], "4");
+    let start = Instant::now();
+    while clients_by_worker(&mut clients[0]).contains(&0) {
+        assert!(start.elapsed() < PATIENCE, "the connections stay where they were");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(
+        clients[0].call(&["CONFIG", "SET", "io-threads-always-active", "no"]),
+        "OK"
+    );
+    await_active(&mut clients[0], "1");
+}
