@@ -3,6 +3,7 @@
 //! What belongs to files lies in [`crate::persist::aof`]; here is when it happens.
 
 use std::fs::File;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,12 +12,12 @@ use std::time::Duration;
 use weft_reactor::unix_ms;
 
 use crate::config::{Config, error_text, id};
-use crate::journal::{self, Milestone};
+use crate::journal;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
-use crate::persist::aof::manifest::Manifest;
-use crate::persist::aof::{Appender, Feed, Fsync, Links, Phase, open};
+use crate::persist::aof::manifest::{Manifest, NotStored, sync_directory};
+use crate::persist::aof::{Appender, Feed, Links, Phase, open};
 use crate::persist::rdb::spell_out;
 use crate::saving;
 use crate::state::{Message, Server};
@@ -57,8 +58,15 @@ impl Place {
     /// # Errors
     /// When that fails.
     pub fn make_directory(&self) -> Result<(), Failed> {
-        match std::fs::create_dir(&self.directory) {
-            Ok(()) => Ok(()),
+        match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
+            Ok(()) => {
+                // Without its own name on the disk, nothing in it would be there after a power failure.
+                if let Err(error) = sync_directory(Path::new(".")) {
+                    log::warning!("Fail to fsync the data directory: {}", error_text(&error));
+                    return Err(Failed);
+                }
+                Ok(())
+            }
             Err(_) if self.directory.is_dir() => Ok(()),
             Err(error) => {
                 let directory = self.directory.display();
@@ -77,17 +85,23 @@ impl Place {
     }
 
     fn store(&self, manifest: &mut Manifest) -> Result<(), Failed> {
-        manifest.store(&self.directory, &self.filename).map_err(|reason| {
-            log::warning!("{reason}");
-            Failed
-        })
+        self.try_store(manifest).map_err(|_| Failed)
+    }
+
+    /// The same for a caller that has to know what the directory has after an error.
+    fn try_store(&self, manifest: &mut Manifest) -> Result<(), NotStored> {
+        let stored = manifest.store(&self.directory, &self.filename);
+        if let Err(error) = &stored {
+            log::warning!("{}", error.reason);
+        }
+        stored
     }
 }
 
 /// Copies the parameters that the log thread reads, and heeds them.
 pub fn refresh(server: &Server) {
     copy_parameters(server);
-    withhold(server);
+    server.withhold_replies();
 }
 
 /// Copies the parameters that the log thread reads.
@@ -98,24 +112,6 @@ fn copy_parameters(server: &Server) {
     status.timestamps.store(timestamps, Ordering::Relaxed);
     let spares = config.boolean(id::NO_APPENDFSYNC_ON_REWRITE);
     status.spares_rewrites.store(spares, Ordering::Relaxed);
-}
-
-/// Replies to writes wait for the append-only file if there is one: until they are on the disk with `appendfsync always`,
-/// else until they are given to the operating system, so that the end of the process loses nothing that was answered.
-fn withhold(server: &Server) {
-    let until = match (server.aof.phase(), server.aof.fsync()) {
-        (Phase::Off, _) => None,
-        (_, Fsync::Always) => Some(Milestone::Synced),
-        (Phase::On, Fsync::EverySecond | Fsync::No) => Some(Milestone::Written),
-        // Nothing is lost yet that a file would have kept.
-        (Phase::Waiting, _) => None,
-    };
-    server.journal.withhold_replies(until);
-    if until != Some(Milestone::Synced) {
-        server.tell_of_log();
-    }
-    // It may have something to sync now.
-    server.journal.wake();
 }
 
 // ---- at the start --------------------------------------------------------------------------------------------------

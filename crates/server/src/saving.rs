@@ -332,6 +332,8 @@ pub struct Reload {
 /// Why data was not reloaded.
 #[derive(Debug)]
 pub enum CannotReload {
+    /// Data is being loaded already.
+    Loading,
     /// The dump could not be written; nothing changed.
     Save,
     /// The dump could not be loaded.
@@ -352,6 +354,9 @@ pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Canno
 fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
     let row = seat.index();
     let mut all = seat.exclusive();
+    if server.is_loading() {
+        return Err(CannotReload::Loading);
+    }
     if how.save {
         write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
     }

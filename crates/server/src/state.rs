@@ -15,7 +15,7 @@ use crate::acl::{Account, Acl};
 use crate::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::journal::{Journal, Milestone};
+use crate::journal::Journal;
 use crate::keyspace::access::Snapshot;
 use crate::keyspace::effects::Notice;
 use crate::keyspace::lazyfree::LazyFree;
@@ -46,6 +46,7 @@ use crate::tracking::Table;
 use directory::Directory;
 
 mod directory;
+mod durability;
 mod gathering;
 mod memory;
 mod parts;
@@ -539,17 +540,6 @@ impl Server {
     /// This server, for what outlives a call; `None` while it is being made.
     pub fn myself(&self) -> Option<Arc<Server>> {
         self.myself.get()?.upgrade()
-    }
-
-    /// Has those look who wait for the log.
-    pub fn tell_of_log(&self) {
-        self.journal
-            .take_askers(|worker| self.workers[worker].send(Message::Logged));
-    }
-
-    /// Whether everything up to this ticket of the log is on this server's disk.
-    pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
     }
 
     /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.

@@ -17,7 +17,7 @@ use crate::observe::{lock, log};
 use crate::persist::aof::manifest::{self, Manifest, Part};
 use crate::persist::aof::reading::{Commands, Fault};
 use crate::repl::Standing;
-use crate::saving;
+use crate::saving::{self, CannotReload};
 use crate::state::{Replayed, Server};
 
 /// Loads the append-only file, if there is one.
@@ -117,7 +117,7 @@ fn load(
     }
     saving::begin_progress(server, sizes.iter().sum());
     server.dumps.loading.store(true, Ordering::Relaxed);
-    let loaded = load_parts(server, place, manifest, (all, row));
+    let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
     server.dumps.loading.store(false, Ordering::Relaxed);
     loaded?;
     let status = &server.aof;
@@ -130,12 +130,12 @@ fn load(
 fn load_parts(
     server: &Arc<Server>,
     place: &Place,
-    manifest: &Manifest,
+    (manifest, sizes): (&Manifest, &[u64]),
     (all, row): (&mut Exclusive<'_>, usize),
 ) -> Result<(), Failed> {
-    let count = manifest.parts().count();
     for (index, part) in manifest.parts().enumerate() {
-        let is_last = index + 1 == count;
+        // Behind the last file with data there may be an increment that nothing was written to yet.
+        let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
         let start = Instant::now();
         let truncated = load_part(server, place, &part.name, (all, row))?;
@@ -256,16 +256,19 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Failed> 
 ///
 /// # Errors
 /// When it cannot be loaded; the log has told why.
-pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), Failed> {
+pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
     server.scripts.running.keep_out();
     let loaded = load_again_alone(server, seat);
     server.scripts.running.let_in();
     loaded
 }
 
-fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), Failed> {
+fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
     let row = seat.index();
     let mut all = seat.exclusive();
+    if server.is_loading() {
+        return Err(CannotReload::Loading);
+    }
     super::flush(server);
     let hooks = &server.keyspace.hooks;
     let logged = hooks.now().and(Hooks::LOG);
@@ -281,5 +284,5 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), Failed>
     let loaded = load(server, &Place::of(&server.config), &mut manifest, (&mut all, row));
     server.repl.put(Standing::LOADING, false);
     hooks.put(logged, true);
-    loaded.map(|_| ())
+    loaded.map(|_| ()).map_err(|Failed| CannotReload::Load)
 }

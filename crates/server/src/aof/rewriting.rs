@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use weft_reactor::unix_ms;
 
-use super::{FEED, Failed, Place, appender, begin_logging, copy_parameters, delete_history, flush, withhold};
+use super::{FEED, Failed, Place, appender, begin_logging, copy_parameters, delete_history, flush};
 use crate::config::{Config, error_text, id};
 use crate::keyspace::effects::Hooks;
 use crate::observe::{lock, log};
@@ -29,7 +29,7 @@ use crate::persist::aof::{Appender, Phase, open};
 use crate::persist::rdb::{Format, spell_out};
 use crate::persist::running::Purpose;
 use crate::saving::IntoFile;
-use crate::snapshot::{self, ConsumerError, Ending, Order, Refused, Summary};
+use crate::snapshot::{Claim, ConsumerError, Ending, Order, Summary};
 use crate::state::{Job, Server};
 
 /// Failures in a row after which rewrites do not begin by themselves for a while.
@@ -54,8 +54,21 @@ enum Next {
     Nothing,
     /// An increment for who appends already.
     Increment(Arc<Mutex<Appender>>, File),
-    /// The first one.
+    /// The same, while the file is being switched on: no manifest knows the increment yet.
+    Temporary(Arc<Mutex<Appender>>, File),
+    /// The first one, for an appender that has written nothing yet.
     First(Arc<Mutex<Appender>>),
+}
+
+impl Next {
+    /// The phase in which it was prepared. When that has changed by the end of the rewrite, its base is of no use.
+    fn phase(&self) -> Phase {
+        match self {
+            Next::Nothing => Phase::Off,
+            Next::Increment(..) => Phase::On,
+            Next::Temporary(..) | Next::First(_) => Phase::Waiting,
+        }
+    }
 }
 
 fn temporary_increment(place: &Place) -> (String, PathBuf) {
@@ -73,10 +86,9 @@ fn temporary_base() -> String {
 /// # Errors
 /// When that is not possible now.
 pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
-    if let Some(purpose) = server.snapshot.purpose() {
-        return Err(CannotRewrite::Busy(purpose));
-    }
-    let begun = prepare(server).and_then(|next| start(server, next));
+    // Before anything is prepared: of two rewrites that begin together only one may change the manifest.
+    let claim = Claim::new(server, Purpose::LogBase).map_err(CannotRewrite::Busy)?;
+    let begun = prepare(server).and_then(|next| start(server, claim, next));
     if matches!(begun, Err(CannotRewrite::Failed)) {
         server.aof.last_rewrite_failed.store(true, Ordering::Relaxed);
     }
@@ -101,7 +113,14 @@ fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
             let mut manifest = files.manifest.clone();
             let name = manifest.begin_increment(&place.filename);
             let file = open_fresh(&name)?;
-            place.store(&mut manifest).map_err(failed)?;
+            if let Err(error) = place.try_store(&mut manifest) {
+                if error.is_replaced {
+                    // The log stays in the increment before; if this fails too, a start passes over the empty one.
+                    files.manifest.mark_changed();
+                    let _ = place.store(&mut files.manifest);
+                }
+                return Err(CannotRewrite::Failed);
+            }
             let next = Next::Increment(appender.clone(), file);
             files.manifest = manifest;
             (next, name)
@@ -110,7 +129,7 @@ fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
             let (name, _) = temporary_increment(&place);
             let file = open_fresh(&name)?;
             let next = match appending {
-                Some(appender) => Next::Increment(appender.clone(), file),
+                Some(appender) => Next::Temporary(appender.clone(), file),
                 None => Next::First(appender(server, file).map_err(failed)?),
             };
             (next, name)
@@ -120,12 +139,16 @@ fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
     Ok(next)
 }
 
-fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
+fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), CannotRewrite> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let Next::First(appender) = &next {
         lock(&server.aof_files).appender = Some(appender.clone());
     }
+    let phase = next.phase();
+    // The order may come to nothing; then the log has to go on in the increment all the same.
+    let next = Arc::new(Mutex::new(Some(next)));
+    let unused = next.clone();
     let for_base = server.clone();
     let order = Order {
         purpose: Purpose::LogBase,
@@ -137,31 +160,33 @@ fn start(server: &Arc<Server>, next: Next) -> Result<(), CannotRewrite> {
         }),
         at_moment: Box::new(move |moment| {
             moment.server.aof.begin_base();
-            take_up(moment.server, next);
+            if let Some(next) = lock(&next).take() {
+                take_up(moment.server, next);
+            }
             Box::new(Vec::new)
         }),
-        at_end: Box::new(move |server, summary, ending| conclude(server, summary, ending, as_dump)),
+        at_end: Box::new(move |server, summary, ending| conclude(server, summary, ending, (phase, as_dump))),
     };
     let status = &server.aof;
-    status.snapshot_under_way.store(true, Ordering::Relaxed);
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
-    match snapshot::start(server, order) {
+    match claim.start(order) {
         Ok(thread) => {
             status.rewrites.fetch_add(1, Ordering::Relaxed);
             status.scheduled.store(false, Ordering::Relaxed);
             log::notice!("Background append only file rewriting started by pid {thread}");
             Ok(())
         }
-        Err(refused) => {
-            status.snapshot_under_way.store(false, Ordering::Relaxed);
+        Err(error) => {
             status.rewriting_since_s.store(0, Ordering::Relaxed);
-            match refused {
-                Refused::Busy(purpose) => Err(CannotRewrite::Busy(purpose)),
-                Refused::System(error) => {
-                    log::warning!("Can't rewrite append only file in background: {error}");
-                    Err(CannotRewrite::Failed)
-                }
+            log::warning!("Can't rewrite append only file in background: {error}");
+            match lock(&unused).take() {
+                // The manifest names the increment already, behind the one that is being written.
+                Some(next @ Next::Increment(..)) => take_up(server, next),
+                // The log does not know this appender: the next rewrite needs a first one again.
+                Some(Next::First(_)) => lock(&server.aof_files).appender = None,
+                Some(Next::Temporary(..) | Next::Nothing) | None => {}
             }
+            Err(CannotRewrite::Failed)
         }
     }
 }
@@ -171,15 +196,18 @@ fn take_up(server: &Server, next: Next) {
     match next {
         Next::Nothing => {}
         Next::First(appender) => begin_logging(server, &appender),
-        Next::Increment(appender, file) => {
-            server.journal.mark(move |feeds| {
-                lock(&appender).switch(file);
-                feeds.select_anew(FEED);
-            });
-            if !server.keyspace.hooks.now().has(Hooks::LOG_FILE) {
-                server.keyspace.hooks.put(Hooks::LOG_FILE, true);
-            }
-        }
+        Next::Increment(appender, file) => switch_file(server, appender, file, true),
+        Next::Temporary(appender, file) => switch_file(server, appender, file, false),
+    }
+}
+
+fn switch_file(server: &Server, appender: Arc<Mutex<Appender>>, file: File, is_named: bool) {
+    server.journal.mark(move |feeds| {
+        lock(&appender).switch(file, is_named);
+        feeds.select_anew(FEED);
+    });
+    if !server.keyspace.hooks.now().has(Hooks::LOG_FILE) {
+        server.keyspace.hooks.put(Hooks::LOG_FILE, true);
     }
 }
 
@@ -198,9 +226,14 @@ fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
     Ok(())
 }
 
-fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bool) {
+fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, (phase, as_dump): (Phase, bool)) {
     let status = &server.aof;
     let done = match ending {
+        // It was switched meanwhile: the increment that goes with this base is not the one that the log goes into.
+        Ending::Done if status.phase() != phase => {
+            log::warning!("Background AOF rewrite terminated by request");
+            false
+        }
         Ending::Done => {
             log::notice!("Background AOF rewrite terminated with success");
             publish(server, as_dump).is_ok()
@@ -234,13 +267,12 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, as_dump: bo
     let took_s = (unix_ms() / 1000).saturating_sub(summary.began_s);
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
-    status.snapshot_under_way.store(false, Ordering::Relaxed);
     if done {
         // What lies behind the base counts from now on; who waits for that finds the rewrite at its end.
         status.end_base();
         if status.phase() == Phase::Waiting {
             status.set_phase(Phase::On);
-            withhold(server);
+            server.withhold_replies();
         }
         server.tell_of_log();
     }
@@ -284,11 +316,19 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
         log::notice!("Successfully renamed the temporary AOF incr file {name} into {increment}");
     }
     manifest.retire_increments(phase != Phase::Off);
-    if let Err(Failed) = place.store(&mut manifest) {
-        let _ = std::fs::remove_file(&base_path);
+    if let Err(error) = place.try_store(&mut manifest) {
+        if error.is_replaced {
+            // Either manifest may be there after a power failure: the files of both stay.
+            files.manifest = manifest;
+        } else {
+            let _ = std::fs::remove_file(&base_path);
+        }
         return Err(Failed);
     }
     note_sizes(server, &place, &manifest, &base);
+    if let Some(appender) = &files.appender {
+        lock(appender).base_is_complete();
+    }
     files.manifest = manifest;
     delete_history(server, &place, &mut files.manifest);
     Ok(())
@@ -409,10 +449,10 @@ fn switch_off(server: &Arc<Server>) {
     if status.scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
     }
-    if status.set_failure(None) {
+    if status.forget_failures() {
         server.config.touch();
     }
-    withhold(server);
+    server.withhold_replies();
     // Who waits for the disk waits in vain now.
     for worker in &server.workers {
         worker.send(crate::state::Message::Logged);

@@ -44,7 +44,7 @@ pub use scribe::{Said, Scribe, Target, begin_command, write_command, write_word}
 pub use stream::{Consumer, Feeds, start};
 
 /// Bytes of one thread that the log thread has not taken, above which its connections' writes are put off.
-pub const CROWDED_BYTES: usize = 64 << 20;
+pub const CROWDED_BYTES: usize = 16 << 20;
 
 /// How far the log is with a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

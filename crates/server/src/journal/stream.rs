@@ -12,6 +12,8 @@ use crate::observe::lock;
 
 /// Tickets after which consumers act upon what they got, even if there are more.
 const TICKETS_A_ROUND: usize = 4096;
+/// Bytes after which they do so, however few tickets that were: what they have got and not passed on lies in memory.
+const BYTES_A_ROUND: usize = 4 << 20;
 /// Sleep while a ticket has been taken whose record is not there yet: its thread is copying it.
 const MOMENT: Duration = Duration::from_micros(50);
 
@@ -208,8 +210,8 @@ impl Merger {
 
     /// Gives the consumers what is there, in order; returns how many tickets and marks it was.
     fn round(&mut self) -> usize {
-        let mut taken = 0;
-        while taken < TICKETS_A_ROUND {
+        let (mut taken, mut bytes) = (0, 0);
+        while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
             let is_due = |mark: &Mark| mark.0 <= self.feeds.passed;
             if self.marks.first().is_some_and(is_due) {
                 let (_, action) = self.marks.remove(0);
@@ -228,7 +230,10 @@ impl Merger {
                 continue;
             }
             let Head { ring, ticket } = &mut self.heads[at];
-            ring.take(|ops| self.feeds.give(ops));
+            ring.take(|ops| {
+                bytes += ops.len();
+                self.feeds.give(ops);
+            });
             *ticket = None;
             self.last = at;
             self.feeds.passed += 1;

@@ -12,7 +12,8 @@
 //!                      pre-images given up, at_end  ◀── how that ended ───────────┘
 //! ```
 //!
-//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended.
+//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended. What a caller
+//!    prepares for its snapshot, it prepares after it has claimed it ([`Claim`]): else two callers prepare the same.
 //! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is in
 //!    the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick, and must
 //!    not wait for anything. What it returns tells, when everybody goes on, which notes are written in front of the keys.
@@ -142,13 +143,53 @@ pub enum Refused {
 /// # Errors
 /// When none can be started now; then nothing of the order was called.
 pub fn start(server: &Arc<Server>, order: Order) -> Result<i32, Refused> {
-    let now_s = unix_ms() / 1000;
-    server.snapshot.claim(order.purpose, now_s).map_err(Refused::Busy)?;
-    let started = start_claimed(server, order);
-    if started.is_err() {
-        server.snapshot.release();
+    let claim = Claim::new(server, order.purpose).map_err(Refused::Busy)?;
+    claim.start(order).map_err(Refused::System)
+}
+
+/// The right to take the next snapshot. A caller that changes something before its snapshot starts, such as a file
+/// that others rely on, claims first. Dropping the claim gives the right up.
+pub struct Claim<'s> {
+    server: &'s Arc<Server>,
+    purpose: Purpose,
+    has_started: bool,
+}
+
+impl<'s> Claim<'s> {
+    /// Claims the next snapshot for a purpose.
+    ///
+    /// # Errors
+    /// The purpose of the snapshot that is claimed or being written already.
+    pub fn new(server: &'s Arc<Server>, purpose: Purpose) -> Result<Self, Purpose> {
+        server.snapshot.claim(purpose, unix_ms() / 1000)?;
+        server.note_snapshot(true);
+        Ok(Claim {
+            server,
+            purpose,
+            has_started: false,
+        })
     }
-    started.map_err(Refused::System)
+
+    /// Starts the snapshot, as [`start`] does.
+    ///
+    /// # Errors
+    /// When the system lacks a thread or a seat; then nothing of the order was called.
+    pub fn start(mut self, order: Order) -> io::Result<i32> {
+        debug_assert_eq!(self.purpose, order.purpose);
+        let thread = start_claimed(self.server, order)?;
+        // From now on the snapshot's thread releases it.
+        self.has_started = true;
+        Ok(thread)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.has_started {
+            self.server.note_snapshot(false);
+            self.server.snapshot.release();
+        }
+    }
 }
 
 fn start_claimed(server: &Arc<Server>, order: Order) -> io::Result<i32> {
@@ -195,6 +236,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
     };
     at_end(server, &summary, ending);
     drop(seat);
+    server.note_snapshot(false);
     server.snapshot.release();
 }
 

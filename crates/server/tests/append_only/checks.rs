@@ -429,6 +429,15 @@ fn who_asks_during_a_load_is_told_to_wait() {
     crate::server::wait_until("more is loaded", || {
         client.info("loading_loaded_bytes").parse::<u64>().expect("a number") > first
     });
+    // What is being loaded can be neither replaced nor written over.
+    for again in [
+        &["DEBUG", "RELOAD"][..],
+        &["DEBUG", "RELOAD", "NOSAVE"],
+        &["DEBUG", "LOADAOF"],
+    ] {
+        assert_eq!(client.call(again), loading, "{again:?}");
+    }
+    assert_eq!(client.info("loading"), "1");
     assert_eq!(client.call(&["CONFIG", "SET", "key-load-delay", "0"]), "OK");
     crate::server::wait_until("it is loaded", || client.call(&["PING"]) == "PONG");
     assert_eq!(client.info("loading"), "0");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::server::{Place, Server, oracle, wait_until, weft};
 
-const ALWAYS: &[&str] = &["--appendfsync", "always"];
+pub const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
 /// With any `appendfsync`: what was answered has been given to the operating system, and that goes on.
 #[test]
@@ -415,7 +415,7 @@ fn waiting_for_the_disk_and_loading_again() {
 }
 
 /// A place whose increment is a device that is always full.
-fn full_place() -> Place {
+pub fn full_place() -> Place {
     let place = Place::new();
     fs::create_dir_all(place.part("")).expect("creates a directory");
     let manifest = "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";

@@ -6,4 +6,5 @@ mod client;
 mod eviction;
 mod files;
 mod propagation;
+mod rewriting;
 mod server;

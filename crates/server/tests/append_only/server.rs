@@ -20,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program under test, or another one that behaves alike.
 pub fn weft() -> PathBuf {
-    env!("CARGO_BIN_EXE_weft-server").into()
+    std::env::var_os("WEFT_SERVER").map_or_else(|| env!("CARGO_BIN_EXE_weft-server").into(), PathBuf::from)
 }
 
 /// A Valkey to compare with, if there is one.

@@ -472,6 +472,9 @@ fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(
     text
 }
 
+/// What is being loaded cannot be replaced meanwhile.
+const LOADING: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
+
 /// DEBUG LOADAOF: what is in memory gives way to what is in the append-only file.
 fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
@@ -484,7 +487,10 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             crate::observe::log::warning!("Append Only File loaded by DEBUG LOADAOF");
             b"+OK\r\n".to_vec()
         }
-        Err(crate::aof::Failed) => b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec(),
+        Err(CannotReload::Loading) => LOADING.to_vec(),
+        Err(CannotReload::Save | CannotReload::Load) => {
+            b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
+        }
     });
     Ok(())
 }
@@ -516,6 +522,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
                 wake(server, &mut effects);
                 b"+OK\r\n"
             }
+            Err(CannotReload::Loading) => LOADING,
             Err(CannotReload::Save) => b"-ERR\r\n",
             Err(CannotReload::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };

@@ -12,7 +12,13 @@
 //!
 //! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
 //! refuses writes. With `always` that cannot be: replies promise what is on the disk, so the process ends.
+//!
+//! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that moment
+//! belong to the increment before, and to the base. They must not go into the next increment, behind the base that has them
+//! already; and the next increment must not be written before them, as long as the manifest names the old base. So they
+//! wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that takes its place ends that.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -22,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::{Fsync, Status};
+use super::{Failing, Fsync, Status};
 use crate::config::error_text;
 use crate::journal::{Consumer, Journal, Milestone, Target};
 use crate::observe::{lock, log};
@@ -64,12 +70,38 @@ struct Pending {
     ticket: u64,
 }
 
+/// What could not be written to an increment before the next one was begun.
+struct Unwritten {
+    file: Arc<File>,
+    /// Bytes of the file.
+    size: u64,
+    bytes: Vec<u8>,
+}
+
+impl Unwritten {
+    /// Writes and syncs the bytes; on an error the file is as it was.
+    fn write(&mut self) -> io::Result<()> {
+        if let Err((written, error)) = write_all(&self.file, &self.bytes) {
+            if written > 0 && self.file.set_len(self.size).is_err() {
+                self.size += written as u64;
+                self.bytes.drain(..written);
+            }
+            return Err(error);
+        }
+        self.size += self.bytes.len() as u64;
+        self.bytes.clear();
+        self.file.sync_data()
+    }
+}
+
 /// The increment under way.
 pub struct Appender {
     links: Links,
     file: Arc<File>,
     syncs: mpsc::Sender<Pending>,
     buffer: Vec<u8>,
+    /// What earlier increments lack, oldest first. While there is some, nothing else is written.
+    unwritten: VecDeque<Unwritten>,
     /// Bytes of the file.
     size: u64,
     /// Bytes of the file that a sync has been asked for.
@@ -111,6 +143,7 @@ impl Appender {
             file: Arc::new(file),
             syncs,
             buffer: Vec::new(),
+            unwritten: VecDeque::new(),
             size,
             synced_size: size,
             appended: 0,
@@ -121,25 +154,42 @@ impl Appender {
         })
     }
 
-    /// From here on another file is appended to. The old one is synced and closed, not necessarily at once.
-    pub fn switch(&mut self, file: File) {
+    /// From here on another file is appended to. The old one is synced and closed, not necessarily at once. `is_named`:
+    /// the manifest names the old file, so that it has to become complete unless a new base makes it superfluous.
+    pub fn switch(&mut self, file: File, is_named: bool) {
         self.write();
         let file = Arc::new(file);
         let old = std::mem::replace(&mut self.file, file);
-        match self.links.status.fsync() {
-            Fsync::Always => self.sync_here(&old),
-            Fsync::EverySecond | Fsync::No => self.sync_there(old),
-        }
-        if !self.buffer.is_empty() {
-            log::warning!("What could not be written to the last append-only file goes to the next one.");
+        if self.buffer.is_empty() {
+            match self.links.status.fsync() {
+                Fsync::Always => self.sync_here(&old),
+                Fsync::EverySecond | Fsync::No => self.sync_there(old),
+            }
+        } else if is_named {
+            log::warning!("What could not be written to the last append-only file waits for the end of the rewrite.");
+            self.unwritten.push_back(Unwritten {
+                file: old,
+                size: self.size,
+                bytes: std::mem::take(&mut self.buffer),
+            });
+        } else {
+            self.buffer.clear();
         }
         (self.size, self.synced_size) = (0, 0);
+        self.note_buffered();
+    }
+
+    /// A base that holds everything before the increment under way has taken its place.
+    pub fn base_is_complete(&mut self) {
+        self.unwritten.clear();
+        self.note_buffered();
+        self.links.journal.wake();
     }
 
     /// Writes and syncs everything, for the end of the append-only file or of the process.
     pub fn finish(&mut self) {
         self.write();
-        if !self.buffer.is_empty() {
+        if self.lacks_something() {
             return;
         }
         match self.file.sync_data() {
@@ -151,11 +201,40 @@ impl Appender {
         }
     }
 
+    /// Returns `true` if bytes wait because they could not be written.
+    fn lacks_something(&self) -> bool {
+        !self.buffer.is_empty() || !self.unwritten.is_empty()
+    }
+
+    fn note_buffered(&self) {
+        let earlier: usize = self.unwritten.iter().map(|part| part.bytes.capacity()).sum();
+        let bytes = (self.buffer.capacity() + earlier) as u64;
+        self.links.status.buffered_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     fn write(&mut self) {
-        if self.buffer.is_empty() {
-            self.note_written();
+        while let Some(part) = self.unwritten.front_mut() {
+            if let Err(error) = part.write() {
+                let tells = self.tells_of_errors();
+                if tells {
+                    log::warning!("Error writing to the AOF file: {}", error_text(&error));
+                }
+                return self.refuse_writes(&error);
+            }
+            self.unwritten.pop_front();
+        }
+        if !self.buffer.is_empty() && !self.write_buffer() {
             return;
         }
+        if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(Failing::Write, None) {
+            (self.links.changed)();
+            log::notice!("AOF write error looks solved. The server can write again.");
+        }
+        self.note_written();
+    }
+
+    /// Writes the buffer. Returns `true` if everything was written.
+    fn write_buffer(&mut self) -> bool {
         let pause_us = self.links.status.flush_pause_us.load(Ordering::Relaxed);
         if pause_us > 0 {
             std::thread::sleep(Duration::from_micros(pause_us));
@@ -170,6 +249,7 @@ impl Appender {
         };
         (self.links.took)(kind, took);
         (self.links.took)("aof-write", took);
+        let is_written = result.is_ok();
         match result {
             Ok(()) => {
                 self.grow(self.buffer.len());
@@ -177,16 +257,11 @@ impl Appender {
                     self.buffer = Vec::new();
                 }
                 self.buffer.clear();
-                if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(None) {
-                    (self.links.changed)();
-                    log::notice!("AOF write error looks solved. The server can write again.");
-                }
-                self.note_written();
             }
             Err((written, error)) => self.fail(written, &error),
         }
-        let left = self.buffer.len() as u64;
-        self.links.status.buffered_bytes.store(left, Ordering::Relaxed);
+        self.note_buffered();
+        is_written
     }
 
     fn grow(&mut self, bytes: usize) {
@@ -205,13 +280,9 @@ impl Appender {
     /// A write has ended in an error, having put so many bytes into the file.
     #[cold]
     fn fail(&mut self, written: usize, error: &io::Error) {
-        let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_PERIOD);
-        if tells {
-            self.last_error = Some(Instant::now());
-        }
-        let reason = error_text(error);
+        let tells = self.tells_of_errors();
         if tells && written == 0 {
-            log::warning!("Error writing to the AOF file: {reason}");
+            log::warning!("Error writing to the AOF file: {}", error_text(error));
         }
         let mut left_in_file = 0;
         if written > 0 {
@@ -236,39 +307,47 @@ impl Appender {
         }
         self.grow(left_in_file);
         self.buffer.drain(..left_in_file);
+        self.refuse_writes(error);
+    }
+
+    /// Returns `true` if it is time for another line of the log about failing writes.
+    fn tells_of_errors(&mut self) -> bool {
+        let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_PERIOD);
+        if tells {
+            self.last_error = Some(Instant::now());
+        }
+        tells
+    }
+
+    fn refuse_writes(&mut self, error: &io::Error) {
         // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
         self.links.reach(Milestone::Written, self.appended);
-        if self.links.status.set_failure(Some(reason)) {
+        if self.links.status.set_failure(Failing::Write, Some(error_text(error))) {
             (self.links.changed)();
         }
     }
 
-    /// Whether syncs would only be in the way of a snapshot.
-    fn spares_disk(&self) -> bool {
-        let status = &self.links.status;
-        status.spares_rewrites.load(Ordering::Relaxed) && status.snapshot_under_way.load(Ordering::Relaxed)
-    }
-
     /// Syncs as `appendfsync` says; returns when to look again.
     fn sync(&mut self) -> Option<Duration> {
-        let unsynced = self.synced_size != self.size;
-        if !unsynced || self.spares_disk() {
+        // After a failed sync the next one decides whether what was written is on the disk.
+        let unsynced = self.synced_size != self.size || self.links.status.fails_to(Failing::Sync);
+        if !unsynced || self.links.status.spares_disk() {
             let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
-            if is_synced && self.buffer.is_empty() && self.links.status.fsync() != Fsync::No {
+            if is_synced && !self.lacks_something() && self.links.status.fsync() != Fsync::No {
                 // Tickets that were not for the file have nothing to wait for.
                 self.reach_synced(self.written);
             }
             return unsynced.then_some(SYNC_PERIOD);
         }
         match self.links.status.fsync() {
-            Fsync::No => None,
+            Fsync::No if !self.links.status.fails_to(Failing::Sync) => None,
             Fsync::Always => {
                 let file = self.file.clone();
                 self.sync_here(&file);
                 self.synced_size = self.size;
                 None
             }
-            Fsync::EverySecond => {
+            Fsync::EverySecond | Fsync::No => {
                 let left = SYNC_PERIOD.saturating_sub(self.last_sync.elapsed());
                 if !left.is_zero() {
                     return Some(left);
@@ -319,13 +398,19 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
         let result = file.sync_data();
         links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         match result {
-            Ok(()) => links.reach(Milestone::Synced, ticket),
+            Ok(()) => {
+                if links.status.set_failure(Failing::Sync, None) {
+                    (links.changed)();
+                    log::notice!("AOF fsync error looks solved. The server can write again.");
+                }
+                links.reach(Milestone::Synced, ticket);
+            }
             // It is no file that could be synced, so nothing went wrong.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => {
                 let reason = error_text(&error);
                 log::warning!("Fail to fsync the AOF file: {reason}");
-                if links.status.set_failure(Some(reason)) {
+                if links.status.set_failure(Failing::Sync, Some(reason)) {
                     (links.changed)();
                 }
             }
@@ -365,15 +450,19 @@ impl Consumer for Feed {
             }
         }
         appender.buffer.extend_from_slice(bytes);
+        appender.note_buffered();
     }
 
     fn settle(&mut self, ticket: u64) -> Option<Duration> {
         let appender = &mut *lock(&self.0);
         appender.appended = ticket;
         appender.write();
-        if !appender.buffer.is_empty() {
+        if appender.lacks_something() {
             return Some(RETRY);
         }
         appender.sync()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -212,14 +212,38 @@ impl Manifest {
         std::mem::take(&mut self.history)
     }
 
+    /// The next [`Manifest::store`] writes it even if it is what was stored last.
+    pub fn mark_changed(&mut self) {
+        self.changed = true;
+    }
+
     /// Writes it into its directory, if it has changed, and has it on the disk.
     ///
     /// # Errors
-    /// What failed, for the log.
-    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), String> {
+    /// What failed, and whether the directory has the new manifest all the same.
+    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), NotStored> {
         if !self.changed {
             return Ok(());
         }
+        let replace = |reason| NotStored {
+            reason,
+            is_replaced: false,
+        };
+        self.replace(directory, filename).map_err(replace)?;
+        sync_directory(directory).map_err(|error| {
+            let path = directory.join(file_name(filename));
+            let reason = error_text(&error);
+            NotStored {
+                reason: format!("Fail to fsync AOF directory {}: {reason}.", path.display()),
+                is_replaced: true,
+            }
+        })?;
+        self.changed = false;
+        Ok(())
+    }
+
+    /// Replaces the manifest in a directory.
+    fn replace(&self, directory: &Path, filename: &str) -> Result<(), String> {
         let name = file_name(filename);
         let temporary_name = format!("temp-{name}");
         let temporary = directory.join(&temporary_name);
@@ -243,17 +267,18 @@ impl Manifest {
             let reason = error_text(&error);
             format!("Error trying to rename the temporary AOF manifest file {temporary_name} into {name}: {reason}")
         })?;
-        sync_directory(directory).map_err(|error| {
-            let path = directory.join(&name);
-            format!(
-                "Fail to fsync AOF directory {}: {}.",
-                path.display(),
-                error_text(&error)
-            )
-        })?;
-        self.changed = false;
         Ok(())
     }
+}
+
+/// Why a manifest is not safely on the disk.
+#[derive(Debug)]
+pub struct NotStored {
+    /// What failed, for the log.
+    pub reason: String,
+    /// Whether the directory has the new manifest all the same. After a power failure it may have the old one again, so
+    /// neither the files of the old one nor those of the new one may be removed.
+    pub is_replaced: bool,
 }
 
 /// The name of the manifest of an append-only file.

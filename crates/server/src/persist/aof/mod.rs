@@ -22,6 +22,7 @@ pub use appender::{Appender, Feed, Links, open};
 
 use manifest::Manifest;
 
+use crate::journal::Milestone;
 use crate::observe::lock;
 
 /// When what was written is synced.
@@ -46,6 +47,15 @@ pub enum Phase {
     On,
 }
 
+/// What can go wrong with the file. One does not heal the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Giving bytes to the operating system.
+    Write,
+    /// Getting them onto the disk.
+    Sync,
+}
+
 /// Parameters and figures of the append-only file, which every thread may read.
 #[derive(Default)]
 pub struct Status {
@@ -57,9 +67,9 @@ pub struct Status {
     pub spares_rewrites: AtomicBool,
     /// A snapshot is being written at this moment.
     pub snapshot_under_way: AtomicBool,
-    /// Writing goes wrong at this moment; the reason.
-    failure: Mutex<Option<String>>,
-    /// Whether it does.
+    /// Why writing and syncing go wrong at this moment, by [`Failing`].
+    failing: Mutex<[Option<String>; 2]>,
+    /// Whether one of them does.
     pub fails: AtomicBool,
     /// Bytes of base and increments.
     pub current_bytes: AtomicU64,
@@ -161,17 +171,50 @@ impl Status {
         same && self.phase() == Phase::On
     }
 
-    /// Writing goes wrong, or does not any more; whether that is new.
-    pub fn set_failure(&self, reason: Option<String>) -> bool {
-        let fails = reason.is_some();
-        *lock(&self.failure) = reason;
+    /// Notes that something goes wrong, or does not any more. Returns `true` if that changes whether writes are refused.
+    pub fn set_failure(&self, what: Failing, reason: Option<String>) -> bool {
+        let mut failures = lock(&self.failing);
+        failures[what as usize] = reason;
+        let fails = failures.iter().any(Option::is_some);
         self.fails.swap(fails, Ordering::AcqRel) != fails
     }
 
-    /// Why writes are refused, if they are.
+    /// Returns `true` if this goes wrong at this moment.
+    pub fn fails_to(&self, what: Failing) -> bool {
+        self.fails.load(Ordering::Acquire) && lock(&self.failing)[what as usize].is_some()
+    }
+
+    /// Nothing goes wrong any more, as nothing is written any more. Returns `true` if something did.
+    pub fn forget_failures(&self) -> bool {
+        *lock(&self.failing) = Default::default();
+        self.fails.swap(false, Ordering::AcqRel)
+    }
+
+    /// Why writes are refused, if they are. A failed sync comes first, as in Valkey.
     #[cold]
     pub fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        let failures = lock(&self.failing);
+        let sync = failures[Failing::Sync as usize].clone();
+        sync.or_else(|| failures[Failing::Write as usize].clone())
+    }
+
+    /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that the
+    /// end of the process loses nothing that was answered. While nothing is synced for the sake of a snapshot
+    /// (`no-appendfsync-on-rewrite`), nothing waits for the disk.
+    pub fn replies_wait_for(&self) -> Option<Milestone> {
+        let spares = self.spares_disk();
+        match (self.phase(), self.fsync()) {
+            (Phase::Off, _) => None,
+            (_, Fsync::Always) if !spares => Some(Milestone::Synced),
+            (Phase::On, _) => Some(Milestone::Written),
+            // Nothing is lost yet that a file would have kept.
+            (Phase::Waiting, _) => None,
+        }
+    }
+
+    /// Returns `true` if syncs would only be in the way of a snapshot that is being written.
+    pub fn spares_disk(&self) -> bool {
+        self.spares_rewrites.load(Ordering::Relaxed) && self.snapshot_under_way.load(Ordering::Relaxed)
     }
 }
 

@@ -78,6 +78,8 @@ impl<R: Read> Commands<R> {
                 return Ok(false);
             };
             match line.first() {
+                // What is appended behind it would become a part of it.
+                Some(b'#') if line.last() != Some(&b'\n') && line.len() < LINE_MAX => return Err(Fault::Short),
                 Some(b'#') => {}
                 Some(b'*') if line.len() == 1 => return Err(Fault::Short),
                 Some(b'*') => break number(&line[1..]),

@@ -1,0 +1,45 @@
+//! What replies wait for until their writes are durable.
+
+use std::sync::atomic::Ordering;
+
+use super::{Message, Server};
+use crate::journal::Milestone;
+
+impl Server {
+    /// Wakes the workers that wait for the log to advance.
+    pub fn tell_of_log(&self) {
+        self.journal
+            .take_askers(|worker| self.workers[worker].send(Message::Logged));
+    }
+
+    /// Returns `true` if everything up to this ticket of the log is on this server's disk.
+    pub fn is_on_disk(&self, ticket: u64) -> bool {
+        self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
+    }
+
+    /// Returns `true` while a file or a primary's dump is being loaded. Whoever would replace the data looks at this in
+    /// exclusive mode, which a load opens now and then.
+    pub fn is_loading(&self) -> bool {
+        self.dumps.loading.load(Ordering::Relaxed) || self.repl.is_loading()
+    }
+
+    /// Makes replies to writes wait for what they have to wait for now. To be called when anything changes that
+    /// [`crate::persist::aof::Status::replies_wait_for`] looks at.
+    pub fn withhold_replies(&self) {
+        let until = self.aof.replies_wait_for();
+        self.journal.withhold_replies(until);
+        if until != Some(Milestone::Synced) {
+            self.tell_of_log();
+        }
+        // It may have something to sync now.
+        self.journal.wake();
+    }
+
+    /// Notes that a snapshot is being written from now on, or not any more (`no-appendfsync-on-rewrite`).
+    pub fn note_snapshot(&self, is_under_way: bool) {
+        self.aof.snapshot_under_way.store(is_under_way, Ordering::Relaxed);
+        if self.aof.spares_rewrites.load(Ordering::Relaxed) {
+            self.withhold_replies();
+        }
+    }
+}
