@@ -44,6 +44,7 @@ fn start_some(
         let server = Arc::downgrade(server);
         std::thread::Builder::new()
             .name(format!("{name}-{index}"))
+            .stack_size(crate::script::STACK_BYTES)
             .spawn(move || {
                 if step_back {
                     step_aside();

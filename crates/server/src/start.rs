@@ -285,6 +285,7 @@ impl Loading {
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
             .name("weft-load".to_owned())
+            .stack_size(crate::script::STACK_BYTES)
             .spawn(move || load_alone(&of_thread, &alone))
             .map_err(fatal("cannot start the thread that loads data"))?;
         // If it has ended already it has told why.
@@ -459,6 +460,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
+            .stack_size(crate::script::STACK_BYTES)
             .spawn(move || worker.run())
     };
     workers

@@ -332,3 +332,157 @@ fn a_function_calls_with_as_many_words_as_a_script() {
     assert_eq!(client.ask(&["FCALL", "many", "1", "list"]), ":15940");
     assert_eq!(client.ask(&["LINDEX", "list", "-1"]), "7970");
 }
+
+/// What a script sees of the interpreter that it shares with the scripts of all other users.
+const LIBRARIES: &str = "{redis=redis, server=server, string=string, table=table, math=math, os=os, bit=bit, struct=struct, \
+                         cjson=cjson, cmsgpack=cmsgpack, coroutine=coroutine, G=_G, meta=getmetatable(''), \
+                         methods=getmetatable('').__index, around=getmetatable(_G)}";
+
+/// Looks for the table behind each stand-in by every function that takes a table, and tries to change what it finds. No
+/// other user's script may see a change: replacing `redis.call` would give its author the rights of its next caller.
+#[test]
+fn no_script_changes_what_the_scripts_of_others_see() {
+    let attack = format!(
+        "local function candidates(t)
+           local all = {{t}}
+           local function add(...) for i = 1, select('#', ...) do
+             local x = select(i, ...) if type(x) == 'table' then all[#all + 1] = x end
+           end end
+           for _, walk in ipairs({{pairs, ipairs, next, getmetatable, rawget, table.foreach, table.foreachi, unpack}}) do
+             add(select(2, pcall(walk, t)))
+             add(select(2, pcall(walk, t, function(...) add(...) end)))
+             add(select(2, coroutine.resume(coroutine.create(function() return walk(t) end))))
+           end
+           pcall(function() add(pcall(error, t)) end)
+           pcall(function() add(xpcall(function() error(t) end, function(e) add(e) return e end)) end)
+           pcall(function() add(xpcall(function() error(t) end, redis.pcall)) end)
+           pcall(function() add(coroutine.resume(coroutine.create(function() error(t) end))) end)
+           pcall(function() add(pcall(coroutine.wrap(function() error(t, 0) end))) end)
+           pcall(function() add(pcall(setmetatable, t, {{}})) end)
+           return all
+         end
+         for _, library in next, {LIBRARIES} do
+           for _, t in next, candidates(library) do
+             pcall(function() t.stolen = 1 end)
+             pcall(function() t.call = function() return 'stolen' end end)
+             pcall(rawset, t, 'stolen', 1)
+             pcall(rawset, t, '__index', function() return 'stolen' end)
+             pcall(table.insert, t, 'stolen')
+             pcall(table.insert, t, 1, 'stolen')
+             pcall(table.remove, t)
+             pcall(table.sort, t, function() return true end)
+             pcall(setmetatable, t, {{__index = function() return 'stolen' end}})
+           end
+         end
+         return 'done'"
+    );
+    let check = format!(
+        "local found = {{}}
+         for name, t in next, {LIBRARIES} do
+           if rawget(t, 'stolen') or rawget(t, 1) then found[#found + 1] = name end
+           local ok, value = pcall(function() return t.stolen end)
+           if ok and value then found[#found + 1] = name end
+         end
+         found[#found + 1] = redis.call('PING').ok
+         found[#found + 1] = ('x'):rep(2)
+         return found"
+    );
+    let server = Server::start(&["--io-threads", "1"]);
+    let (mut admin, mut user) = (Client::connect(&server), Client::connect(&server));
+    admin.ask(&["ACL", "SETUSER", "user", "on", "nopass", "+eval"]);
+    admin.ask(&[
+        "FUNCTION",
+        "LOAD",
+        &format!("#!lua name=checks\nredis.register_function('check', function() {check} end)"),
+    ]);
+    assert_eq!(user.ask(&["AUTH", "user", "x"]), "+OK");
+    // Every thread that runs scripts has an interpreter of its own; with so many tries they come to the same one.
+    for _ in 0..40 {
+        assert_eq!(user.ask(&["EVAL", &attack, "0"]), "done");
+    }
+    for _ in 0..40 {
+        assert_eq!(admin.ask(&["EVAL", &check, "0"]), "PONG xx");
+    }
+    // Functions have an interpreter of their own, and what they find while their library is loaded is of another kind.
+    let of_function = format!("#!lua name=a\nredis.register_function('attack', function() {attack} end)");
+    admin.ask(&["FUNCTION", "LOAD", &of_function]);
+    for _ in 0..40 {
+        assert_eq!(admin.ask(&["FCALL", "attack", "0"]), "done");
+    }
+    let while_loaded = "#!lua name=b\n\
+        for _, t in next, {redis, server, select(2, pairs(redis)), select(2, pairs(_G)), getmetatable(_G)} do \
+        pcall(function() t.stolen = 1 end) pcall(rawset, t, 'stolen', 1) end \
+        redis.register_function('b', function() return 1 end)";
+    admin.ask(&["FUNCTION", "LOAD", while_loaded]);
+    for _ in 0..40 {
+        assert_eq!(admin.ask(&["FCALL", "check", "0"]), "PONG xx");
+    }
+}
+
+/// Each of these has ended a process that runs Lua 5.1: by a range whose size overflows, by recursion on a small stack, by
+/// compiled code, by what the parser does not keep alive.
+#[test]
+fn no_script_ends_the_process() {
+    let nested = |body: &str| {
+        format!(
+            "local function f(n) if n == 0 then {body} end \
+             return (string.gsub('a', 'a', function() return f(n - 1) end)) end return f(150)"
+        )
+    };
+    let deep_json = nested("return #cjson.decode(string.rep('[', 999) .. string.rep(']', 999)) .. ''");
+    let deep_pattern = nested("return tostring(pcall(string.find, string.rep('a', 1e5), string.rep('a?', 1e5)))");
+    let deepest = nested(
+        "return tostring(string.find(string.rep('a', 190), string.rep('a?', 190))) .. \
+         tostring(#cmsgpack.pack(cjson.decode(string.rep('[', 999) .. string.rep(']', 999))))",
+    );
+    let scripts: [(&str, &str); 16] = [
+        ("return {unpack({}, -2, 2147483647)}", "too many results to unpack"),
+        (
+            "return {unpack({}, -2147483648, 2147483647)}",
+            "too many results to unpack",
+        ),
+        ("return {unpack({}, 0, 2147483647)}", "too many results to unpack"),
+        ("return {unpack({}, 1, 8001)}", "too many results to unpack"),
+        ("return select('#', unpack({}, 2147483647, 2147483647))", ":1"),
+        ("return select('#', unpack({}, 1, 7000))", ":7000"),
+        (
+            "return string.find(string.rep('a', 1e5), string.rep('a?', 1e5))",
+            "pattern too complex",
+        ),
+        (
+            "return string.find(string.rep('a', 1e5), string.rep('a-', 1e5) .. 'b')",
+            "pattern too complex",
+        ),
+        (
+            "return string.gsub(string.rep('a', 1e5), string.rep('a*', 1e5), '')",
+            "pattern too complex",
+        ),
+        (
+            "for x in string.gmatch('aaa', string.rep('a+', 1e5)) do end return 'fine'",
+            "fine",
+        ),
+        (&deep_json, "1"),
+        (&deep_pattern, "false"),
+        (&deepest, "1"),
+        (
+            "return select(2, loadstring(string.dump(function() return 1 end)))",
+            "unexpected symbol near 'char(27)'",
+        ),
+        ("\x1bLua", "unexpected symbol near 'char(27)'"),
+        (
+            "for i = 1, 50 do loadstring(string.rep('local a = {} ', 100), 'chunk' .. i) collectgarbage('step', 100) end \
+             local n = 0 local ok, e = loadstring('return \"' .. string.rep('x', 1e5) .. '\" +', string.rep('n', 1e5)) return e and 'fine'",
+            "fine",
+        ),
+    ];
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        for (script, wanted) in &scripts {
+            for _ in 0..2 {
+                let answer = Client::connect(&server).ask(&["EVAL", script, "0"]);
+                assert!(answer.contains(wanted), "{script}: {answer}");
+            }
+        }
+        assert_eq!(Client::connect(&server).ask(&["PING"]), "+PONG");
+    }
+}

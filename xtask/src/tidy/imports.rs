@@ -3,7 +3,7 @@
 use super::{Document, Finding, source};
 
 /// Libraries that know neither each other nor the server.
-const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua-locals"];
+const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"];
 
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come
 /// first, and a module may only name modules above it in this list; so nothing calls upward.

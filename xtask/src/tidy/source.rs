@@ -3,7 +3,7 @@
 use super::{Document, Finding};
 
 /// The crates that may contain `unsafe`.
-const UNSAFE_CRATES: [&str; 4] = ["crates/sync/", "crates/table/", "crates/reactor/", "crates/lua-locals/"];
+const UNSAFE_CRATES: [&str; 4] = ["crates/sync/", "crates/table/", "crates/reactor/", "crates/lua/"];
 
 /// File and directory names that say nothing about a module's job.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];

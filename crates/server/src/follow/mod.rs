@@ -70,7 +70,9 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         .join()
         .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
     let server = server.clone();
-    let spawned = std::thread::Builder::new().name("weft-replica".into());
+    let spawned = std::thread::Builder::new()
+        .name("weft-replica".into())
+        .stack_size(crate::script::STACK_BYTES);
     spawned.spawn(move || Follower { server, seat, db: 0 }.run())?;
     Ok(())
 }

@@ -304,7 +304,7 @@ impl Writer {
     }
 
     fn error(&mut self, table: &Table, text: &[u8], reply: &mut Reply<'_>) -> mlua::Result<()> {
-        let counted = matches!(table.get("ignore_error_stats_update")?, Value::Boolean(true));
+        let counted = matches!(table.raw_get("ignore_error_stats_update")?, Value::Boolean(true));
         if !counted {
             self.errors.push(code_of(text));
         }

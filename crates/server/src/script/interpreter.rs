@@ -322,7 +322,7 @@ impl Interpreter {
 
     /// One for scripts into which a debugger looks.
     fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
-        let (lua, locals) = weft_lua_locals::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (lua, locals) = weft_lua::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) = Interpreter::of_state(lua, Kind::Eval, scripts.cache.flushes(), scripts, add)?;
         debugging::watch(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
@@ -417,7 +417,7 @@ impl Interpreter {
                     failed,
                 });
             }
-            (Ok((false, Value::Table(error))), _) => error_of(&error)?,
+            (Ok((false, Value::Table(error))), _) => error_of(&error),
             (_, Some(Stop::Killed)) => killed(program.kind, run),
             (_, Some(stop)) => return Ok(Outcome::Stopped(stop)),
             (Ok((false, other)), None) => {
@@ -464,19 +464,21 @@ fn error_text(text: &[u8]) -> Vec<u8> {
 }
 
 /// The error that a script was ended with, and whether it has been counted.
-fn error_of(error: &Table) -> mlua::Result<(Vec<u8>, bool)> {
+fn error_of(error: &Table) -> (Vec<u8>, bool) {
     let text_of = |value: Value| match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),
         Value::Integer(number) => Some(number.to_string().into_bytes()),
         _ => None,
     };
-    let mut text = text_of(error.get("err")?).unwrap_or_else(|| b"ERR unknown error".to_vec());
-    let (source, line) = (text_of(error.get("source")?), text_of(error.get("line")?));
+    // The metatable of a table that a script throws may refuse to be asked.
+    let field = |name: &str| error.get::<Value>(name).unwrap_or(Value::Nil);
+    let mut text = text_of(field("err")).unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let (source, line) = (text_of(field("source")), text_of(field("line")));
     if let (Some(source), Some(line)) = (source, line) {
         text = [&text[..], b" script: on ", &source, b":", &line, b"."].concat();
     }
-    let is_counted = matches!(error.get("ignore_error_stats_update")?, Value::Boolean(true));
-    Ok((text, is_counted))
+    let is_counted = matches!(field("ignore_error_stats_update"), Value::Boolean(true));
+    (text, is_counted)
 }
 
 fn killed(kind: Kind, run: &Run) -> (Vec<u8>, bool) {

@@ -40,6 +40,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Threads for scripts, of which as many may run outside the workers: one that runs for ever must leave a place for others.
 pub const THREADS: usize = 8;
 
+/// Bytes of stack for every thread that runs Lua. Lua nests at most 200 calls of C functions; the most that one of them needs is
+/// `string.gsub` with a pattern of the greatest depth, some 50 KiB. Pages that are not used take no memory.
+pub const STACK_BYTES: usize = 16 << 20;
+
 pub use cache::Cache;
 pub use debugger::{Console, Debugger};
 pub use interpreter::{

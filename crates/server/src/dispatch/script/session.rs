@@ -114,6 +114,7 @@ impl Session {
     fn start(self, connection: Box<Connection>) {
         let spawned = std::thread::Builder::new()
             .name("weft-debug".to_owned())
+            .stack_size(crate::script::STACK_BYTES)
             .spawn(move || self.run(*connection));
         if let Err(error) = spawned {
             log::warning!("A debugging session has no thread: {error}");

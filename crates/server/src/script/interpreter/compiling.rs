@@ -16,14 +16,7 @@ const DEAD_SCRIPTS: usize = 64;
 impl Interpreter {
     pub(super) fn compile(&self, code: &[u8], name: &str, what: &str) -> Result<LuaFunction, Vec<u8>> {
         let failed = |text: &[u8]| [what.as_bytes(), text].concat();
-        if code.first() == Some(&0x1b) {
-            return Err(failed(b"compiled code is not accepted"));
-        }
-        let chunk = self
-            .lua
-            .load(code)
-            .set_name(name)
-            .set_mode(mlua::chunk::ChunkMode::Text);
+        let chunk = self.lua.load(code).set_name(name);
         chunk.into_function().map_err(|error| match error {
             mlua::Error::SyntaxError { message, .. } => failed(message.as_bytes()),
             other => failed(&crate::script::arguments::message(other)),

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
-use weft_lua_locals::Locals;
+use weft_lua::Locals;
 
 use super::gate::stop;
 use super::{Interpreter, Kind, Shared};

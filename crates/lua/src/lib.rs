@@ -1,8 +1,10 @@
-//! Lua states whose variables can be looked at, for a debugger.
+//! Lua 5.1 with its known holes closed, and states whose local variables a debugger can read.
 //!
-//! The only way to a function's local variables is Lua's library for debugging, which is open to everything else that
-//! could go wrong, too: `mlua` does not load it without `unsafe`. Here it is loaded, the one function that only looks is
-//! taken out, and the rest is dropped.
+//! The interpreter is Lua 5.1.5 as the crate `lua-src` carries it, patched and compiled by `build/`; `build/patches.rs` lists
+//! every change and its reason. `mlua` links against it.
+//!
+//! The only way to a function's local variables is Lua's library for debugging, which allows much that is unsound, so `mlua`
+//! loads it only in `unsafe` code. Here it is loaded, the one function that only reads is taken out, and the rest is dropped.
 //!
 //! # The rule that `unsafe` leans on
 //!

@@ -1,0 +1,120 @@
+//! Builds Lua 5.1.5 with its known holes closed.
+//!
+//! The sources are those of the crate `lua-src`. They are copied to the build directory, changed by the list in `patches.rs`, and
+//! compiled from there. A patch whose place is not found exactly as often as it says fails the build, so a new release of
+//! `lua-src` cannot drop one silently.
+
+mod patches;
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder of the crate `lua-src` that holds Lua 5.1.
+const SOURCES: &str = "lua-5.1.5";
+
+/// The interpreter's main programs, which are no part of the library.
+const PROGRAMS: &[&str] = &["lua.c", "luac.c", "print.c"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=build");
+    let patched = PathBuf::from(env::var("OUT_DIR")?).join(SOURCES);
+    copy_and_patch(&lua_src()?.join(SOURCES), &patched)?;
+
+    let mut build = cc::Build::new();
+    build
+        .include(&patched)
+        .warnings(false)
+        .flag_if_supported("-fno-common")
+        .cargo_metadata(false);
+    // Scripts are a hot path, in tests too.
+    build.opt_level(3);
+    // Of what LUA_USE_LINUX brings, only cheap non-local jumps are wanted: no script loads shared objects.
+    build.define("LUA_USE_POSIX", None);
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        build.define("LUA_USE_APICHECK", None);
+    }
+    for source in files_ending_with(&patched, ".c")? {
+        build.file(patched.join(source));
+    }
+    build.try_compile("weft-lua5.1")?;
+    // The whole archive, because this crate may stand before `mlua-sys` on the linker's command line.
+    println!("cargo:rustc-link-search=native={}", env::var("OUT_DIR")?);
+    println!("cargo:rustc-link-lib=static:+whole-archive=weft-lua5.1");
+    Ok(())
+}
+
+/// Finds the directory of the crate `lua-src`, wherever Cargo keeps it.
+fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
+    let cargo = env::var("CARGO")?;
+    let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--filter-platform",
+            &env::var("TARGET")?,
+            "--manifest-path",
+        ])
+        .arg(&manifest)
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"]
+        .as_array()
+        .ok_or("cargo metadata lists no packages")?;
+    let package = packages
+        .iter()
+        .find(|package| package["name"] == "lua-src")
+        .ok_or("lua-src is no dependency")?;
+    let manifest = package["manifest_path"].as_str().ok_or("lua-src has no manifest")?;
+    Ok(Path::new(manifest)
+        .parent()
+        .ok_or("the manifest of lua-src lies in no directory")?
+        .to_path_buf())
+}
+
+/// Copies Lua's sources and headers to `to` and applies every patch.
+fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(to)?;
+    let mut unused: Vec<&patches::Patch> = patches::PATCHES.iter().collect();
+    for name in files_ending_with(from, ".c")?
+        .into_iter()
+        .chain(files_ending_with(from, ".h")?)
+    {
+        if PROGRAMS.contains(&name.as_str()) {
+            continue;
+        }
+        let mut text = fs::read_to_string(from.join(&name))?;
+        for patch in unused.extract_if(.., |patch| patch.file == name) {
+            let found = text.matches(patch.find).count();
+            if found != patch.times {
+                return Err(format!("{name}: {:?} is there {found} times, not {}", patch.find, patch.times).into());
+            }
+            text = text.replace(patch.find, patch.replace);
+        }
+        fs::write(to.join(&name), text)?;
+    }
+    match unused.first() {
+        None => Ok(()),
+        Some(patch) => Err(format!("there is no file {} to patch", patch.file).into()),
+    }
+}
+
+fn files_ending_with(directory: &Path, ending: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        if let Ok(name) = entry?.file_name().into_string()
+            && name.ends_with(ending)
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,156 @@
+//! What is changed in Lua 5.1.5, and why.
+
+/// A replacement of one piece of text in one file.
+pub struct Patch {
+    /// Name of the file among Lua's sources.
+    pub file: &'static str,
+    /// The text to replace.
+    pub find: &'static str,
+    /// How often `find` must occur; every occurrence is replaced.
+    pub times: usize,
+    /// The text that takes its place.
+    pub replace: &'static str,
+}
+
+/// All patches, in the order in which they are applied to a file.
+pub const PATCHES: &[Patch] = &[
+    // `unpack` counts its results in an `int`, which overflows for ranges such as (-2, 2147483647): it then writes past the
+    // stack (CVE-2025-46817). The difference of two ints always fits an unsigned one.
+    Patch {
+        file: "lbaselib.c",
+        find: "n = e - i + 1;",
+        times: 1,
+        replace: "if ((unsigned int)e - (unsigned int)i >= (unsigned int)LUAI_MAXCSTACK)\n    \
+                  return luaL_error(L, \"too many results to unpack\");\n  n = e - i + 1;",
+    },
+    // The name of a chunk is only referenced by the parser's C stack, so a collection while parsing frees it
+    // (CVE-2025-49844). It stays on Lua's stack until the parser ends.
+    Patch {
+        file: "lparser.c",
+        find: "luaX_setinput(L, &lexstate, z, luaS_new(L, name));",
+        times: 1,
+        replace: "TString *source = luaS_new(L, name);\n  setsvalue2s(L, L->top, source);\n  incr_top(L);\n  \
+                  luaX_setinput(L, &lexstate, z, source);",
+    },
+    Patch {
+        file: "lparser.c",
+        find: "lua_assert(funcstate.f->nups == 0);",
+        times: 1,
+        replace: "L->top--;\n  lua_assert(funcstate.f->nups == 0);",
+    },
+    // The number of equals signs in a long bracket is an `int` and is doubled (CVE-2025-46819).
+    Patch {
+        file: "llex.c",
+        find: "while (ls->current == '=') {",
+        times: 1,
+        replace: "while (ls->current == '=') {\n    \
+                  if (count >= MAX_INT / 4) luaX_lexerror(ls, \"lexical element too long\", 0);",
+    },
+    // An error before the first token would report an uninitialised one.
+    Patch {
+        file: "llex.c",
+        find: "ls->decpoint = '.';",
+        times: 1,
+        replace: "ls->t.token = 0;\n  ls->decpoint = '.';",
+    },
+    // Compiled code is not verified and can read and write anything. It is parsed as text, which fails.
+    Patch {
+        file: "ldo.c",
+        find: "((c == LUA_SIGNATURE[0]) ? luaU_undump : luaY_parser)",
+        times: 1,
+        replace: "(luaY_parser)",
+    },
+    // Matching recurses for every quantifier and capture of a pattern, as deep as the pattern is long. Later versions of Lua
+    // stop at 200, too; with the 200 nested calls of C functions that Lua allows this bounds the stack that a script needs.
+    Patch {
+        file: "lstrlib.c",
+        find: "typedef struct MatchState {",
+        times: 1,
+        replace: "typedef struct MatchState {\n  int depth;",
+    },
+    Patch {
+        file: "lstrlib.c",
+        find: "ms.L = L;",
+        times: 3,
+        replace: "ms.L = L;\n  ms.depth = 0;",
+    },
+    Patch {
+        file: "lstrlib.c",
+        find: "static const char *match (MatchState *ms, const char *s, const char *p) {",
+        times: 1,
+        replace: "static const char *match_at (MatchState *ms, const char *s, const char *p);\n\n\
+                  static const char *match (MatchState *ms, const char *s, const char *p) {\n  \
+                  const char *end;\n  \
+                  if (++ms->depth > 200) luaL_error(ms->L, \"pattern too complex\");\n  \
+                  end = match_at(ms, s, p);\n  \
+                  ms->depth--;\n  \
+                  return end;\n}\n\n\
+                  static const char *match_at (MatchState *ms, const char *s, const char *p) {",
+    },
+    // Only every n-th byte of a long string was hashed, so strings that differ elsewhere all collide. This is MurmurHash3
+    // (x86, 32 bits) with the length as its seed, as in Valkey, so that tables are walked in Valkey's order as well.
+    Patch {
+        file: "lstring.c",
+        find: "TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {",
+        times: 1,
+        replace: MURMUR_HASH_3,
+    },
+    Patch {
+        file: "lstring.c",
+        find: "unsigned int h = cast(unsigned int, l);",
+        times: 1,
+        replace: "unsigned int h = hash_bytes(str, l);",
+    },
+    Patch {
+        file: "lstring.c",
+        find: "size_t step = (l>>5)+1;",
+        times: 1,
+        replace: "",
+    },
+    Patch {
+        file: "lstring.c",
+        find: "size_t l1;\n",
+        times: 1,
+        replace: "\n",
+    },
+    Patch {
+        file: "lstring.c",
+        find: "for (l1=l; l1>=step; l1-=step)",
+        times: 1,
+        replace: "",
+    },
+    Patch {
+        file: "lstring.c",
+        find: "h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));",
+        times: 1,
+        replace: "",
+    },
+];
+
+const MURMUR_HASH_3: &str = r"
+static unsigned int rotated (unsigned int x, int bits) {
+  return (x << bits) | (x >> (32 - bits));
+}
+
+static unsigned int hash_bytes (const char *str, size_t l) {
+  const unsigned char *at = (const unsigned char *)str;
+  const unsigned char *words_end = at + (l & ~(size_t)3);
+  unsigned int h = (unsigned int)l;
+  unsigned int k;
+  for (; at < words_end; at += 4) {
+    memcpy(&k, at, 4);
+    h ^= rotated(k * 0xcc9e2d51u, 15) * 0x1b873593u;
+    h = rotated(h, 13) * 5 + 0xe6546b64u;
+  }
+  k = 0;
+  if ((l & 3) >= 3) k ^= (unsigned int)at[2] << 16;
+  if ((l & 3) >= 2) k ^= (unsigned int)at[1] << 8;
+  if ((l & 3) >= 1) k ^= at[0];
+  h ^= rotated(k * 0xcc9e2d51u, 15) * 0x1b873593u;
+  h ^= (unsigned int)l;
+  h = (h ^ (h >> 16)) * 0x85ebca6bu;
+  h = (h ^ (h >> 13)) * 0xc2b2ae35u;
+  return h ^ (h >> 16);
+}
+
+TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {";
