@@ -49,10 +49,12 @@ mod directory;
 mod durability;
 mod gathering;
 mod memory;
+mod moves;
 mod parts;
 mod pause;
 
 pub use gathering::{Gathering, Onlooker};
+pub use moves::Moves;
 pub use parts::Parts;
 pub use pause::{Pause, PauseReason};
 
@@ -467,6 +469,8 @@ pub struct Server {
     pub monitors: Monitors,
     /// Where clients are.
     pub directory: Directory,
+    /// Connections between two workers.
+    pub moves: Moves,
     /// Takes long commands.
     pub background: mpsc::Sender<Job>,
     /// Takes scripts that may be long.
@@ -600,9 +604,7 @@ impl Server {
     pub fn ask_all(&self, question: Question) {
         let question = Arc::new(question);
         question.missing.store(self.workers.len(), Ordering::Release);
-        for worker in &self.workers {
-            worker.send(Message::Question(question.clone()));
-        }
+        self.begin_query(moves::Query::Question(question));
     }
 }
 
@@ -617,6 +619,7 @@ impl Question {
             }
             std::mem::take(&mut *parts)
         };
+        server.end_query();
         if let Some(waits) = &self.waits {
             // Whoever waited may have been told to stop.
             let _ = waits.send((self.combine)(parts));

@@ -136,6 +136,8 @@ impl Decider {
             Phase::Steady => self.steady(seen, now),
             Phase::Trial(trial) => self.trial(seen.active, trial, now),
         }?;
+        // Workers may have been activated by the parameter since the trial began.
+        let active = active.clamp(1, seen.workers);
         self.busy_windows = 0;
         self.idle_windows = 0;
         self.settle = SETTLE;
@@ -288,6 +290,8 @@ impl Tuner {
         let rate = executed.wrapping_sub(self.last_executed) as f64 / elapsed_ns;
         self.last_executed = executed;
         if server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
+            // A trial under way would end with a count that no longer fits.
+            self.decider.phase = Phase::Steady;
             if active < server.workers.len() {
                 change(server, server.workers.len());
             }

@@ -63,6 +63,9 @@ const EAGER_FAILURES: u32 = 64;
 struct Clients {
     slots: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
+    /// Tokens of connections that were removed in this turn. They are given out again from the next turn on: the events of
+    /// this one may still be about the connections that had them.
+    freed: Vec<usize>,
     by_id: HashMap<u64, usize>,
     afters: Vec<(usize, After)>,
     /// Connections with output that no reply brought.
@@ -86,8 +89,13 @@ impl Clients {
     fn remove(&mut self, token: usize) -> Option<Box<Connection>> {
         let connection = self.slots.get_mut(token)?.take()?;
         self.by_id.remove(&connection.client.id);
-        self.free.push(token);
+        self.freed.push(token);
         Some(connection)
+    }
+
+    /// Ends a turn, all of whose events have been handled.
+    fn end_turn(&mut self) {
+        self.free.append(&mut self.freed);
     }
 
     fn len(&self) -> usize {
@@ -316,13 +324,14 @@ impl Worker {
                     self.run_if_full();
                 }
                 Event::Writable(token) => self.sent(token),
-                Event::Closed(token) => self.close(token),
-                Event::SendFailed(token) => self.close(token),
+                Event::Closed(token) => self.peer_ended(token),
+                Event::SendFailed(token) => self.lost(token),
                 // Workers have no listeners.
                 Event::Accepted(..) | Event::AcceptFailed(..) => {}
             }
         }
         self.events = events;
+        self.clients.end_turn();
         self.run_batch();
         self.end_due_waits();
         self.evict_clients();

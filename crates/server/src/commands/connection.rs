@@ -108,6 +108,7 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
     if let Some(login) = ctx.server.acl.log_in(user, password) {
         ctx.client.login = login;
+        ctx.client.flags.put(Flags::HAS_AUTHENTICATED, true);
         return Ok(());
     }
     let refusal = Refusal {

@@ -60,6 +60,8 @@ impl Flags {
     pub const REPLICA: Flags = Flags(1 << 20);
     /// Connected over TLS.
     pub const TLS: Flags = Flags(1 << 25);
+    /// Has logged in at least once.
+    pub const HAS_AUTHENTICATED: Flags = Flags(1 << 26);
     /// Stands for a script's caller while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
     /// Its scripts run in sessions of the debugger (SCRIPT DEBUG).
@@ -355,6 +357,7 @@ impl Client {
             Flags::CAPA_REDIRECT,
             Flags::REPLY_SKIP,
             Flags::TRANSACTED,
+            Flags::HAS_AUTHENTICATED,
             Flags::DEBUGS,
             Flags::DEBUGS_SYNC,
         ];

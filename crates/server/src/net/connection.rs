@@ -52,6 +52,10 @@ pub struct Connection {
     pub in_batch: bool,
     /// Whether its input may hold further complete requests.
     pub has_more: bool,
+    /// Whether the peer has ended its side; bytes that it sent before may still be on their way here.
+    pub peer_ended: bool,
+    /// Whether everything that the peer sent was received. The connection is closed once that is executed and answered.
+    pub input_ended: bool,
     /// Whether the reactor was told not to receive.
     pub receive_paused: bool,
     /// Bytes that the request at `consumed` still misses, if that is known.
@@ -86,6 +90,8 @@ impl Connection {
             state: State::Ready,
             in_batch: false,
             has_more: false,
+            peer_ended: false,
+            input_ended: false,
             receive_paused: false,
             wanted: 0,
             lease_failures: 0,
@@ -150,9 +156,15 @@ impl Connection {
         self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
-    /// Whether it is to be closed as soon as its output is sent: not while a reply is still to come.
+    /// Returns `true` if it is to be closed as soon as its output is sent: not while a reply is still to come.
     pub fn closes_after_output(&self) -> bool {
-        self.client.flags.has(Flags::CLOSE_AFTER_REPLY) && !matches!(self.state, State::Parked(_))
+        let is_told = self.client.flags.has(Flags::CLOSE_AFTER_REPLY) && !matches!(self.state, State::Parked(_));
+        is_told || (self.input_ended && !self.has_work())
+    }
+
+    /// Returns `true` if requests that were received are not executed yet, or not answered.
+    pub fn has_work(&self) -> bool {
+        self.has_more || self.in_batch || self.state != State::Ready
     }
 
     /// Whether a reply is being made elsewhere. One that waits for keys may have to wait for ever; it has a reply under way

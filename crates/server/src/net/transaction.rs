@@ -95,6 +95,11 @@ impl Transaction {
         self.commands.last().map_or(0, |last| last.keys.1)
     }
 
+    /// Size of the requests that wait for EXEC, bytes.
+    pub fn queued_bytes(&self) -> usize {
+        self.requests.len()
+    }
+
     /// What it takes, bytes.
     pub fn allocated_bytes(&self) -> usize {
         self.requests.capacity()

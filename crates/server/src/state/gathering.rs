@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::sync::Arc;
 
+use super::moves::Query;
 use super::{Asker, ClientVisitor, Message, Server};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::portrait::{Portrait, Waiting};
@@ -39,9 +40,7 @@ impl Server {
             portraits: Mutex::default(),
             missing: AtomicUsize::new(self.workers.len()),
         });
-        for worker in &self.workers {
-            worker.send(Message::Gather(gathering.clone()));
-        }
+        self.begin_query(Query::Gathering(gathering));
     }
 }
 
@@ -60,6 +59,7 @@ impl Gathering {
         }
         let mut portraits = std::mem::take(&mut *all);
         drop(all);
+        server.end_query();
         // A connection that moved between two workers may have been seen by both.
         let mut seen = HashSet::new();
         portraits.retain(|portrait| seen.insert(portrait.client.id));

@@ -72,6 +72,7 @@ impl Server {
             tracking: Default::default(),
             monitors: Default::default(),
             directory: Default::default(),
+            moves: Default::default(),
             background: parts.background,
             script_jobs: parts.script_jobs,
             scripts: Default::default(),

@@ -125,3 +125,25 @@ fn a_batch_that_outlasts_its_window_counts_as_busy() {
         "the same turn once it has ended"
     );
 }
+
+/// The parameter for always active workers may come on while a trial with fewer workers runs.
+#[test]
+fn a_trial_never_ends_with_more_workers_than_there_are() {
+    let mut machine = Machine::new(8.0);
+    machine.active = 8;
+    machine.run(100, |active| (active as f64 * 0.5, active as f64));
+    let at_trial = machine.changes.iter().position(|active| *active == 7);
+    assert_eq!(at_trial, Some(0), "a trial with fewer workers");
+    let mut machine = Machine::new(8.0);
+    machine.active = 8;
+    while machine.changes.is_empty() {
+        machine.run(1, |active| (active as f64 * 0.5, active as f64));
+    }
+    machine.active = 8;
+    machine.run(20, |_| (4.0, 1.0));
+    assert!(
+        machine.changes.iter().all(|active| *active <= 8),
+        "{:?}",
+        machine.changes
+    );
+}

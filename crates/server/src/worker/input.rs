@@ -8,7 +8,7 @@ use crate::dispatch::plan::Rest;
 use crate::net::client::Flags;
 use crate::net::connection::State;
 use crate::observe::metrics::Counter;
-use weft_reactor::Received;
+use weft_reactor::{Output, Received};
 
 /// What a client that has to log in first may leave unexecuted, bytes.
 const STRANGER_QUERY_BYTES: usize = 1 << 20;
@@ -61,11 +61,14 @@ impl Worker {
         let count = match received {
             Ok(Received::Bytes { count, .. }) => count,
             Ok(Received::WouldBlock) => return self.received_nothing(token),
-            Ok(Received::Closed) | Err(_) => return self.close(token),
+            Ok(Received::Closed) => return self.input_ended(token),
+            Err(_) => return self.lost(token),
         };
         connection.client.net_input_bytes += count as u64;
         connection.client.last_interaction_ms = self.thread.now_ms;
-        let pending = connection.pending();
+        // What is queued for EXEC has not been executed either.
+        let queued = connection.client.transaction.as_ref();
+        let pending = connection.pending() + queued.map_or(0, |transaction| transaction.queued_bytes());
         let over_limit = pending > self.thread.tunables.query_buffer_limit
             || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
         let metrics = &self.thread.server.metrics;
@@ -132,16 +135,65 @@ impl Worker {
             Rest::Partial(wanted) => wanted,
             Rest::Nothing | Rest::More => 0,
         };
-        if !connection.has_more && std::mem::take(&mut connection.receive_paused) {
+        if !connection.has_more && !connection.input_ended && std::mem::take(&mut connection.receive_paused) {
             self.reactor.resume(token);
         }
-        if self
-            .clients
-            .connection(token)
-            .is_some_and(|connection| !connection.in_batch)
-        {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if !connection.in_batch {
             // Nothing complete yet, or only empty requests.
+            let ends = connection.closes_after_output();
             self.settle_input(token);
+            if ends {
+                self.flush(token);
+            }
+        }
+    }
+
+    /// The peer of a connection that is not read at the moment has ended its side. What was received is executed and
+    /// answered, what is still to be received as well; a client that waits for others, as in BLPOP, is gone.
+    pub(super) fn peer_ended(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        let has_work = connection.has_work();
+        if self.waits_for_others(token) {
+            self.close(token);
+        } else if !has_work {
+            self.wake(token);
+        }
+    }
+
+    /// Everything that the peer sent was received: the connection is closed once that is executed and answered.
+    fn input_ended(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        connection.input_ended = true;
+        let listens = connection.client.flags.has_any(Flags::PUBSUB.with(Flags::MONITOR));
+        let is_answered = connection.closes_after_output() && connection.output.is_empty();
+        if listens || self.waits_for_others(token) || (is_answered && self.in_flight(token) == 0) {
+            self.close(token);
+        } else {
+            self.reactor.pause(token);
+        }
+    }
+
+    /// The connection is broken: nobody reads its replies any more. What was received is executed all the same.
+    pub(super) fn lost(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        connection.input_ended = true;
+        connection.output = Output::new();
+        if !connection.has_work() || self.waits_for_others(token) {
+            self.close(token);
+        } else {
+            self.reactor.pause(token);
         }
     }
 

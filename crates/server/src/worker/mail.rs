@@ -139,13 +139,13 @@ impl Worker {
 
     pub(super) fn adopt(&mut self, mut connection: Box<Connection>, wait: Option<Box<Blocked>>) {
         let Some(registered) = connection.in_transit.take() else {
-            return;
+            return self.server().end_move();
         };
         connection.client.worker = self.id;
-        if !connection.client.login.refresh(&self.thread.server.acl) {
-            // Its user was deleted while it was on its way.
-            connection.client.flags.put(Flags::CLOSE_ASAP, true);
-        }
+        // The worker that it came from may have withheld its output; here that begins anew.
+        connection.is_withheld = false;
+        // Its user may have been deleted while it was on its way.
+        let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
         self.install(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
@@ -153,13 +153,22 @@ impl Worker {
             if let Some(blocked) = wait {
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
+            if !is_welcome {
+                self.close(token);
+            }
         } else if let Some(blocked) = wait {
             self.abandon_waiter(blocked.waiter);
         }
+        self.server().end_move();
     }
 
     /// Gives connections that are between requests, or wait for keys, to another worker.
     pub(super) fn shed(&mut self, to: Range<WorkerId>, keep: usize) {
+        // The order may have waited, see `Moves`.
+        let active = self.server().active_workers.load(Ordering::Relaxed);
+        if to.end > active || (keep == 0 && self.id < active) {
+            return;
+        }
         // Every worker begins with another one, so that few connections do not all go to the first.
         let first = self.id % to.len().max(1);
         let mut takers = to.clone().cycle().skip(first);
@@ -177,10 +186,15 @@ impl Worker {
             if !movable {
                 continue;
             }
+            if !self.server().moves.begin(self.id, &to, keep) {
+                return;
+            }
             let Some(registered) = self.reactor.deregister(token) else {
+                self.server().end_move();
                 continue;
             };
             let Some(mut connection) = self.clients.remove(token) else {
+                self.server().end_move();
                 continue;
             };
             self.again.retain(|other| *other != token);
@@ -189,9 +203,7 @@ impl Worker {
             self.uncount_client(usage);
             connection.in_transit = Some(registered);
             connection.receive_paused = false;
-            let Some(taker) = takers.next() else {
-                return;
-            };
+            let taker = takers.next().unwrap_or(to.start);
             self.mail_connection(taker, connection);
             surplus -= 1;
         }

@@ -2,6 +2,7 @@
 
 use super::Worker;
 use crate::config::OutputBufferLimit;
+use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::tunables::Tunables;
 use crate::net::client::Flags;
@@ -10,6 +11,10 @@ use weft_reactor::Sent;
 
 /// Output of one turn up to which the hard limit does not matter, as it is about to be sent.
 const FREE_OUTPUT_BYTES: usize = 16 * 1024;
+
+/// Output that a client may leave unread which has to log in and never did, bytes: what Valkey's reply buffer and its limit
+/// for such clients allow together (CVE-2025-21605).
+const STRANGER_OUTPUT_BYTES: usize = 17 * 1024;
 
 /// The limits of a client's class.
 fn limits_of(tunables: &Tunables, flags: Flags) -> &OutputBufferLimit {
@@ -63,7 +68,7 @@ impl Worker {
             match sent {
                 Ok(Sent::Done) => self.note_all_sent(token),
                 Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
-                Err(_) => return self.close(token),
+                Err(_) => return self.lost(token),
             }
         }
         let done = self
@@ -153,7 +158,10 @@ impl Worker {
         self.any_over_soft_limit |= above_soft;
         let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
         let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
-        if hard || soft {
+        let stranger = in_flight > STRANGER_OUTPUT_BYTES
+            && !connection.client.flags.has(Flags::HAS_AUTHENTICATED)
+            && must_log_in(&self.thread.server, &connection.client);
+        if hard || soft || stranger {
             self.close_for_output(token, in_flight);
         }
     }

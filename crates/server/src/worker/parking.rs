@@ -244,7 +244,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let resume = std::mem::take(&mut connection.receive_paused);
+        let resume = !connection.input_ended && std::mem::take(&mut connection.receive_paused);
         if connection.pending() > 0 {
             self.again.push(token);
         }

@@ -70,7 +70,7 @@ impl Worker {
                 false
             }
             Err(_) => {
-                self.close(token);
+                self.lost(token);
                 false
             }
         }
@@ -136,6 +136,7 @@ fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
     match (names.iter().find_map(known), names.into_iter().next()) {
         (Some(login), _) => {
             client.login = login;
+            client.flags.put(Flags::HAS_AUTHENTICATED, true);
             let name = match server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
                 true => "*redacted*".into(),
                 false => String::from_utf8_lossy(client.login.name()),

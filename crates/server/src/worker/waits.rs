@@ -190,6 +190,7 @@ impl Worker {
             connection.waiter.clone_from(&waiter);
         }
         self.waits.by_client.insert(client, wait);
+        self.push_postponed(token);
         if for_log {
             self.waits.for_log.push(client);
             self.look_at_log();
@@ -197,6 +198,37 @@ impl Worker {
         // It may have been served before its connection was parked here.
         if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
             self.deliver(&waiter);
+        }
+        let has_peer = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| !connection.peer_ended);
+        if !has_peer && self.waits_for_others(token) {
+            self.close(token);
+        }
+    }
+
+    /// Sends a client that waits what came for it while a reply was expected to be under way.
+    fn push_postponed(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token)
+            && !connection.postponed.is_empty()
+            && !connection.awaits_reply()
+        {
+            connection.output.append(&mut connection.postponed);
+            self.clients.pushed.push(token);
+        }
+    }
+
+    /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait ends
+    /// with its client, as in Valkey.
+    pub(super) fn waits_for_others(&mut self, token: usize) -> bool {
+        let Some(connection) = self.clients.connection(token) else {
+            return false;
+        };
+        let (client, answered) = (connection.client.id, connection.awaits_reply());
+        match self.waits.of(client) {
+            Some(ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. }) => !answered,
+            Some(ClientWait::Time { .. }) | None => false,
         }
     }
 
@@ -443,7 +475,10 @@ impl Worker {
     /// Takes a waiter out of the queues of its keys, now if their slots are free.
     fn take_out(&mut self, waiter: Arc<Waiter>) {
         self.waits.over.push(waiter);
-        self.take_out_all();
+        // Those whose slots were leased are tried again at the end of the turn, not with every further one.
+        if self.waits.over.len() == 1 {
+            self.take_out_all();
+        }
     }
 
     fn take_out_all(&mut self) {

@@ -7,6 +7,9 @@ mod client;
 mod server;
 
 mod activity;
+mod endings;
+mod limits;
+mod moving;
 
 use client::Client;
 use server::{PATIENCE, Server};

@@ -1,0 +1,191 @@
+//! Connections that end: half-closed ones, clients that are gone while they wait, tokens that are used again.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// A request in the protocol.
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+    }
+    bytes
+}
+
+/// Sends `bytes`, ends this side of the connection, and returns all that the server still sends.
+fn exchange(port: u16, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets the timeout");
+    let mut sender = stream.try_clone().expect("clones");
+    let bytes = bytes.to_vec();
+    let sending = thread::spawn(move || {
+        sender.write_all(&bytes).expect("sends");
+        sender.shutdown(Shutdown::Write).expect("ends its side");
+    });
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).expect("reads to the end");
+    sending.join().expect("has sent");
+    replies
+}
+
+/// Runs `story` with one, two and eight active workers.
+fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
+    for threads in ["1", "2", "8"] {
+        let mut all = vec!["--io-threads", threads, "--io-threads-always-active", "yes"];
+        all.extend_from_slice(arguments);
+        story(&Server::start(&all));
+    }
+}
+
+/// Waits until a field of INFO has this value.
+fn await_info(client: &mut Client, line: &str) {
+    let start = Instant::now();
+    while !client.call(&["INFO", "everything"]).lines().any(|other| other == line) {
+        assert!(start.elapsed() < PATIENCE, "never {line}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn all_that_was_sent_before_a_half_close_is_executed_and_answered() {
+    with_workers(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        for round in 0..10 {
+            let pipeline: Vec<u8> = (0..1000)
+                .flat_map(|key| request(&["SET", &format!("key:{round}:{key}"), "value"]))
+                .collect();
+            assert_eq!(exchange(server.port, &pipeline).matches("+OK\r\n").count(), 1000);
+        }
+        assert_eq!(admin.call(&["DBSIZE"]), "10000");
+        // More than the socket's buffers hold, in both directions.
+        let echoes: Vec<u8> = (0..400).flat_map(|_| request(&["ECHO", &"x".repeat(50_000)])).collect();
+        assert_eq!(
+            exchange(server.port, &echoes).len(),
+            400 * (50_000 + "$50000\r\n\r\n".len())
+        );
+        // The last request is not complete: nothing is said of it.
+        let cut = [request(&["PING"]), b"*2\r\n$4\r\nECHO\r\n$5\r\nhe".to_vec()].concat();
+        assert_eq!(exchange(server.port, &cut), "+PONG\r\n");
+        await_info(&mut admin, "connected_clients:1");
+    });
+}
+
+#[test]
+fn commands_that_are_answered_later_are_answered_after_a_half_close() {
+    let directory = std::env::temp_dir().join(format!("weft-half-closed-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("makes a directory");
+    with_workers(&["--dir", directory.to_str().expect("text")], |server| {
+        let mut admin = Client::connect(server.port);
+        // The server before this one saved its data here.
+        assert_eq!(admin.call(&["FLUSHALL"]), "OK");
+        for set in ["a", "b"] {
+            let members: Vec<String> = (0..100_000).map(|member: u32| format!("m{member}")).collect();
+            let words: Vec<&str> = ["SADD", set]
+                .into_iter()
+                .chain(members.iter().map(String::as_str))
+                .collect();
+            assert_eq!(admin.call(&words), "100000");
+        }
+        let commands: [(&[&str], &str); 8] = [
+            (
+                &[
+                    "EVAL",
+                    "for i = 1, 3000000 do end return redis.call('SET', 'x', 'y')",
+                    "1",
+                    "x",
+                ],
+                "+OK\r\n",
+            ),
+            (
+                &["EVAL", "return redis.call('INFO') and redis.call('DBSIZE') >= 2", "0"],
+                ":1\r\n",
+            ),
+            (&["SUNIONSTORE", "c", "a", "b"], ":100000\r\n"),
+            (&["SINTERCARD", "2", "a", "b"], ":100000\r\n"),
+            (&["CONFIG", "SET", "maxmemory", "0"], "+OK\r\n"),
+            (&["SAVE"], "+OK\r\n"),
+            (&["BGSAVE"], "+Background saving started\r\n"),
+            (&["CLIENT", "NO-EVICT", "on"], "+OK\r\n"),
+        ];
+        for (words, reply) in commands {
+            await_info(&mut admin, "rdb_bgsave_in_progress:0");
+            let bytes = [request(words), request(&["PING"])].concat();
+            assert_eq!(exchange(server.port, &bytes), format!("{reply}+PONG\r\n"), "{words:?}");
+        }
+        // Writes that a pause holds back.
+        assert_eq!(admin.call(&["CLIENT", "PAUSE", "400", "WRITE"]), "OK");
+        let bytes = [
+            request(&["GET", "missing"]),
+            request(&["SET", "held", "1"]),
+            request(&["PING"]),
+        ]
+        .concat();
+        assert_eq!(exchange(server.port, &bytes), "$-1\r\n+OK\r\n+PONG\r\n");
+    });
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[test]
+fn a_client_that_waits_for_keys_and_half_closes_is_gone() {
+    with_workers(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        let bytes = [request(&["PING"]), request(&["BLPOP", "list", "0"]), request(&["PING"])].concat();
+        assert_eq!(exchange(server.port, &bytes), "+PONG\r\n");
+        // It waits before its side ends, too, and behind a command that is answered later.
+        let behind = [
+            request(&["EVAL", "for i = 1, 1000000 do end return 1", "0"]),
+            request(&["BLPOP", "list", "0"]),
+        ];
+        assert_eq!(exchange(server.port, &behind.concat()), ":1\r\n");
+        await_info(&mut admin, "blocked_clients:0");
+        assert_eq!(admin.call(&["RPUSH", "list", "element"]), "1");
+        assert_eq!(admin.call(&["LLEN", "list"]), "1", "nobody took it");
+    });
+}
+
+/// A worker that is busy finds in one turn: the end of a client whose input is paused, the order to close that client, and a
+/// new connection. The new one must not be taken for the old one.
+#[test]
+fn a_new_client_is_not_closed_for_the_end_of_another() {
+    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
+    let mut busy: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+    let mut killers: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+    assert_eq!(busy[0].call(&["SETRANGE", "large", "2000000", "x"]), "2000001");
+    for round in 0..60 {
+        let mut victims: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        let mut kill = vec!["CLIENT".to_owned(), "KILL".to_owned(), "ID".to_owned()];
+        kill.extend(victims.iter_mut().map(|victim| victim.call(&["CLIENT", "ID"])));
+        for victim in &mut victims {
+            victim.send(&["BLPOP", "none", "0"]);
+            victim.send(&["PING"]);
+        }
+        // One worker is busy, another one gets the order.
+        let worked = &mut busy[round % 4];
+        for _ in 0..40 {
+            worked.send(&["BITCOUNT", "large"]);
+        }
+        for victim in victims {
+            victim.0.get_ref().shutdown(Shutdown::Both).expect("ends");
+        }
+        for killer in &mut killers {
+            killer.send(&kill);
+        }
+        let mut newcomers: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        for _ in 0..40 {
+            worked.answer();
+        }
+        for killer in &mut killers {
+            killer.answer();
+        }
+        for newcomer in &mut newcomers {
+            newcomer.send(&["PING"]);
+            let mut reply = [0; 7];
+            let read = newcomer.0.read_exact(&mut reply);
+            assert!(read.is_ok(), "round {round}: a new client was closed");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Connections that move between workers while things happen to them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// Lets connections move to and fro while `story` runs.
+fn while_connections_move(server: &Server, story: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mover = Client::connect(server.port);
+            while !stop.load(Ordering::Relaxed) {
+                for active in ["yes", "no"] {
+                    let answer = mover.call(&["CONFIG", "SET", "io-threads-always-active", active]);
+                    assert_eq!(answer, "OK");
+                    thread::sleep(Duration::from_millis(3));
+                }
+            }
+        });
+        let guard = StopOnDrop(&stop);
+        story();
+        drop(guard);
+    });
+}
+
+/// Ends the mover, also when the story fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn queries_about_clients_miss_none_that_moves() {
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads]);
+        let mut idle: Vec<Client> = (0..400).map(|_| Client::connect(server.port)).collect();
+        for client in &mut idle {
+            assert_eq!(client.call(&["CLIENT", "SETNAME", "idle"]), "OK");
+        }
+        let mut admin = Client::connect(server.port);
+        while_connections_move(&server, || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(3) {
+                let list = admin.call(&["CLIENT", "LIST"]);
+                assert_eq!(list.matches("name=idle").count(), 400);
+                admin.send(&["MULTI"]);
+                admin.send(&["CLIENT", "LIST"]);
+                admin.send(&["EXEC"]);
+                admin.answer();
+                admin.answer();
+                assert_eq!(admin.answer().matches("name=idle").count(), 400, "in a transaction");
+            }
+        });
+        assert!(admin.call(&["INFO", "everything"]).contains("weft_tunings:"));
+    }
+}
+
+#[test]
+fn output_that_waits_for_the_disk_is_sent_after_a_move() {
+    let directory = std::env::temp_dir().join(format!("weft-moving-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("makes a directory");
+    for threads in ["2", "8"] {
+        let _ = std::fs::remove_dir_all(directory.join("appendonlydir"));
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--dir",
+            directory.to_str().expect("text"),
+        ]);
+        while_connections_move(&server, || {
+            thread::scope(|scope| {
+                for number in 0..6 {
+                    let server = &server;
+                    scope.spawn(move || {
+                        let mut client = Client::connect(server.port);
+                        let key = format!("key{number}");
+                        let start = Instant::now();
+                        while start.elapsed() < Duration::from_secs(3) {
+                            client.send(&["CLIENT", "REPLY", "OFF"]);
+                            // For a while some write of it is always on its way to the disk.
+                            for _ in 0..40 {
+                                client.send(&["SET", &key, "1"]);
+                                thread::sleep(Duration::from_micros(200));
+                            }
+                            client.send(&["CLIENT", "REPLY", "ON"]);
+                            assert_eq!(client.answer(), "OK");
+                            assert_eq!(client.call(&["INCR", &key]), "2");
+                            assert!(start.elapsed() < PATIENCE);
+                        }
+                    });
+                }
+            });
+        });
+    }
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// A client of RESP3 that blocks behind another client's commands in one batch gets what was pushed to it at once.
+#[test]
+fn a_client_that_blocks_gets_pushes_meanwhile() {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut writer = Client::connect(server.port);
+        for round in 0..50 {
+            let mut client = Client::connect(server.port);
+            client.send(&["HELLO", "3"]);
+            let mut line = String::new();
+            while !line.starts_with("*0") {
+                line.clear();
+                std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+            }
+            assert_eq!(client.call(&["CLIENT", "TRACKING", "ON"]), "OK");
+            client.send(&["SUBSCRIBE", "channel"]);
+            for expected in [">3", "$9", "subscribe", "$7", "channel", ":1"] {
+                line.clear();
+                std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+                assert_eq!(line.trim_end(), expected);
+            }
+            client.send(&["GET", "watched"]);
+            line.clear();
+            std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+            if line.starts_with('$') {
+                line.clear();
+                std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+            }
+            // Both requests reach the worker together as often as not.
+            client.send(&["BLPOP", "never", "0"]);
+            writer.send(&["SET", "watched", "1"]);
+            writer.send(&["PUBLISH", "channel", "message"]);
+            writer.answer();
+            writer.answer();
+            let wanted = [
+                ">2",
+                "$10",
+                "invalidate",
+                "*1",
+                "$7",
+                "watched",
+                ">3",
+                "$7",
+                "message",
+                "$7",
+                "channel",
+                "$7",
+                "message",
+            ];
+            client
+                .0
+                .get_ref()
+                .set_read_timeout(Some(Duration::from_secs(5)))
+                .expect("sets the timeout");
+            for expected in wanted {
+                line.clear();
+                let read = std::io::BufRead::read_line(&mut client.0, &mut line);
+                assert!(read.is_ok(), "round {round}: {expected} is withheld");
+                assert_eq!(line.trim_end(), expected, "round {round}");
+            }
+        }
+    }
+}
