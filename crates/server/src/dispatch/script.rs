@@ -27,6 +27,10 @@
 //! 6. A script with loops leaves the worker until it has proved to be short; one that turns out long on a worker and has
 //!    not written leaves it half-way. What has written stays where it is.
 //! 7. In a transaction the token is taken first, so that no script in it begins anew.
+//! 8. A worker does not wait for scripts on other threads: they may take long, and they may be waiting for the answer of that
+//!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
+//!    leaves the worker; if it has written, or is part of a transaction, it stops the slot's holder instead, which has not
+//!    written, as it has no token, and begins anew.
 
 mod prepared;
 mod runner;

@@ -196,7 +196,12 @@ fn with_interpreter<R>(
         Kind::Eval => scripts.cache.flushes(),
         Kind::Function => scripts.libraries.flushes(),
     };
-    INTERPRETERS.with_borrow_mut(|interpreters| {
+    INTERPRETERS.with(|interpreters| {
+        let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
+            // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD), of which only the source is kept.
+            let mut made = Interpreter::new(kind, flushes, scripts).map_err(super::arguments::message)?;
+            return work(&mut made);
+        };
         let place = &mut interpreters[kind as usize];
         if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
             scripts.count_interpreter(kind, old.counted_bytes, 0);
@@ -212,10 +217,13 @@ fn with_interpreter<R>(
     })
 }
 
-/// Drops this thread's interpreter of a kind: everything was flushed, and its memory shall be free at once.
+/// Drops this thread's interpreter of a kind: everything was flushed, and its memory shall be free at once. One that runs a
+/// script, which has flushed, is dropped when it is used the next time.
 pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
-    INTERPRETERS.with_borrow_mut(|interpreters| {
-        if let Some(old) = interpreters[kind as usize].take() {
+    INTERPRETERS.with(|interpreters| {
+        if let Ok(mut interpreters) = interpreters.try_borrow_mut()
+            && let Some(old) = interpreters[kind as usize].take()
+        {
             scripts.count_interpreter(kind, old.counted_bytes, 0);
         }
     });

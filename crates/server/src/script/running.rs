@@ -3,7 +3,7 @@
 //! A run on a thread of its own is listed from its beginning; one on a worker from the time on at which it is overdue,
 //! for until then nobody has reason to ask.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,12 @@ impl Stop {
 
 /// The bit of a run that has written.
 const WROTE: u8 = 1 << 7;
+
+/// How long a refused try to keep runs out keeps new ones from beginning; longer than the pause between two rounds of the
+/// cluster bus, which tries once a round.
+const ANNOUNCED: Duration = Duration::from_millis(150);
+/// How long runs that were kept out may begin after the keyspace is free again.
+const LET_IN: Duration = Duration::from_millis(3);
 
 /// What a run holds of the keyspace.
 #[derive(Debug, Default)]
@@ -188,6 +194,14 @@ pub struct Running {
     overdue: AtomicUsize,
     /// Runs on threads of their own; -1 while somebody is alone with the keyspace.
     on_own_threads: AtomicI64,
+    /// Until when no run begins on a thread of its own, because a thread waits to have the keyspace to itself.
+    announced_until_us: AtomicU64,
+    /// Until when runs that were kept out may begin all the same.
+    let_in_until_us: AtomicU64,
+    /// Whether a run was kept out since the last thread had the keyspace to itself.
+    was_kept_out: AtomicBool,
+    /// What those times count from.
+    since: OnceLock<Instant>,
     /// The process ends: whatever runs stops.
     ending: AtomicBool,
     /// Is told when the first run becomes overdue, and when the last such run ends.
@@ -218,6 +232,15 @@ impl Running {
     fn tell(&self, overdue: bool) {
         if let Some(tells) = self.tells.get() {
             tells(overdue);
+        }
+    }
+
+    /// Stops every other run that holds a slot and has not written: it begins anew later.
+    pub fn preempt(&self, slot: u16, by: &Arc<Run>) {
+        for run in lock(&self.runs).iter() {
+            if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
+                run.stop(Stop::Contended);
+            }
         }
     }
 
@@ -306,12 +329,22 @@ impl Running {
         }
     }
 
-    /// A run begins on a thread of its own, unless somebody is alone with the keyspace.
+    /// Returns `true` if a run may begin on a thread of its own: not while a thread has the keyspace to itself, nor while one
+    /// waits for that, unless a run is overdue, whose end may be far.
     pub fn try_begin_on_own_thread(&self) -> bool {
+        let now_us = self.now_us();
+        let is_turn_of_runs = now_us < self.let_in_until_us.load(Ordering::Relaxed);
+        let is_announced = now_us < self.announced_until_us.load(Ordering::Relaxed);
         let add = |runs: i64| (runs >= 0).then_some(runs + 1);
-        self.on_own_threads
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, add)
-            .is_ok()
+        let begins = (is_turn_of_runs || !is_announced || self.any_overdue())
+            && self
+                .on_own_threads
+                .fetch_update(Ordering::Acquire, Ordering::Relaxed, add)
+                .is_ok();
+        if !begins {
+            self.was_kept_out.store(true, Ordering::Relaxed);
+        }
+        begins
     }
 
     /// Runs on threads of their own.
@@ -324,15 +357,30 @@ impl Running {
         self.on_own_threads.fetch_sub(1, Ordering::Release);
     }
 
-    /// Keeps runs on threads of their own out, unless there is one: nobody may stand at the gate for as long as a script
-    /// pleases. Who keeps them out lets them in again.
+    /// Keeps runs on threads of their own out, unless there is one: no thread may stand at the gate for as long as a script
+    /// pleases. The caller lets them in again ([`Self::let_in`]).
+    ///
+    /// A refused caller has announced itself: for [`ANNOUNCED`] no run begins, so that a caller who tries again within that
+    /// time gets its turn when those under way have ended. After a turn, runs that were kept out have [`LET_IN`] to begin.
     pub fn try_keep_out(&self) -> bool {
-        self.on_own_threads
-            .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        let now_us = self.now_us();
+        let is_turn_of_runs =
+            self.was_kept_out.load(Ordering::Relaxed) && now_us < self.let_in_until_us.load(Ordering::Relaxed);
+        let keeps = !is_turn_of_runs
+            && self
+                .on_own_threads
+                .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if keeps {
+            self.was_kept_out.store(false, Ordering::Relaxed);
+        } else {
+            let until_us = now_us + ANNOUNCED.as_micros() as u64;
+            self.announced_until_us.store(until_us, Ordering::Relaxed);
+        }
+        keeps
     }
 
-    /// The same for who has time; whether the process goes on.
+    /// Keeps runs out once those under way have ended.
     pub fn keep_out(&self) {
         while !self.try_keep_out() {
             std::thread::sleep(Duration::from_millis(1));
@@ -341,7 +389,15 @@ impl Running {
 
     /// Lets them in again.
     pub fn let_in(&self) {
+        let until_us = self.now_us() + LET_IN.as_micros() as u64;
+        self.let_in_until_us.store(until_us, Ordering::Relaxed);
+        self.announced_until_us.store(0, Ordering::Relaxed);
         self.on_own_threads.store(0, Ordering::Release);
+    }
+
+    /// Microseconds since the first call.
+    fn now_us(&self) -> u64 {
+        self.since.get_or_init(Instant::now).elapsed().as_micros() as u64
     }
 
     /// The process ends.

@@ -434,6 +434,25 @@ fn writes_are_refused_while_the_disk_is_full() {
     wait_until("writing fails", || client.call(&["SET", "key", "value"]) == full);
     assert_eq!(client.call(&["PING"]), full);
     assert_eq!(client.call(&["GET", "key"]), "value");
+    let writes = "return redis.call('SET', 'key', 'script')";
+    for script in [
+        writes,
+        &format!("redis.call('GET', 'key') {writes}"),
+        &format!("#!lua\n{writes}"),
+    ] {
+        let answer = client.call(&["EVAL", script, "1", "key"]);
+        assert!(answer.starts_with(full), "{script}: {answer}");
+    }
+    let caught = "local reply = redis.pcall('SET', 'key', 'script') return reply.err";
+    assert_eq!(client.call(&["EVAL", caught, "1", "key"]), full);
+    assert_eq!(
+        client.call(&["EVAL", "return redis.call('GET', 'key')", "1", "key"]),
+        "value"
+    );
+    assert_eq!(client.call(&["MULTI"]), "OK");
+    assert_eq!(client.call(&["EVAL", writes, "1", "key"]), "QUEUED");
+    assert!(client.call(&["EXEC"]).contains(full));
+    assert_eq!(client.call(&["GET", "key"]), "value");
     assert_eq!(client.info("aof_last_write_status"), "err");
     assert!(
         place

@@ -10,6 +10,7 @@ mod activity;
 mod endings;
 mod limits;
 mod moving;
+mod scripts;
 
 use client::Client;
 use server::{PATIENCE, Server};

@@ -13,7 +13,7 @@ use crate::commands::permission::{self, Wish};
 use crate::commands::registry::{Command, Lookup};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
-use crate::dispatch::admit::{CHANGES, NOT_SAVED};
+use crate::dispatch::admit::{CHANGES, NOT_SAVED, not_appended};
 use crate::dispatch::announce::{Caller, announce};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
@@ -21,6 +21,7 @@ use crate::dispatch::record::{self, Ending, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
 use crate::dispatch::{cluster, logging, slot_stats};
 use crate::keyspace::effects::Hooks;
+use crate::messages::wake;
 use crate::net::client::{Buffers, Flags as ClientFlags};
 use crate::script::Stop;
 use crate::state::{Onlooker, Question};
@@ -115,8 +116,14 @@ impl Runner<'_, '_, '_> {
                 return refuse("ERR Can not execute the command on a stale replica");
             }
         }
-        if self.thread.tunables.refuses_writes && flags.contains(CommandFlags::WRITE) && !self.run.wrote() {
-            return refuse(NOT_SAVED);
+        let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.wrote();
+        if is_first_write && !self.client.flags.has(ClientFlags::PRIMARY) {
+            if self.thread.tunables.refuses_writes {
+                return refuse(NOT_SAVED);
+            }
+            if self.thread.tunables.aof_fails {
+                return Some(Cow::Owned(not_appended(&self.thread.server).0.into_owned()));
+            }
         }
         if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
@@ -162,7 +169,8 @@ impl Runner<'_, '_, '_> {
         } else {
             self.end_call(command, args, error, after);
         }
-        Some(())
+        // It may have been told to stop while it waited for workers.
+        self.run.stopped().is_none().then_some(())
     }
 
     fn handle(
@@ -239,6 +247,8 @@ impl Runner<'_, '_, '_> {
             release(effects, &self.thread.server);
         }
         self.thread.effects.expired.truncate(EXPIRED_MAX);
+        // A worker that has mail and sleeps gets no other mail either, and this script may have long to go.
+        wake(&self.thread.server, &mut self.thread.effects);
     }
 
     /// Books what a command replied on its slot. The script is of that slot from now on, or of none.
@@ -295,7 +305,8 @@ impl Runner<'_, '_, '_> {
         (question.combine)(vec![part])
     }
 
-    /// Asks all workers and waits: nobody waits at the gate for a script on a thread of its own, so they answer.
+    /// Asks all workers and waits. They answer: no worker waits at the gate for a script on a thread of its own, and a worker
+    /// whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
     fn ask(&mut self, mut question: Question) -> Vec<u8> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);

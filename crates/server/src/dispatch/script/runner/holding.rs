@@ -1,4 +1,4 @@
-//! Which slots a script holds, and how it gets more of them (rules 1 to 5 of [`super::super`]).
+//! Which slots a script holds, and how it gets more of them (rules 1 to 5 and 8 of [`super::super`]).
 
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use crate::script::Stop;
 
 use super::{Runner, Slots};
 
+/// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other workers
+/// have ended by then.
+const TRIES_OF_WORKER: u32 = 5;
 /// Pause between two tries for a slot.
 const WAIT: Duration = Duration::from_micros(20);
 
@@ -24,14 +27,23 @@ impl<'p> Runner<'_, '_, 'p> {
     pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         self.planned.clear();
         plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
-        if command.spec.flags.intersects(CHANGES) && !self.run.wrote() {
+        let is_first_write = command.spec.flags.intersects(CHANGES) && !self.run.wrote();
+        if is_first_write {
             self.take_token()?;
+        }
+        self.hold_slots(command, binding, args)?;
+        // Only now: until here it can begin anew.
+        if is_first_write {
             if !self.run.try_note_write() {
                 return None;
             }
             self.program.habits().note_write();
             self.settle_tally();
         }
+        Some(())
+    }
+
+    fn hold_slots(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         if let Slots::Beside(all, lender) = &mut self.held {
             let beside = &self.thread.server;
             match needs_everything(command, binding, args) {
@@ -82,6 +94,7 @@ impl<'p> Runner<'_, '_, 'p> {
     /// Leases one slot more. Only with the token it waits.
     fn wait_for(&mut self, slot: u16) -> Option<Lease<'p>> {
         let pass = self.pass?;
+        let mut tries = 0;
         loop {
             let number = usize::from(slot);
             let taken = match self.read_only {
@@ -91,11 +104,19 @@ impl<'p> Runner<'_, '_, 'p> {
             if taken.is_some() {
                 return taken;
             }
+            let running = &self.thread.server.scripts.running;
             if !self.has_token {
                 self.run.stop(Stop::Contended);
-            } else if self.thread.server.scripts.running.is_ending() {
+            } else if running.is_ending() {
                 self.run.stop(Stop::Shutdown);
+            } else if !self.thread.for_script && tries >= TRIES_OF_WORKER {
+                if self.run.may_leave() && !self.run.wrote() {
+                    self.run.stop(Stop::Leave);
+                } else {
+                    running.preempt(slot, &self.run);
+                }
             }
+            tries += 1;
             if self.run.stopped().is_some() {
                 return None;
             }

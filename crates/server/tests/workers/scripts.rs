@@ -1,0 +1,256 @@
+//! Scripts beside everything else: who waits for whom, who is woken, who gets a turn.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// Runs `story` with one, two and eight active workers.
+fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
+    for threads in ["1", "2", "8"] {
+        let mut all = vec!["--io-threads", threads, "--io-threads-always-active", "yes"];
+        all.extend_from_slice(arguments);
+        story(&Server::start(&all));
+    }
+}
+
+/// Returns `true` if nothing has come for a client yet.
+fn is_waiting(client: &mut Client) -> bool {
+    let stream = client.0.get_ref();
+    stream.set_nonblocking(true).expect("sets the mode");
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("sets the mode");
+    matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Gives a script time to begin. Nothing tells others of a script of EVAL that is not overdue.
+fn let_begin(runner: &mut Client) {
+    thread::sleep(Duration::from_millis(100));
+    assert!(is_waiting(runner), "the script has ended already");
+}
+
+/// Some tenths of a second of Lua.
+const LOOP: &str = "for i = 1, 5e7 do end";
+
+/// A reads `x`, runs for long and asks all workers; B, on a worker, has written and wants `x`.
+#[test]
+fn a_script_that_asks_workers_and_one_that_waits_on_a_worker_both_end() {
+    let asks = [
+        "return #redis.call('INFO')",
+        "return #redis.call('CLIENT', 'LIST')",
+        "return redis.call('DBSIZE')",
+        "return #redis.call('SCAN', '0')",
+        "return #redis.call('KEYS', '*')",
+    ];
+    let second: [&[&[&str]]; 5] = [
+        &[&[
+            "EVAL",
+            "redis.call('SET', 'y', '1') return redis.call('SET', 'x', '1')",
+            "0",
+        ]],
+        &[&[
+            "EVAL",
+            "redis.call('SET', 'y', '1') return redis.call('DBSIZE')",
+            "1",
+            "y",
+        ]],
+        &[&[
+            "EVAL",
+            "redis.call('SET', 'y', '1') return redis.call('FLUSHALL')",
+            "1",
+            "y",
+        ]],
+        &[
+            &["MULTI"],
+            &["SET", "z", "1"],
+            &[
+                "EVAL",
+                "redis.call('SET', 'y', '1') return redis.call('SET', 'x', '1')",
+                "0",
+            ],
+            &["EXEC"],
+        ],
+        &[&["FCALL", "both", "0"]],
+    ];
+    with_workers(&["--enable-debug-command", "yes"], |server| {
+        let mut admin = Client::connect(server.port);
+        admin.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+        admin.call(&[
+            "FUNCTION",
+            "LOAD",
+            "#!lua name=both\nredis.register_function('both', function() redis.call('SET', 'y', '1') \
+             return redis.call('SET', 'x', '1') end)",
+        ]);
+        for ask in asks {
+            for requests in second {
+                let (mut first, mut other) = (Client::connect(server.port), Client::connect(server.port));
+                let mut pinging = Client::connect(server.port);
+                // Each of these is new to the server, so nothing is known of it.
+                let body = format!("redis.call('GET', 'x') {LOOP} {ask} -- {:?}", Instant::now());
+                first.send(&["EVAL_RO", &body, "0"]);
+                let_begin(&mut first);
+                for request in requests {
+                    other.send(request);
+                }
+                for _ in requests {
+                    let answer = other.answer();
+                    assert!(!answer.starts_with("ERR"), "{ask}, {requests:?}: {answer}");
+                    assert_eq!(pinging.call(&["PING"]), "PONG");
+                }
+                let answer = first.answer();
+                assert!(!answer.starts_with("ERR"), "{ask}, {requests:?}: {answer}");
+            }
+        }
+    });
+}
+
+/// B has written on a worker when it wants what a long reader holds: the reader begins anew, and nobody else waits for it.
+#[test]
+fn a_worker_does_not_wait_for_a_long_script() {
+    with_workers(&[], |server| {
+        for round in 0..5 {
+            let (mut reader, mut writer) = (Client::connect(server.port), Client::connect(server.port));
+            let mut others: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+            let body = format!("redis.call('GET', 'x') for i = 1, 2e8 do end return {round}");
+            reader.send(&["EVAL_RO", &body, "0"]);
+            let_begin(&mut reader);
+            writer.send(&[
+                "EVAL",
+                "redis.call('SET', 'y', '1') return redis.call('SET', 'x', '1')",
+                "0",
+            ]);
+            for other in &mut others {
+                assert_eq!(other.call(&["PING"]), "PONG");
+            }
+            assert!(is_waiting(&mut reader), "the reader was faster than a PING");
+            assert_eq!(reader.answer(), round.to_string());
+            assert_eq!(writer.answer(), "OK");
+        }
+    });
+}
+
+#[test]
+fn a_script_wakes_the_workers_that_it_sends_something() {
+    with_workers(&["--busy-reply-threshold", "0"], |server| {
+        let mut subscribers: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        for subscriber in &mut subscribers {
+            subscriber.send(&["SUBSCRIBE", "channel"]);
+            assert_eq!(subscriber.answer(), "(subscribe channel 1)");
+        }
+        let mut admin = Client::connect(server.port);
+        let mut runner = Client::connect(server.port);
+        let body =
+            format!("{LOOP} redis.call('PUBLISH', 'channel', 'message') while redis.call('GET', 'go') do end return 1");
+        // It has written and runs until the end of the process, or of the key, which it holds.
+        runner.send(&[
+            "EVAL",
+            &body.replace("while redis.call('GET', 'go')", "while true"),
+            "0",
+        ]);
+        let_begin(&mut runner);
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.answer(), "(message channel message)");
+        }
+        for _ in 0..16 {
+            assert_eq!(Client::connect(server.port).call(&["PING"]), "PONG");
+        }
+        assert!(admin.call(&["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
+    });
+}
+
+#[test]
+fn exclusive_commands_get_a_turn_beside_scripts() {
+    let directory = std::env::temp_dir().join(format!("weft-turns-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("makes a directory");
+    with_workers(&["--dir", directory.to_str().expect("text")], |server| {
+        let stop = AtomicBool::new(false);
+        let mut admin = Client::connect(server.port);
+        thread::scope(|scope| {
+            let runners: Vec<_> = (0..24)
+                .map(|number: u32| {
+                    let stop = &stop;
+                    let mut runner = Client::connect(server.port);
+                    scope.spawn(move || {
+                        let body = format!("for i = 1, 2e6 do end return {number}");
+                        let mut runs = 0;
+                        while !stop.load(Ordering::Relaxed) {
+                            assert_eq!(runner.call(&["EVAL", &body, "0"]), number.to_string());
+                            runs += 1;
+                        }
+                        runs
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(300));
+            let commands: [&[&str]; 4] = [&["FLUSHALL"], &["SAVE"], &["FLUSHDB"], &["SWAPDB", "0", "1"]];
+            let mut admin_failed = None;
+            for round in 0..3 {
+                for words in commands {
+                    admin
+                        .0
+                        .get_ref()
+                        .set_read_timeout(Some(Duration::from_secs(8)))
+                        .expect("sets the timeout");
+                    admin.send(words);
+                    let mut line = String::new();
+                    let read = std::io::BufRead::read_line(&mut admin.0, &mut line);
+                    if read.is_err() || line != "+OK\r\n" {
+                        admin_failed = Some(format!("round {round}, {words:?}: {line}"));
+                        break;
+                    }
+                }
+                if admin_failed.is_some() {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            let runs: Vec<u32> = runners.into_iter().map(|runner| runner.join().expect("runs")).collect();
+            assert_eq!(admin_failed, None);
+            assert!(
+                runs.iter().all(|runs| *runs > 0),
+                "scripts get their turn, too: {runs:?}"
+            );
+        });
+    });
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// Commands that are forbidden in scripts can be allowed for tests; they work on the interpreter that runs them.
+#[test]
+fn a_script_may_flush_and_load_scripts_where_that_is_allowed() {
+    with_workers(&["--enable-debug-command", "yes"], |server| {
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]), "OK");
+        let library = "'#!lua name=l\\nredis.register_function(\"f\", function() return 7 end)'";
+        let scripts = [
+            ("redis.call('SCRIPT', 'FLUSH') return 1".to_owned(), "1"),
+            ("redis.call('SCRIPT', 'FLUSH', 'SYNC') return 2".to_owned(), "2"),
+            ("redis.call('SCRIPT', 'FLUSH', 'ASYNC') return 3".to_owned(), "3"),
+            (
+                "return redis.call('SCRIPT', 'LOAD', 'return 5')".to_owned(),
+                "4ca238f611c9d0ae4e9a75a5dbac22aedc379801",
+            ),
+            (
+                format!("return redis.call('FUNCTION', 'LOAD', 'REPLACE', {library})"),
+                "l",
+            ),
+            ("redis.call('FUNCTION', 'FLUSH', 'SYNC') return 4".to_owned(), "4"),
+            ("return redis.call('SCRIPT', 'EXISTS', 'x')[1]".to_owned(), "0"),
+        ];
+        for (script, answer) in &scripts {
+            for _ in 0..3 {
+                assert_eq!(client.call(&["EVAL", script, "0"]), *answer, "{script}");
+                assert_eq!(client.call(&["EVAL", "return 'next'", "0"]), "next");
+            }
+        }
+        let flushes = "#!lua name=m\nredis.register_function('m', function() redis.call('FUNCTION', 'FLUSH', 'SYNC') \
+                       redis.call('SCRIPT', 'FLUSH', 'SYNC') return 8 end)";
+        for _ in 0..3 {
+            assert_eq!(client.call(&["FUNCTION", "LOAD", "REPLACE", flushes]), "m");
+            assert_eq!(client.call(&["FCALL", "m", "0"]), "8");
+        }
+        assert_eq!(client.call(&["PING"]), "PONG");
+    });
+}
