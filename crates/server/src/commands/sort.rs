@@ -51,6 +51,10 @@ const GET_DENIED: CommandError =
 const COPY_NS: u64 = 60;
 /// What following a pattern takes, ns.
 const FOLLOW_NS: u64 = 400;
+/// The words of one command in the log that repeats what was stored.
+const LOGGED_WORDS: usize = 1024;
+/// The bytes of elements after which such a command ends.
+const LOGGED_BYTES: usize = 64 << 10;
 /// What a comparison takes, ns.
 const COMPARE_NS: u64 = 15;
 
@@ -238,6 +242,7 @@ fn sort_elements(
         further: FurtherLeases::new(ctx.pass),
         hasher: &ctx.server.keyspace.hasher,
         name: Vec::new(),
+        met_expired: false,
     };
     let mut order: Vec<usize> = (0..elements.len()).collect();
     if !options.unsorted {
@@ -254,7 +259,11 @@ fn sort_elements(
     let chosen = order.get(window).unwrap_or_default();
     if options.stores {
         let result = gather(&mut ctx.keys, &mut follower, options, elements, chosen)?;
+        let met_expired = follower.met_expired || follower.further.met_expired();
         drop(follower);
+        if met_expired && ctx.keys.effects.logs() {
+            log_result(ctx, &result);
+        }
         store(ctx, &result);
         return Ok(());
     }
@@ -343,12 +352,37 @@ fn store(ctx: &mut Context<'_, '_>, result: &Elements) {
     ctx.reply.integer(result.len() as i64);
 }
 
+/// Has the log repeat what is stored instead of the command: what its patterns led to had expired, and is still there
+/// for those who repeat it.
+fn log_result(ctx: &mut Context<'_, '_>, result: &Elements) {
+    let keys = &mut ctx.keys;
+    let destination = keys.name(keys.len() - 1);
+    keys.effects.log_also(keys.db, &[b"DEL", destination]);
+    let mut words: Vec<&[u8]> = vec![b"RPUSH", destination];
+    let mut bytes = 0;
+    for element in result.iter() {
+        words.push(element);
+        bytes += element.len();
+        if words.len() >= LOGGED_WORDS || bytes >= LOGGED_BYTES {
+            keys.effects.log_also(keys.db, &words);
+            words.truncate(2);
+            bytes = 0;
+        }
+    }
+    if words.len() > 2 {
+        keys.effects.log_also(keys.db, &words);
+    }
+    keys.effects.log_nothing();
+}
+
 /// Looks up what patterns lead to.
 struct Follower<'a, 'p> {
     further: FurtherLeases<'a, 'p>,
     hasher: &'a KeyHasher,
     /// The name of the key that was looked up last.
     name: Vec<u8>,
+    /// A field that a pattern led to had expired.
+    met_expired: bool,
 }
 
 impl Follower<'_, '_> {
@@ -373,13 +407,21 @@ impl Follower<'_, '_> {
     ) -> Result<R, Contended> {
         let now_ms = keys.access.now_ms;
         let value = self.entry(keys, key, element)?.map(|entry| entry.value());
-        Ok(match (value, key.field) {
-            (Some(value), Some(field)) => show(hash_of_value(value).ok().and_then(|hash| hash.value(field, now_ms))),
+        let mut met_expired = false;
+        let shown = match (value, key.field) {
+            (Some(value), Some(field)) => {
+                let hash = hash_of_value(value).ok();
+                let found = hash.and_then(|hash| hash.value(field, now_ms));
+                met_expired = found.is_none() && hash.is_some_and(|hash| hash.value(field, 0).is_some());
+                show(found)
+            }
             (Some(ValueRef::Int(number)), None) => show(Some(Element::Int(number))),
             (Some(ValueRef::Bytes(bytes)), None) => show(Some(Element::Bytes(bytes))),
             (Some(ValueRef::Blob(blob)), None) => show(Some(Element::Bytes(blob))),
             (Some(ValueRef::Packed(_) | ValueRef::Object(_)) | None, _) => show(None),
-        })
+        };
+        self.met_expired |= met_expired;
+        Ok(shown)
     }
 }
 

@@ -69,11 +69,11 @@ use weft_reactor::unix_ms;
 use super::cluster;
 use super::effects::release;
 use super::execute::{
-    Call, Outcome, PATIENCE, Request, Thread, lease, refuse_moving, run, run_as, run_leased, settle_effects,
-    write_error,
+    Call, Outcome, PATIENCE, Request, Thread, refuse_moving, run, run_as, run_leased, settle_effects, write_error,
 };
 use super::plan::{Kind, Plan};
 use super::script;
+use super::sources;
 
 /// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
@@ -388,19 +388,23 @@ fn publish(
             return None;
         }
         let mut many: Vec<Lease<'_>> = Vec::new();
-        let leased = lease(&pass, keys, &mut thread.order, &mut many, connection.lease_failures);
-        if leased.is_none() {
+        let command = (request.command, request.args(&connection.input), connection.client.db);
+        let failures = connection.lease_failures;
+        let Some(leased) = sources::lease_sources(thread, &pass, command, keys, &mut many, failures) else {
             drop(many);
             drop(pass);
             patience.wait(connection);
             continue;
-        }
+        };
         // The time of the command is what it worked, not what it waited.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
             if !snapshot.still_holds(&context.keys) {
                 context.after = After::Defer;
                 return Ok(());
+            }
+            if leased.finds_expired {
+                context.keys.delete_expired();
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);

@@ -33,6 +33,7 @@ use super::record::{self, Ending, Thresholds};
 use super::room::{self, Room};
 use super::serve;
 use super::slot_stats;
+use super::sources::{self, Leased};
 use super::{loans, logging};
 
 /// Failed attempts after which a writer asks readers to stay out.
@@ -402,18 +403,29 @@ fn run_leased_once<'p>(
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };
-            let meets_loans = lease.meets_loans();
-            run_held(thread, pass, request, keys, (Held::One(lease), meets_loans), connection)
+            let leased = Leased {
+                meets_loans: lease.meets_loans(),
+                finds_expired: false,
+            };
+            run_held(thread, pass, request, keys, (Held::One(lease), leased), connection)
         }
-        [] => run_held(thread, pass, request, keys, (Held::Nothing, false), connection),
+        [] => {
+            let leased = Leased {
+                meets_loans: false,
+                finds_expired: false,
+            };
+            run_held(thread, pass, request, keys, (Held::Nothing, leased), connection)
+        }
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach(thread, request, keys, None, connection);
         }
         _ => {
-            let Some(meets_loans) = lease(pass, keys, &mut thread.order, many, connection.lease_failures) else {
+            let command = (request.command, request.args(&connection.input), connection.client.db);
+            let leased = sources::lease_sources(thread, pass, command, keys, many, connection.lease_failures);
+            let Some(leased) = leased else {
                 return Outcome::Contended;
             };
-            let held = (Held::Many(many), meets_loans);
+            let held = (Held::Many(many), leased);
             let outcome = run_held(thread, pass, request, keys, held, connection);
             many.clear();
             outcome
@@ -423,23 +435,26 @@ fn run_leased_once<'p>(
     outcome
 }
 
-/// Runs a plan with leases of its keys, if nothing speaks against what is held: `meets_loans` is what [`lease`] said.
+/// Runs a plan with leases of its keys, if nothing speaks against what is held.
 #[inline]
 fn run_held<'p>(
     thread: &mut Thread,
     pass: &'p Pass<'p>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    (held, meets_loans): (Held<'_, 'p>, bool),
+    (held, leased): (Held<'_, 'p>, Leased),
     connection: &mut Connection,
 ) -> Outcome {
-    if meets_loans | thread.moving.is_some() {
-        if meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
+    if leased.meets_loans | thread.moving.is_some() {
+        if leased.meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
             return Outcome::Contended;
         }
         if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
             return refuse_moving(thread, (request, keys), connection, error);
         }
+    }
+    if leased.finds_expired {
+        return run_without_expired(thread, Some(pass), request, keys, held, connection);
     }
     run(thread, Some(pass), request, keys, held, connection)
 }
@@ -464,7 +479,10 @@ pub fn run_exclusive(
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
     }
-    let outcome = run(thread, None, request, keys, held, connection);
+    let outcome = match sources::deletes_expired(thread, request.command) {
+        true => run_without_expired(thread, None, request, keys, held, connection),
+        false => run(thread, None, request, keys, held, connection),
+    };
     settle_effects(thread);
     outcome
 }
@@ -524,6 +542,23 @@ pub(super) fn run<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     run_as(thread, pass, request, keys, held, connection, request.binding.run)
+}
+
+/// Runs a plan's handler once the expired keys that it would read are deleted; see [`run`].
+#[cold]
+fn run_without_expired<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: Held<'_, 'p>,
+    connection: &mut Connection,
+) -> Outcome {
+    let handler = request.binding.run;
+    run_as(thread, pass, request, keys, held, connection, |context| {
+        context.keys.delete_expired();
+        handler(context)
+    })
 }
 
 /// Runs `handler` in place of a plan's own, as that plan's; see [`run`].

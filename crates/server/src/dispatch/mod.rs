@@ -24,6 +24,7 @@ pub mod room;
 pub mod script;
 pub mod serve;
 mod slot_stats;
+mod sources;
 pub mod stream;
 pub mod transaction;
 pub mod tunables;

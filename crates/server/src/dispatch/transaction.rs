@@ -52,10 +52,11 @@ use super::admit::CHANGES;
 use super::announce::{self, Caller};
 use super::cluster;
 use super::execute::{
-    Call, Outcome, Request, Thread, book_refused, finish_command, lease, refuse_moving, settle_effects, write_error,
+    Call, Outcome, Request, Thread, book_refused, finish_command, refuse_moving, settle_effects, write_error,
 };
 use super::record::{self, Ending, Thresholds};
 use super::slot_stats::{self, Cost};
+use super::sources;
 use super::{loans, logging};
 use super::{script, serve};
 
@@ -173,7 +174,9 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
         transaction.writes |= flags.intersects(CHANGES);
         transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
-        transaction.db = db_after(request, &input[plan.start..plan.end], ranges).unwrap_or(transaction.db);
+        let databases = permission::databases(&thread.server);
+        let changed = db_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
+        transaction.db = changed.unwrap_or(transaction.db);
         let binding = request.binding;
         transaction.asks |= binding.asks;
         transaction.exclusive |= binding.mode == Mode::Exclusive || binding.reaches_further || binding.asks;
@@ -257,8 +260,8 @@ pub fn run_leased<'p>(
             return Outcome::Contended;
         }
     }
-    let leased = match lease(pass, &mut transaction.keys, &mut thread.order, many, failures) {
-        Some(meets_loans) => !(meets_loans && must_wait(&thread.server, transaction, many, client.db)),
+    let leased = match sources::lease_transaction(thread, pass, transaction, many, failures) {
+        Some(meets_loans) => !(meets_loans && must_wait(&thread.server, transaction, many)),
         None => false,
     };
     let outcome = match (leased, scripts) {
@@ -310,13 +313,13 @@ pub fn run_exclusive(
 
 /// Whether some command would change a large value that is lent.
 #[cold]
-fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>, db: usize) -> bool {
+fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>) -> bool {
     let held = Held::Many(many);
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().any(|queued| {
         let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
         let command = commands.get(queued.command);
-        command.is_some_and(|command| loans::changes_lent(&server.keyspace, command.spec, args, keys, &held, db))
+        command.is_some_and(|command| loans::changes_lent(&server.keyspace, command.spec, args, keys, &held, queued.db))
     })
 }
 
@@ -554,7 +557,11 @@ fn run_queued<'p>(
     };
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let dirty = thread.effects.dirty;
+    let deletes_expired = sources::deletes_expired(thread, command);
     let mut context = thread.split().0.context(call, client, output);
+    if deletes_expired {
+        context.keys.delete_expired();
+    }
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
     if context.keys.effects.logs() {

@@ -359,6 +359,32 @@ impl<'a> Keys<'a, '_> {
         KeyWrite::new(parts, named, db, &self.access, self.effects)
     }
 
+    /// Deletes the keys of the command that have expired, as far as their slots are held for writing. What the command
+    /// does then is logged behind that. A lone key is one that the command writes.
+    #[inline]
+    pub fn delete_expired(&mut self) {
+        if self.planned.len() > 1 && !self.access.sees_expired {
+            self.delete_expired_keys();
+        }
+    }
+
+    #[cold]
+    fn delete_expired_keys(&mut self) {
+        for key in self.planned {
+            if let Some(parts) = self.held.slot_mut(key) {
+                let name = self.args.at(key.argument as usize);
+                let named = NamedKey {
+                    name,
+                    hash: key.hash,
+                    slot: key.slot,
+                };
+                if write::has_expired_in(&parts, &named, self.db, &self.access) {
+                    KeyWrite::new(parts, named, self.db, &self.access, self.effects).unchanged();
+                }
+            }
+        }
+    }
+
     /// Whether the n-th key may be written under what is held.
     pub fn is_written(&mut self, index: usize) -> bool {
         self.planned

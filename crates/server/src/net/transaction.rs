@@ -3,6 +3,8 @@
 //! The requests lie one behind the other, as they came in, with their keys hashed already: EXEC leases and runs them
 //! without looking at a byte of them before.
 
+use std::ops::Range;
+
 use weft_resp::{ArgRange, Args};
 
 use super::portrait::Portrait;
@@ -13,6 +15,8 @@ use crate::keyspace::access::PlannedKey;
 pub struct Queued {
     /// Its index in the registry.
     pub command: usize,
+    /// The database that it runs in.
+    pub db: usize,
     request: (usize, usize),
     args: (usize, usize),
     keys: (usize, usize),
@@ -22,6 +26,11 @@ impl Queued {
     /// Size of the request, bytes.
     pub fn request_bytes(&self) -> usize {
         self.request.1 - self.request.0
+    }
+
+    /// Where its keys are among those of the transaction.
+    pub fn key_indices(&self) -> Range<usize> {
+        self.keys.0..self.keys.1
     }
 }
 
@@ -71,6 +80,7 @@ impl Transaction {
         self.keys.extend_from_slice(keys);
         self.commands.push(Queued {
             command,
+            db: self.db,
             request: (bytes, self.requests.len()),
             args: (args, self.ranges.len()),
             keys: (first_key, self.keys.len()),

@@ -1,5 +1,5 @@
-//! Workers and their connections, seen from outside: which workers take part, and what becomes of connections that move,
-//! half-close or go away.
+//! Workers and their connections, seen from outside: which workers take part, what becomes of connections that move,
+//! half-close or go away, and what workers do to each other's keys.
 
 #[path = "../harness/client.rs"]
 mod client;
@@ -8,6 +8,7 @@ mod server;
 
 mod activity;
 mod endings;
+mod expired_keys;
 mod limits;
 mod moving;
 mod scripts;

@@ -18,18 +18,21 @@
 //! 3. A slot that the plan leased is read under that lease, be it a reader's or a writer's.
 //! 4. With the whole keyspace to itself a command needs no further leases and never starts over.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::{Held, Keys, PlannedKey, Touch};
+use super::{Held, Keys, PlannedKey, Touch, is_expired};
 use crate::keyspace::{Pass, ReadLease};
 
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
     pass: Option<&'a Pass<'p>>,
     leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
+    /// A key that was read has expired, and is still there.
+    met_expired: Cell<bool>,
 }
 
 /// A slot was leased by somebody else: the command starts over later.
@@ -42,20 +45,23 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
         FurtherLeases {
             pass,
             leases: HashMap::default(),
+            met_expired: Cell::new(false),
         }
     }
 
-    /// The lease of a slot, taken if it is not held yet.
-    fn lease(&mut self, slot: u16) -> Result<&ReadLease<'a>, Contended> {
+    /// Returns `true` if a key that was read had expired and is still there. Whoever repeats the command would find it.
+    pub fn met_expired(&self) -> bool {
+        self.met_expired.get()
+    }
+
+    /// Takes the lease of a slot if it is not held yet.
+    fn lease(&mut self, slot: u16) -> Result<(), Contended> {
         use std::collections::hash_map::Entry;
-        match self.leases.entry(slot) {
-            Entry::Occupied(held) => Ok(held.into_mut()),
-            Entry::Vacant(free) => {
-                let pass = self.pass.ok_or(Contended)?;
-                let lease = pass.read_spinning(usize::from(slot)).ok_or(Contended)?;
-                Ok(free.insert(lease))
-            }
+        if let Entry::Vacant(free) = self.leases.entry(slot) {
+            let pass = self.pass.ok_or(Contended)?;
+            free.insert(pass.read_spinning(usize::from(slot)).ok_or(Contended)?);
         }
+        Ok(())
     }
 }
 
@@ -75,11 +81,22 @@ impl Keys<'_, '_> {
             lease: self.lease_of(unnamed.slot),
             ..unnamed
         };
-        let slot = match self.held.slot(&key) {
-            Some(held) if key.lease != u32::MAX || matches!(self.held, Held::Everything(_)) => held,
-            _ => &**further.lease(key.slot)?,
+        let is_held = key.lease != u32::MAX || matches!(self.held, Held::Everything(_));
+        if !is_held {
+            further.lease(key.slot)?;
+        }
+        let further = &*further;
+        let slot = match is_held {
+            true => self.held.slot(&key),
+            false => further.leases.get(&key.slot).map(|lease| &**lease),
         };
-        let found = slot.table(self.db).and_then(|table| table.find(hash, name));
+        let found = slot
+            .and_then(|slot| slot.table(self.db))
+            .and_then(|table| table.find(hash, name));
+        let expire_at_ms = found.and_then(|entry| entry.expire_at_ms());
+        if is_expired(expire_at_ms, self.access.now_ms) && !self.access.sees_expired {
+            further.met_expired.set(true);
+        }
         Ok(super::visible(
             found,
             &self.access,

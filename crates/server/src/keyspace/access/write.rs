@@ -125,6 +125,17 @@ impl<'k> KeyWrite<'k> {
 /// A slot that is held for writing: the table of a database, who minds its changes, and the header.
 type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k Interested>, &'k SlotHeader);
 
+/// Returns `true` if a key of a slot is there and has expired.
+pub(super) fn has_expired_in(
+    (_, slot): &(&SlotHeader, &mut Slot),
+    key: &NamedKey<'_>,
+    db: usize,
+    access: &AccessContext<'_>,
+) -> bool {
+    let table = slot.table(db).filter(|table| table.with_expiry() > 0);
+    table.is_some_and(|table| has_expired(table, key, access))
+}
+
 fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>) -> bool {
     table
         .find(key.hash, key.name)

@@ -19,7 +19,7 @@ use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
 use crate::dispatch::record::{self, Ending, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
-use crate::dispatch::{cluster, logging, slot_stats};
+use crate::dispatch::{cluster, logging, slot_stats, sources};
 use crate::keyspace::effects::Hooks;
 use crate::messages::wake;
 use crate::net::client::{Buffers, Flags as ClientFlags};
@@ -196,7 +196,11 @@ impl Runner<'_, '_, '_> {
             held: self.held.as_held(),
             pass: self.pass,
         };
+        let deletes_expired = sources::deletes_expired(self.thread, command);
         let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
+        if deletes_expired {
+            context.keys.delete_expired();
+        }
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
         if context.keys.effects.logs() {

@@ -1,0 +1,129 @@
+//! Keys that a command which writes only reads, and that have expired.
+//!
+//! A command that stores something it has read is repeated by replicas, and by whoever loads the append-only file. For
+//! both of them no key expires by itself. So a key that the command found expired has to be deleted before the command in
+//! the order of the log, in the same unit:
+//!
+//! ```text
+//!   leases: src to read, dst to write ─▶ src has expired? ── no ──▶ handler
+//!                                            │ yes
+//!                              the leases end; src and dst to write
+//!                                            │
+//!                              src is deleted, and logged ─▶ handler ─▶ MULTI, UNLINK src, SUNIONSTORE dst src …, EXEC
+//! ```
+//!
+//! 1. Only a writer may delete, so such a command takes the slots of expired keys as their writer. Nothing has happened
+//!    by then; if a slot is refused the command starts over.
+//! 2. Keys that the command writes are deleted by [`KeyWrite`](crate::keyspace::access::KeyWrite).
+//! 3. Keys that no plan names are only read. SORT logs what it stored if one of them had expired.
+//! 4. A server that follows another deletes nothing by itself.
+
+use weft_resp::Args;
+
+use crate::commands::context::Binding;
+use crate::commands::registry::Command;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::keyspace::Pass;
+use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::net::transaction::Transaction;
+
+use super::execute::{Thread, lease};
+
+/// What is held once [`lease_sources`] has succeeded.
+#[derive(Clone, Copy)]
+pub(super) struct Leased {
+    /// A slot that may be written has values that are lent, or to be saved before they change.
+    pub meets_loans: bool,
+    /// A key that the command only reads has expired. Its slot is held for writing.
+    pub finds_expired: bool,
+}
+
+/// Returns `true` if the command may write, and thereby has to delete what it finds expired.
+#[inline]
+pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bool {
+    command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.leaves_expired()
+}
+
+/// Takes the leases of a command's keys as [`lease`] does, and those of expired keys for writing.
+pub(super) fn lease_sources<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    (command, args, db): (&Command<Binding>, Args<'_>, usize),
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
+    failures: u32,
+) -> Option<Leased> {
+    let meets_loans = lease(pass, keys, &mut thread.order, many, failures)?;
+    let mut expired = Vec::new();
+    if keys.iter().any(|key| !key.write) && deletes_expired(thread, command) {
+        let held = Held::Many(many);
+        let is_found = |key| has_expired(&held, key, (args, db), thread.expiry_ms);
+        expired.extend((0..keys.len()).filter(|index| is_found(&keys[*index])));
+    }
+    if expired.is_empty() {
+        return Some(Leased {
+            meets_loans,
+            finds_expired: false,
+        });
+    }
+    Some(Leased {
+        meets_loans: lease_as_writer(thread, pass, keys, &expired, many, failures)?,
+        finds_expired: true,
+    })
+}
+
+/// Takes the leases of a transaction's keys as [`lease`] does, and those of expired keys that its writing commands read
+/// for writing.
+pub(super) fn lease_transaction<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    transaction: &mut Transaction,
+    many: &mut Vec<Lease<'p>>,
+    failures: u32,
+) -> Option<bool> {
+    let meets_loans = lease(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
+    let commands = crate::commands::registry().commands();
+    let held = Held::Many(many);
+    let mut expired = Vec::new();
+    for queued in &transaction.commands {
+        let command = commands.get(queued.command);
+        if command.is_some_and(|command| deletes_expired(thread, command)) {
+            let place = (transaction.args(queued), queued.db);
+            let is_found = |key| has_expired(&held, key, place, thread.expiry_ms);
+            expired.extend(queued.key_indices().filter(|index| is_found(&transaction.keys[*index])));
+        }
+    }
+    if expired.is_empty() {
+        return Some(meets_loans);
+    }
+    lease_as_writer(thread, pass, &mut transaction.keys, &expired, many, failures)
+}
+
+/// Returns `true` if a key that is only read is there and has expired.
+fn has_expired(held: &Held<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
+    if key.write {
+        return false;
+    }
+    let table = held.slot(key).and_then(|slot| slot.table(db));
+    table.filter(|table| table.with_expiry() > 0).is_some_and(|table| {
+        let entry = table.find(key.hash, args.at(key.argument as usize));
+        entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
+    })
+}
+
+/// Takes the leases once more, those of the `expired` keys for writing. The plan stays as it is.
+#[cold]
+fn lease_as_writer<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    keys: &mut [PlannedKey],
+    expired: &[usize],
+    many: &mut Vec<Lease<'p>>,
+    failures: u32,
+) -> Option<bool> {
+    many.clear();
+    expired.iter().for_each(|index| keys[*index].write = true);
+    let leased = lease(pass, keys, &mut thread.order, many, failures);
+    expired.iter().for_each(|index| keys[*index].write = false);
+    leased
+}

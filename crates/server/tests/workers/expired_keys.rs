@@ -1,0 +1,329 @@
+//! Commands that read a key which has expired and is still there: what they store is what replicas and a reloaded
+//! append-only file have.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// The numbers of workers with which every story runs.
+const WORKERS: [&str; 3] = ["1", "2", "8"];
+
+/// A command that reads `src`, with what is written before `src` expires. Commands are separated by `;`.
+const FORMS: &[(&str, &str)] = &[
+    ("SADD src a b;SADD oth b c", "SUNIONSTORE dst src oth"),
+    ("SADD src a b;SADD oth b c", "SUNIONSTORE dst oth src"),
+    ("SADD src b;SADD oth b c", "SDIFFSTORE dst oth src"),
+    ("SADD src b;SADD oth b c;SADD dst x", "SINTERSTORE dst src oth"),
+    ("SADD src b;SADD oth b c", "SUNIONSTORE src src oth"),
+    ("ZADD src 1 a 2 b;ZADD oth 3 b 4 c", "ZUNIONSTORE dst 2 src oth"),
+    ("SADD src a b;ZADD oth 3 b 4 c", "ZUNIONSTORE dst 2 oth src WEIGHTS 1 5"),
+    (
+        "ZADD src 1 a 2 b;ZADD oth 3 b 4 c;SET dst x",
+        "ZINTERSTORE dst 2 src oth",
+    ),
+    ("ZADD src 1 a 2 b;ZADD oth 3 b 4 c", "ZDIFFSTORE dst 2 oth src"),
+    ("ZADD src 1 a 2 b;ZADD dst 3 c", "ZRANGESTORE dst src 0 -1"),
+    ("ZADD src 1 a 2 b;ZADD dst 3 c", "ZRANGESTORE dst src 0 9 BYSCORE"),
+    ("SET src abc;SET oth xyz", "BITOP OR dst src oth"),
+    ("SET src abc;SET oth xyz", "BITOP AND dst oth src"),
+    ("SET src abc;SET oth xyz", "BITOP XOR dst oth src"),
+    ("SET src abc;SET dst xyz", "BITOP NOT dst src"),
+    ("SADD src x;SET oth xyz", "BITOP OR dst src oth"),
+    ("PFADD src a b;PFADD oth c d e", "PFMERGE dst src oth"),
+    ("PFADD src a b;PFADD oth c d e", "PFMERGE oth src"),
+    ("SET src x;PFADD oth c d e", "PFMERGE dst oth src"),
+    (
+        "GEOADD src 13 38 a;GEOADD dst 13 38 b",
+        "GEOSEARCHSTORE dst src FROMLONLAT 13 38 BYRADIUS 9 km",
+    ),
+    (
+        "GEOADD src 13 38 a;GEOADD dst 13 38 b",
+        "GEORADIUS src 13 38 9 km STORE dst",
+    ),
+    (
+        "GEOADD src 13 38 a;GEOADD dst 13 38 b",
+        "GEORADIUS src 13 38 9 km STOREDIST dst",
+    ),
+    ("RPUSH src 3 1 2;RPUSH dst 9", "SORT src STORE dst"),
+    ("SADD src 3 1 2;RPUSH dst 9", "SORT src BY nosort STORE dst"),
+    ("SET src text;RPUSH dst 9", "SORT src STORE dst"),
+    (
+        "RPUSH oth 1 2;SET w-src-1 9;SET w-src-2 5;EXPIRED w-src-1",
+        "SORT oth BY w-src-* STORE dst",
+    ),
+    (
+        "RPUSH oth 1 2;SET w-src-1 9;SET w-src-2 5;EXPIRED w-src-2",
+        "SORT oth GET # GET w-src-* STORE dst",
+    ),
+    (
+        "RPUSH oth 1 2;HSET h-src-1 f 9;HSET h-src-2 f 5;EXPIRED h-src-1",
+        "SORT oth BY h-src-*->f STORE dst",
+    ),
+    (
+        "RPUSH oth 1 2;HSET h-src-1 f 9;HSET h-src-2 f 5;EXPIRED h-src-2",
+        "SORT oth GET h-src-*->f STORE dst",
+    ),
+    (
+        "RPUSH oth 1 2;HSET h-src-1 f 9 g 1;HSET h-src-2 f 5;FIELD h-src-1",
+        "SORT oth BY h-src-*->f STORE dst",
+    ),
+    (
+        "RPUSH oth 1 2;HSET h-src-1 f 9 g 1;HSET h-src-2 f 5;FIELD h-src-1",
+        "SORT oth GET h-src-*->f STORE dst",
+    ),
+    (
+        "RPUSH oth 1;HSET h-src-1 f 9;FIELD h-src-1",
+        "SORT oth GET h-src-*->f STORE dst",
+    ),
+    ("SET src x;SET dst y", "COPY src dst"),
+    ("SET src x;SET dst y", "COPY src dst REPLACE"),
+    ("SET src x;SET oth y", "COPY oth src"),
+    ("SET src x;SET oth y", "RENAMENX oth src"),
+    ("SET src x;SET oth y", "RENAME oth src"),
+    ("SET src x;SET oth y", "RENAME src oth"),
+    ("SET src x;SET oth y", "MSETNX src 1 oth2 2"),
+    ("SET src x;SET oth y", "MSETEX 2 src 1 oth2 2 NX"),
+    ("RPUSH src 1 2;RPUSH oth 3", "LMOVE src oth LEFT RIGHT"),
+    ("RPUSH src 1 2;RPUSH oth 3", "LMOVE oth src LEFT RIGHT"),
+    ("RPUSH src 1 2;RPUSH oth 3", "RPOPLPUSH oth src"),
+    ("RPUSH src 1 2;RPUSH oth 3 4", "LMPOP 2 src oth LEFT"),
+    ("RPUSH src 1 2;RPUSH oth 3 4", "BLMPOP 1 2 src oth LEFT"),
+    ("RPUSH src 1 2;RPUSH oth 3 4", "BLPOP src oth 1"),
+    ("ZADD src 1 2;ZADD oth 3 4 5 6", "ZMPOP 2 src oth MIN"),
+    ("ZADD src 1 2;ZADD oth 3 4 5 6", "BZPOPMIN src oth 1"),
+    ("SADD src a b;SADD oth b c", "SMOVE src oth a"),
+    ("SADD src a b;SADD oth b c", "SMOVE oth src b"),
+    ("SET src x;SET oth y", "DEL src oth"),
+    ("SET src x;SET oth y", "MSET src 1 oth 2"),
+    ("SET src 5", "INCR src"),
+    ("SET src abc", "APPEND src d"),
+    ("SET src abc", "SET src d KEEPTTL"),
+    ("HSET src f 1", "HINCRBY src f 2"),
+    ("HSET src f 1", "HSETNX src f 2"),
+    ("XADD src 1-1 a b", "XADD src * a b"),
+    ("SET src abc", "SETRANGE src 5 x"),
+    ("SET src abc", "SETBIT src 5 1"),
+];
+
+/// How a form is run.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Plain,
+    /// In a transaction.
+    Exec,
+    /// In a transaction, behind the change to the database of the keys.
+    ExecElsewhere,
+    /// In a script that declares no keys.
+    Script,
+    /// In a transaction with a script.
+    ScriptInExec,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Plain,
+    Way::Exec,
+    Way::ExecElsewhere,
+    Way::Script,
+    Way::ScriptInExec,
+];
+
+/// The words of a command about keys of its own.
+fn words(command: &str, tag: &str) -> Vec<String> {
+    let names = ["src", "dst", "oth", "oth2"];
+    command
+        .split(' ')
+        .map(|word| match names.contains(&word) {
+            true => format!("{word}{tag}"),
+            false => word.replace("-src-", &format!("-src{tag}-")),
+        })
+        .collect()
+}
+
+fn call(client: &mut Client, words: &[String]) -> String {
+    client.send(words);
+    client.answer()
+}
+
+/// Writes what a form is about, and lets its keys or fields expire.
+fn prepare(client: &mut Client, commands: &str, tag: &str) {
+    let mut expired = vec!["PEXPIRE".to_owned(), format!("src{tag}"), "1".to_owned()];
+    for command in commands.split(';') {
+        let words = words(command, tag);
+        match words[0].as_str() {
+            "EXPIRED" => expired[1] = words[1].clone(),
+            "FIELD" => {
+                expired = ["HPEXPIRE", &words[1], "1", "FIELDS", "1", "f"]
+                    .map(str::to_owned)
+                    .to_vec()
+            }
+            _ => drop(call(client, &words)),
+        }
+    }
+    call(client, &expired);
+}
+
+/// The database in which a form's keys are.
+fn database(way: Way) -> &'static str {
+    match way {
+        Way::ExecElsewhere => "1",
+        _ => "0",
+    }
+}
+
+fn run(client: &mut Client, command: &str, tag: &str, way: Way) {
+    let words = words(command, tag);
+    let script = ["EVAL", "return redis.call(unpack(ARGV))", "0"].map(str::to_owned);
+    let script: Vec<String> = script.into_iter().chain(words.iter().cloned()).collect();
+    match way {
+        Way::Plain => drop(call(client, &words)),
+        Way::Script => drop(call(client, &script)),
+        Way::Exec | Way::ScriptInExec | Way::ExecElsewhere => {
+            client.call(&["MULTI"]);
+            if matches!(way, Way::ExecElsewhere) {
+                client.call(&["SELECT", "1"]);
+            }
+            match way {
+                Way::ScriptInExec => call(client, &script),
+                _ => call(client, &words),
+            };
+            client.call(&["EXEC"]);
+        }
+    }
+}
+
+/// Waits until `replica` has everything that `primary` has done.
+fn await_replica(primary: &mut Client, replica: &mut Client) {
+    let offset = |client: &mut Client, field: &str| {
+        let info = client.call(&["INFO", "replication"]);
+        let found = info
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .map(str::to_owned);
+        found.unwrap_or_default()
+    };
+    let start = Instant::now();
+    let up = "master_link_status:";
+    while offset(replica, up) != "up" || offset(primary, "master_repl_offset:") != offset(replica, "slave_repl_offset:")
+    {
+        assert!(start.elapsed() < PATIENCE, "the replica does not get there");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The digests of the keys of a form that it writes.
+fn digests(client: &mut Client, tag: &str, way: Way) -> String {
+    client.call(&["SELECT", database(way)]);
+    let names = ["dst", "oth", "oth2", "src"].map(|name| format!("{name}{tag}"));
+    let mut request = vec!["DEBUG", "DIGEST-VALUE"];
+    request.extend(names.iter().map(String::as_str));
+    client.call(&request)
+}
+
+/// A primary with an append-only file, and a server that follows it.
+fn pair(workers: &str) -> (Server, Server) {
+    let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+    let common = [&threads[..], &["--enable-debug-command", "yes"]].concat();
+    let file = [
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "no",
+        "--aof-use-rdb-preamble",
+        "no",
+    ];
+    let primary = Server::start(&[&common[..], &file, &["--repl-diskless-sync-delay", "0"]].concat());
+    let replica = Server::start(&[&common[..], &["--replicaof", &format!("127.0.0.1 {}", primary.port)]].concat());
+    let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
+    one.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    await_replica(&mut one, &mut other);
+    (primary, replica)
+}
+
+/// Asserts that the replica, and the primary once it has loaded its file again, have what the primary has.
+fn assert_same(primary: &Server, replica: &Server, runs: &[(String, String, Way)]) {
+    let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
+    await_replica(&mut one, &mut other);
+    let live: Vec<String> = runs.iter().map(|(_, tag, way)| digests(&mut one, tag, *way)).collect();
+    let copied: Vec<String> = runs
+        .iter()
+        .map(|(_, tag, way)| digests(&mut other, tag, *way))
+        .collect();
+    assert_eq!(one.call(&["DEBUG", "LOADAOF"]), "OK");
+    let reloaded: Vec<String> = runs.iter().map(|(_, tag, way)| digests(&mut one, tag, *way)).collect();
+    let differs = |others: &[String]| -> Vec<String> {
+        let pairs = runs.iter().zip(&live).zip(others);
+        pairs
+            .filter(|((_, live), other)| live != other)
+            .map(|(((command, _, way), _), _)| format!("{command:.80} ({way:?})"))
+            .collect()
+    };
+    let (copied, reloaded) = (differs(&copied), differs(&reloaded));
+    assert!(
+        copied.is_empty() && reloaded.is_empty(),
+        "{} differ on the replica: {copied:#?}\n{} differ after a reload: {reloaded:#?}",
+        copied.len(),
+        reloaded.len()
+    );
+}
+
+#[test]
+fn what_was_computed_without_an_expired_key_is_the_same_everywhere() {
+    for workers in WORKERS {
+        let (primary, replica) = pair(workers);
+        let mut runs = Vec::new();
+        for (number, (setup, command)) in FORMS.iter().enumerate() {
+            for way in WAYS {
+                let tag = format!("-{number}-{way:?}");
+                let mut client = Client::connect(primary.port);
+                client.call(&["SELECT", database(way)]);
+                prepare(&mut client, setup, &tag);
+                runs.push(((*command).to_owned(), tag, way));
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+        for (command, tag, way) in &runs {
+            run(&mut Client::connect(primary.port), command, tag, *way);
+        }
+        assert_same(&primary, &replica, &runs);
+    }
+}
+
+/// Commands that take so long that they leave their worker.
+const LONG: &[&str] = &[
+    "SUNIONSTORE dst src oth",
+    "SDIFFSTORE dst oth src",
+    "SINTERSTORE dst src oth",
+    "ZUNIONSTORE dst 2 src oth",
+    "ZDIFFSTORE dst 2 oth src",
+    "SORT oth BY w-src-* STORE dst",
+    "SORT oth GET h-src-*->f STORE dst",
+];
+
+#[test]
+fn a_long_command_that_meets_an_expired_key_stores_the_same_everywhere() {
+    for workers in WORKERS {
+        let (primary, replica) = pair(workers);
+        let mut client = Client::connect(primary.port);
+        let mut runs = Vec::new();
+        for (number, command) in LONG.iter().enumerate() {
+            let tag = format!("-{number}");
+            let members: Vec<String> = (0..20_000).map(|member| member.to_string()).collect();
+            call(&mut client, &[words("SADD oth", &tag), members].concat());
+            let setup = "SADD src 1 2 a;SET w-src-7 -5;HSET h-src-7 f x g y";
+            prepare(&mut client, setup, &tag);
+            prepare(&mut client, "EXPIRED w-src-7", &tag);
+            prepare(&mut client, "FIELD h-src-7", &tag);
+            runs.push(((*command).to_owned(), tag, Way::Plain));
+        }
+        let tag = "-many".to_owned();
+        prepare(&mut client, "SADD src a b;SADD oth b c", &tag);
+        let many: Vec<String> = (0..6000).map(|number| format!("none-{number}")).collect();
+        runs.push((format!("SUNIONSTORE dst src oth {}", many.join(" ")), tag, Way::Plain));
+        thread::sleep(Duration::from_millis(5));
+        for (command, tag, way) in &runs {
+            run(&mut client, command, tag, *way);
+        }
+        assert_same(&primary, &replica, &runs);
+    }
+}
