@@ -75,7 +75,10 @@ pub fn run_slice(
     }
 }
 
-/// Deletes due keys of one slot; returns whether more are due or the slot could not be leased.
+/// Deletes due keys of one slot; returns `true` if more are due.
+///
+/// A slot that cannot be leased is left to the next cycle, for it stays due. Its lease may be a script's, which can take
+/// seconds: until then no other slot waits for it, and the worker neither.
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -87,8 +90,8 @@ fn expire_slot(
 ) -> bool {
     let mut removed: Vec<Removed<Value>> = Vec::new();
     let pass = seat.enter();
-    let Some(mut lease) = pass.try_write(slot as usize) else {
-        return true;
+    let Some(mut lease) = pass.write_spinning(slot as usize) else {
+        return false;
     };
     let mut more = false;
     effects.hooks = keyspace.hooks.now();

@@ -6,6 +6,7 @@ mod client;
 #[path = "../harness/server.rs"]
 mod server;
 
+mod active_expiry;
 mod activity;
 mod endings;
 mod expired_keys;

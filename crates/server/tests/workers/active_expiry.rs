@@ -1,0 +1,57 @@
+//! Active expiry while a slot is leased for long.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// The value of a field of INFO.
+fn info(client: &mut Client, field: &str) -> String {
+    let text = client.call(&["INFO", "everything"]);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.expect("the field").to_owned()
+}
+
+#[test]
+fn keys_expire_while_a_script_holds_a_slot_that_is_due() {
+    for workers in ["1", "2", "8"] {
+        let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&threads[..], &["--busy-reply-threshold", "100000"]].concat());
+        let mut script = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        for number in 0..300 {
+            assert_eq!(client.call(&["SET", &format!("key-{number}"), "v", "PX", "100"]), "OK");
+        }
+        assert_eq!(client.call(&["SET", "held", "v", "PX", "100"]), "OK");
+        script.send(&["EVAL", "while true do end", "1", "held"]);
+        let start = Instant::now();
+        while info(&mut client, "expired_keys") != "300" {
+            assert!(start.elapsed() < PATIENCE / 4, "{workers} workers: the due keys stay");
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Only the slot that is held is left, and no worker keeps trying: there is a moment with hardly any expiry in it.
+        let spent_ms = |client: &mut Client| -> u128 {
+            let spent = info(client, "expire_cycle_cpu_milliseconds");
+            spent.parse().expect("a number")
+        };
+        loop {
+            let (before, window) = (spent_ms(&mut client), Instant::now());
+            thread::sleep(Duration::from_millis(100));
+            if spent_ms(&mut client) - before < window.elapsed().as_millis() / 2 {
+                break;
+            }
+            assert!(
+                start.elapsed() < PATIENCE / 2,
+                "{workers} workers: expiry takes all the time"
+            );
+        }
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        while info(&mut client, "expired_keys") != "301" {
+            assert!(start.elapsed() < PATIENCE, "{workers} workers: the held key stays");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
