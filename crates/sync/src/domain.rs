@@ -322,6 +322,12 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
         self.domain.cells[cell].word.announce_writer();
     }
 
+    /// Ends an announcement that no writer has followed up: for a reader that was refused many times. Does nothing while
+    /// a reader or a writer is in.
+    pub fn end_announcement(&self, cell: usize) {
+        self.domain.cells[cell].word.end_announcement();
+    }
+
     /// Whether somebody waits to be alone: long work ends early then, leaves and enters again. One relaxed load.
     #[inline]
     #[must_use]

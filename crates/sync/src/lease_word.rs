@@ -26,6 +26,10 @@
 //!   nobody ever comes for the lease. No clock, no owner, nothing to clean up.
 //! * D. A writer that still wants the lease announces again at each failed retry, which fills the field again. As it
 //!   spins right after announcing, it usually gets in before anybody has used up the announcement.
+//! * E. A reader that was refused many times may end the announcement of a word that is free: a writer that still
+//!   wanted the lease would have taken it, for it retries as often as the reader does.
+//! * F. For a thread that is alone an announcement means nothing, and a reader ends it. No other thread can be in, so
+//!   no reader keeps a writer out: the announcement was left by a writer that gave up.
 //!
 //! # The mark
 //!
@@ -91,12 +95,14 @@ impl LeaseWord {
                 .is_ok()
     }
 
-    /// Adds a reader if the word admits one: for the thread that is alone, which needs no locked instruction.
+    /// Adds a reader if no writer is in: for the thread that is alone, which needs no locked instruction. Ends an
+    /// announcement (rule F).
     #[inline]
     pub(crate) fn try_read_alone(&self, seen: u32) -> bool {
-        let admitted = admits_reader(seen);
+        let unannounced = seen & !PATIENCE;
+        let admitted = admits_reader(unannounced);
         if admitted {
-            self.0.store(seen + READER, Relaxed);
+            self.0.store(unannounced + READER, Relaxed);
         }
         admitted
     }
@@ -207,6 +213,15 @@ impl LeaseWord {
     /// Fills the announcement (rules A and D).
     pub(crate) fn announce_writer(&self) {
         self.0.fetch_or(PATIENCE, Relaxed);
+    }
+
+    /// Ends the announcement if the word is free (rule E).
+    pub(crate) fn end_announcement(&self) {
+        let seen = self.0.load(Relaxed);
+        if admits_writer(seen) && seen & PATIENCE != 0 {
+            // Fails if another thread got in or announced itself meanwhile: the next refusal comes back.
+            let _ = self.0.compare_exchange(seen, seen & !PATIENCE, Relaxed, Relaxed);
+        }
     }
 
     /// Ends what a successful `try_read` began.

@@ -38,6 +38,9 @@ use super::{loans, logging};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
+/// Failed attempts after which a reader takes an announced writer for one that has given up, if the slot is free. By
+/// then a writer that still waits has tried as often.
+const READERS_PATIENCE: u32 = 12;
 
 /// What a worker keeps from command to command.
 pub struct Thread {
@@ -359,10 +362,20 @@ fn lease_one<'p>(pass: &'p Pass<'p>, slot: usize, write: bool, failures: u32) ->
     } else {
         pass.read_spinning(slot).map(Lease::Read)
     };
-    if held.is_none() && write && failures >= PATIENCE {
-        pass.announce_writer(slot);
+    if held.is_none() && failures >= PATIENCE {
+        insist(pass, slot, write, failures);
     }
     held
+}
+
+/// Says that a writer keeps being refused, or ends what a writer said that has given up meanwhile.
+#[cold]
+fn insist(pass: &Pass<'_>, slot: usize, write: bool, failures: u32) {
+    if write {
+        pass.announce_writer(slot);
+    } else if failures >= READERS_PATIENCE {
+        pass.end_announcement(slot);
+    }
 }
 
 /// Runs a plan under leases.

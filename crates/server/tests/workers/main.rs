@@ -8,6 +8,7 @@ mod server;
 
 mod active_expiry;
 mod activity;
+mod announcements;
 mod endings;
 mod expired_keys;
 mod limits;

@@ -405,3 +405,75 @@ fn leases_of_a_pass_that_is_alone_exclude_those_that_come_after_it() {
         assert!(try_look(&mut seat, 0).unwrap() >= raised);
     });
 }
+
+/// Looks into a cell as a seat that would be alone, and lets no writer in meanwhile.
+fn look_alone(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
+    let pass = seat.enter_alone();
+    let lease = pass.try_read(cell)?;
+    assert!(pass.try_write(cell).is_none(), "its own reader is in");
+    assert_eq!(lease.0, lease.1);
+    Some(lease.0)
+}
+
+#[test]
+fn an_announcement_that_was_given_up_starves_no_seat_that_is_alone() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let other = spawn(&domain, |mut seat| {
+            // A writer that announces itself and never comes back.
+            seat.enter().announce_writer(0);
+        });
+        let mut seat = domain.join().unwrap();
+        let _ = look_alone(&mut seat, 0);
+        other.join().unwrap();
+        // The other seat is out for good. The first pass may still find its claim ended, the next claims anew.
+        let looks: Vec<_> = (0..3).map(|_| look_alone(&mut seat, 0)).collect();
+        assert_eq!(looks.last(), Some(&Some(0)), "{looks:?}");
+    });
+}
+
+#[test]
+fn a_writer_that_announces_itself_beside_a_seat_that_would_be_alone_gets_in() {
+    explore(3, || {
+        let domain = counts(1, 2);
+        let writer = spawn(&domain, |mut seat| {
+            let mut raised = 0;
+            for _ in 0..2 {
+                let pass = seat.enter();
+                match pass.try_write(0) {
+                    Some(mut lease) => {
+                        lease.0 += 1;
+                        lease.1 += 1;
+                        raised += 1;
+                    }
+                    None => pass.announce_writer(0),
+                }
+            }
+            raised
+        });
+        let mut seat = domain.join().unwrap();
+        let seen: Vec<_> = (0..3).filter_map(|_| look_alone(&mut seat, 0)).collect();
+        assert!(seen.is_sorted());
+        let raised = writer.join().unwrap();
+        let looks: Vec<_> = (0..3).map(|_| look_alone(&mut seat, 0)).collect();
+        assert_eq!(looks.last(), Some(&Some(raised)), "{looks:?}");
+    });
+}
+
+#[test]
+fn a_reader_that_ends_an_announcement_lets_no_two_writers_in() {
+    explore(3, || {
+        let domain = counts(1, 3);
+        let mut seat = domain.join().unwrap();
+        seat.enter().announce_writer(0);
+        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let pass = seat.enter();
+        pass.end_announcement(0);
+        if let Some(lease) = pass.try_read(0) {
+            assert_eq!(lease.0, lease.1);
+        }
+        drop(pass);
+        let raised = writer.join().unwrap();
+        assert!(try_look(&mut seat, 0).is_none_or(|seen| seen == raised));
+    });
+}

@@ -63,6 +63,53 @@ fn a_writer_keeps_everybody_out() {
 }
 
 #[test]
+fn an_announcement_that_no_writer_follows_up_keeps_no_lone_reader_out() {
+    alone(|| {
+        let word = LeaseWord::new();
+        word.announce_writer();
+        assert!(!word.try_read(), "where others may be in it is kept");
+        assert!(word.try_read_alone(word.peek()));
+        assert!(!word.try_write_alone(), "the reader is in");
+        word.release_read_alone();
+        assert!(word.try_read(), "the announcement is over for all");
+        word.release_read();
+    });
+}
+
+#[test]
+fn a_lone_reader_stays_out_while_a_writer_is_in() {
+    alone(|| {
+        let word = LeaseWord::new();
+        assert!(word.try_write_alone());
+        word.announce_writer();
+        assert!(!word.try_read_alone(word.peek()));
+        word.release_write_alone();
+        assert!(word.try_read_alone(word.peek()));
+        word.release_read_alone();
+    });
+}
+
+#[test]
+fn an_impatient_reader_ends_the_announcement_of_a_free_word_only() {
+    alone(|| {
+        let word = LeaseWord::new();
+        assert!(word.try_read());
+        word.announce_writer();
+        word.end_announcement();
+        assert!(!word.try_read(), "a reader is in: the writer still waits for it");
+        word.release_read();
+        word.end_announcement();
+        assert!(word.try_read());
+        word.release_read();
+        assert!(word.try_write());
+        word.announce_writer();
+        word.end_announcement();
+        word.release_write();
+        assert!(!word.try_read(), "who waited for the writer still does");
+    });
+}
+
+#[test]
 fn an_announcement_refuses_new_readers_until_a_writer_got_in() {
     alone(|| {
         let word = LeaseWord::new();
