@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, PATIENCE, Server};
+use super::{Client, Server};
 
 /// Runs `story` with one, two and eight active workers.
 fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
