@@ -82,6 +82,8 @@ pub enum Message {
         ticket: u64,
         /// Its reply.
         bytes: Vec<u8>,
+        /// The position in the log that counts as its last write from now on; 0 for none.
+        log_ticket: u64,
     },
     /// The reply of a command that ran on a background thread.
     Ran {
@@ -630,6 +632,7 @@ impl Question {
             client,
             ticket,
             bytes: (self.combine)(parts),
+            log_ticket: 0,
         });
     }
 }

@@ -65,6 +65,8 @@ pub struct Waiter {
     pub operation: Operation,
     /// When it gives up, ms since the epoch; `None` for never.
     pub deadline_ms: Option<u64>,
+    /// How often this server had become a replica when the wait began. Later ones end the wait: it must not be served.
+    pub demotions: u64,
     /// By whose permission it waits.
     pub permit: Permit,
 }
@@ -87,6 +89,8 @@ pub struct Wait {
     pub operation: Operation,
     /// When it gives up, ms since the epoch; `None` for never.
     pub deadline_ms: Option<u64>,
+    /// How often this server had become a replica when the wait began.
+    pub demotions: u64,
     /// By whose permission it waits.
     pub permit: Permit,
 }
@@ -105,6 +109,7 @@ impl Waiter {
             keys: wait.keys,
             operation: wait.operation,
             deadline_ms: wait.deadline_ms,
+            demotions: wait.demotions,
             permit: wait.permit,
         }
     }

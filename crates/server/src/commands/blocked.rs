@@ -94,6 +94,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         keys: names,
         operation,
         deadline_ms,
+        demotions: ctx.server.repl.demotions(),
         permit: Permit {
             account: ctx.client.login.account().clone(),
             version: ctx.server.acl.version(),

@@ -5,7 +5,7 @@
 
 use weft_resp::number::parse_i64;
 
-use super::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use super::context::{After, Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use super::error::CommandError;
 use crate::net::client::{Buffers, Client, Flags};
 use crate::state::{ClientVisitor, Part, PauseReason, Question};
@@ -30,7 +30,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|list", leased(list).asking()),
     ("client|no-evict", leased(attributes::no_evict)),
     ("client|no-touch", leased(attributes::no_touch)),
-    ("client|pause", leased(pause)),
+    ("client|pause", exclusive(pause)),
     ("client|reply", leased(reply)),
     ("client|setinfo", leased(attributes::set_info)),
     ("client|setname", leased(attributes::set_name)),

@@ -343,7 +343,13 @@ pub fn background_job(work: BackgroundReply, asker: (usize, u64, u64)) -> Job {
     Box::new(move |server, seat| {
         let bytes = work(server, seat);
         let (worker, client, ticket) = asker;
-        server.workers[worker].send(crate::state::Message::Reply { client, ticket, bytes });
+        server.workers[worker].send(crate::state::Message::Reply {
+            client,
+            ticket,
+            bytes,
+            // As in Valkey, whatever was logged by now counts as the client's.
+            log_ticket: server.journal.last_ticket(),
+        });
     })
 }
 

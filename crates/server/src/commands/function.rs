@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weft_reactor::unix_ms;
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
@@ -57,15 +58,28 @@ fn changing<P: 'static>(
         let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
         let db = ctx.keys.db;
         ctx.in_background(move |server, seat| {
-            let result = prepare(server).and_then(|prepared| {
+            let row = seat.index();
+            let change = |prepared| loop {
+                while server.pause.holds_writes(unix_ms()) {
+                    std::thread::sleep(LOG_PERIOD);
+                }
                 let _order = lock(&CHANGES);
-                let row = seat.index();
+                // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
                 let _pass = seat.enter();
+                if server.pause.holds_writes(unix_ms()) {
+                    continue;
+                }
+                if server.repl.follows() && server.config.boolean(id::REPLICA_READ_ONLY) {
+                    return Err(CommandError::constant(
+                        "READONLY You can't write against a read only replica.",
+                    ));
+                }
                 let reply = apply(server, prepared)?;
                 server.metrics.add(row, Counter::Dirty, 1);
                 let ticket = log_change(server, db, &words);
-                Ok((reply, ticket))
-            });
+                return Ok((reply, ticket));
+            };
+            let result = prepare(server).and_then(change);
             match result {
                 Ok((reply, ticket)) => {
                     while server.journal.withholds(ticket) {

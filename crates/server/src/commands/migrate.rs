@@ -15,10 +15,11 @@
 //!
 //! A key is here until it is deleted, and until then it is what was sent: whoever would change it in between waits, as
 //! everybody does in Valkey. The few that do not look whether a key is frozen (a transaction that has the whole
-//! keyspace, a script, FLUSHALL) are noticed in the end, and then the key goes over once more.
+//! keyspace, a script, FLUSHALL) are noticed in the end: a key that they changed goes over once more, and one that they deleted
+//! is deleted on the target.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
@@ -218,6 +219,9 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Sends the keys, and again those that have changed meanwhile. The loan ends behind all handles.
+///
+/// Frozen keys are changed all the same by scripts, transactions in exclusive mode and FLUSHALL, which do not wait. A key that
+/// one of them deleted or renamed is deleted on the target, too: it was gone before it could be moved.
 fn send(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -233,8 +237,10 @@ fn send(
         if order.copy {
             break;
         }
-        let changed = settle(server, seat, order, parcels, &taken);
-        parcels = changed;
+        let settled = settle(server, seat, order, parcels, &taken);
+        parcels = settled.changed;
+        let taken_back = take_back(server, order, &settled.gone);
+        result = result.and(taken_back).and(settled.outcome);
         if parcels.is_empty() || result.is_err() {
             break;
         }
@@ -246,6 +252,56 @@ fn send(
     drop(parcels);
     drop(loan);
     result
+}
+
+/// Deletes keys on the target that it has taken and that are gone here.
+fn take_back(server: &Server, order: &Order, gone: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let exchange = || {
+        let (mut target, _) = Target::connect(server, &order.host, &order.port, order.timeout)?;
+        let mut request = Vec::new();
+        let mut replies = log_in_and_select(&target, order, &mut request);
+        for name in gone {
+            if order.asking {
+                target::write_command(&mut request, [&b"ASKING"[..]].into_iter());
+                replies += 1;
+            }
+            target::write_command(&mut request, [&b"DEL"[..], name].into_iter());
+            replies += 1;
+        }
+        target.write(&request)?;
+        let mut refusal = None;
+        for _ in 0..replies {
+            let line = target.read_line()?;
+            if line.first() == Some(&b'-') {
+                refusal.get_or_insert(line);
+            }
+        }
+        target.keep(order.db);
+        Ok(refusal)
+    };
+    match exchange() {
+        Ok(None) => Ok(()),
+        Ok(Some(refusal)) => Err([b"ERR Target instance replied with error: ", &refusal[1..]].concat()),
+        Err(failure) => Err(io_error(failure)),
+    }
+}
+
+/// Writes what a new connection needs before commands; returns how many replies that brings.
+fn log_in_and_select(target: &Target, order: &Order, request: &mut Vec<u8>) -> usize {
+    let mut replies = 0;
+    if !order.auth.is_empty() {
+        let words = std::iter::once(&b"AUTH"[..]).chain(order.auth.iter().map(Vec::as_slice));
+        target::write_command(request, words);
+        replies += 1;
+    }
+    if target.db() != Some(order.db) {
+        target::write_command(request, [&b"SELECT"[..], order.db.to_string().as_bytes()].into_iter());
+        replies += 1;
+    }
+    replies
 }
 
 /// Sends the keys over; tells which of them the target has taken.
@@ -294,20 +350,8 @@ fn talk(
     taken: &mut [bool],
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut request = Vec::new();
-    let mut before = 0;
     let now_ms = weft_reactor::unix_ms();
-    if !order.auth.is_empty() {
-        let words = std::iter::once(&b"AUTH"[..]).chain(order.auth.iter().map(Vec::as_slice));
-        target::write_command(&mut request, words);
-        before += 1;
-    }
-    if target.db() != Some(order.db) {
-        target::write_command(
-            &mut request,
-            [&b"SELECT"[..], order.db.to_string().as_bytes()].into_iter(),
-        );
-        before += 1;
-    }
+    let before = log_in_and_select(target, order, &mut request);
     let mut sent = Vec::new();
     for (index, parcel) in parcels.iter().enumerate() {
         let ttl_ms = match parcel.expire_at_ms {
@@ -345,32 +389,67 @@ fn talk(
     Ok(refusal)
 }
 
-/// Deletes the keys that the target has; returns those that are not any more what was sent, as they are now.
-fn settle(server: &Arc<Server>, seat: &mut Seat, order: &Order, parcels: Vec<Parcel>, taken: &[bool]) -> Vec<Parcel> {
-    let mut changed = Vec::new();
+/// What became here of keys that the target has.
+struct Settled {
+    /// They are not any more what was sent; as they are now.
+    changed: Vec<Parcel>,
+    /// They were deleted or renamed meanwhile.
+    gone: Vec<Box<[u8]>>,
+    /// An error if a key is still here that the target has, too.
+    outcome: Result<(), Vec<u8>>,
+}
+
+/// What became here of one key that the target has.
+enum Fate {
+    /// It is what was sent, and was deleted.
+    Deleted,
+    /// It was gone already.
+    Gone,
+    /// It is something else now.
+    Changed,
+}
+
+/// Deletes the keys that the target has.
+fn settle(server: &Arc<Server>, seat: &mut Seat, order: &Order, parcels: Vec<Parcel>, taken: &[bool]) -> Settled {
+    let mut settled = Settled {
+        changed: Vec::new(),
+        gone: Vec::new(),
+        outcome: Ok(()),
+    };
+    let row = seat.index();
     for (mut parcel, _) in parcels.into_iter().zip(taken).filter(|(_, taken)| **taken) {
-        let row = seat.index();
-        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let pass = seat.enter();
-            match settle_one(server, &pass, row, order, &mut parcel) {
-                Some(true) => break,
-                Some(false) => {
-                    changed.push(parcel);
+            // Another role, and a pause, begin in exclusive mode.
+            if server.repl.follows() || server.scripts.running.is_ending() {
+                settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
+                break;
+            }
+            let fate = match server.pause.holds_writes(weft_reactor::unix_ms()) {
+                true => None,
+                false => settle_one(server, &pass, row, order, &mut parcel),
+            };
+            match fate {
+                Some(Fate::Deleted) => break,
+                Some(Fate::Gone) => {
+                    settled.gone.push(parcel.name);
                     break;
                 }
-                None if Instant::now() > deadline => break,
+                Some(Fate::Changed) => {
+                    settled.changed.push(parcel);
+                    break;
+                }
                 None => {}
             }
             drop(pass);
             std::thread::sleep(RETRY);
         }
     }
-    changed
+    settled
 }
 
-/// Whether a key is settled: deleted here, or gone already. `None` if its slot is leased by somebody else.
-fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, parcel: &mut Parcel) -> Option<bool> {
+/// Deletes a key that the target has, if it is what was sent. `None` if its slot is leased by another thread.
+fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, parcel: &mut Parcel) -> Option<Fate> {
     let mut lease = pass.write_spinning(usize::from(parcel.slot))?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -394,6 +473,7 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     };
     let mut write = KeyWrite::new(lease.parts_mut(), key, order.from_db, &access, &mut effects);
     let now = write.entry();
+    let is_gone = now.is_none();
     let same = now.is_some_and(|entry| {
         entry.expire_at_ms() == parcel.expire_at_ms && parcel.value.is(entry.value(), order.compress)
     });
@@ -411,12 +491,17 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     effects.scribe.commit();
     Post::new(server, &mut effects, row).tell(0);
     drop(lease);
-    let settled = changed.is_none();
-    if let Some((expire_at_ms, value)) = changed {
-        (parcel.expire_at_ms, parcel.value) = (expire_at_ms, value);
-    }
+    let fate = match changed {
+        Some((expire_at_ms, value)) => {
+            (parcel.expire_at_ms, parcel.value) = (expire_at_ms, value);
+            Fate::Changed
+        }
+        // One that expires here expires there at the same time.
+        None if is_gone && parcel.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => Fate::Gone,
+        None => Fate::Deleted,
+    };
     finish(server, row, effects);
-    Some(settled)
+    Some(fate)
 }
 
 /// Books and tells what happened to a key.

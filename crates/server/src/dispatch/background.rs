@@ -24,7 +24,12 @@
 //! 3. The run on the background thread is the one that counts: replies, errors, calls, time, hits.
 //! 4. The background thread has a copy of what handlers read of a client. A handler that changes its
 //!    client never leaves.
-//! 5. Between two attempts the thread holds nothing, so nobody waits for it.
+//! 5. Between two attempts the thread holds nothing, so nobody waits for it. After [`GIVES_WAY_AFTER`] of refused attempts it
+//!    puts the command at the end of the queue: another command in there may hold what this one waits for, such as a
+//!    snapshot, and there are only a few threads.
+//! 6. Before each attempt the command is admitted anew, within the passage of the gate. Much may have changed since its
+//!    worker admitted it: writes are paused, this server is a replica now, slots have moved, the user may do less.
+//!    These change in exclusive mode, so nothing is written once a change was answered.
 //!
 //! # Every command still happens at one moment
 //!
@@ -45,13 +50,13 @@
 //! stores; a worker that it keeps waiting then does not wait long.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_reactor::Output;
 use weft_resp::ArgRange;
 
-use crate::commands::context::{After, Binding, CommandResult, Context};
-use crate::commands::error::CommandError;
+use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
+use crate::commands::permission;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
@@ -63,10 +68,11 @@ use crate::keyspace::expiry;
 use crate::messages::{Post, wake};
 use crate::net::client::Client;
 use crate::net::connection::Connection;
+use crate::repl::Standing;
 use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
-use super::cluster;
+use super::admit::{Admission, NOT_LOGGED_IN, admit, of_script};
 use super::effects::release;
 use super::execute::{
     Call, Outcome, PATIENCE, Request, Thread, refuse_moving, run, run_as, run_leased, settle_effects, write_error,
@@ -79,6 +85,10 @@ use super::sources;
 const MANY_KEYS: usize = 5000;
 /// The first pause after refused leases; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
+/// How long a command is refused before it gives way to others in the queue.
+const GIVES_WAY_AFTER: Duration = Duration::from_millis(5);
+/// How long what was computed on a snapshot waits for its leases before it is computed again under them.
+const DRAFT_KEEPS: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -91,6 +101,16 @@ pub struct Detached {
     keys: Vec<PlannedKey>,
     snapshot: Option<Box<Snapshot>>,
     client: Client,
+    /// Refused attempts so far.
+    failures: u32,
+}
+
+/// What came of a turn on a background thread.
+enum Turn {
+    /// The reply, what is to be done next, and the position in the log.
+    Ran(Output, After, u64),
+    /// It was refused for long, and has to be run again.
+    GivesWay(Box<Detached>),
 }
 
 /// Whether a command leaves the worker for its number of keys alone. Only commands on data do: those that
@@ -122,40 +142,32 @@ impl Detached {
             keys: keys.to_vec(),
             snapshot,
             client: connection.client.view(),
+            failures: 0,
         })
     }
 
     /// The job that runs the command and mails its reply to `asker` (worker, client, ticket).
     pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
-        Box::new(move |server, seat| {
-            let (worker, client, ticket) = asker;
-            let (output, after, log_ticket) = self.run(server, seat, worker);
-            server.workers[worker].send(Message::Ran {
-                client,
-                ticket,
-                output,
-                after,
-                log_ticket,
-            });
+        Box::new(move |server, seat| match self.run(server, seat, asker.0) {
+            Turn::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+            Turn::GivesWay(command) => {
+                // The queue is closed when the process ends.
+                let _ = server.background.send(command.into_job(asker));
+            }
         })
     }
 
     /// The job that runs the script on a thread for scripts.
     pub fn into_script_job(self: Box<Self>, asker: Asker) -> Job {
-        Box::new(move |server, seat| {
-            let (worker, client, ticket) = asker;
-            let (output, after, log_ticket) = self.run_script(server, seat, worker);
-            server.workers[worker].send(Message::Ran {
-                client,
-                ticket,
-                output,
-                after,
-                log_ticket,
-            });
+        Box::new(move |server, seat| match self.run_script(server, seat, asker.0) {
+            Turn::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+            Turn::GivesWay(command) => {
+                let _ = server.script_jobs.send(command.into_script_job(asker));
+            }
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> Turn {
         let running = &server.scripts.running;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
@@ -181,18 +193,12 @@ impl Detached {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> (Output, After, u64) {
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> Turn {
         let thread = Thread::new(server.clone(), seat.index());
         self.run_as(thread, seat, worker, &mut attempt)
     }
 
-    fn run_as(
-        mut self,
-        mut thread: Thread,
-        seat: &mut Seat,
-        worker: WorkerId,
-        attempt: &mut Attempt<'_>,
-    ) -> (Output, After, u64) {
+    fn run_as(mut self, mut thread: Thread, seat: &mut Seat, worker: WorkerId, attempt: &mut Attempt<'_>) -> Turn {
         let server = thread.server.clone();
         thread.may_leave = false;
         let plan = Plan {
@@ -212,11 +218,14 @@ impl Detached {
         };
         let mut connection = Connection::new(self.client);
         connection.input = self.request;
+        connection.lease_failures = self.failures;
         let keys = &mut self.keys;
         let on_snapshot = (self.snapshot)
             .and_then(|snapshot| run_on_snapshot(&mut thread, seat, &request, keys, *snapshot, &mut connection));
-        let after = on_snapshot
-            .unwrap_or_else(|| run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt));
+        let ended = match on_snapshot {
+            Some(after) => Some(after),
+            None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
+        };
         conclude(&mut thread, seat);
         for unserved in thread.unserved.drain(..) {
             server.workers[worker].send(Message::Serve(unserved));
@@ -224,29 +233,60 @@ impl Detached {
         Post::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
         thread.effects.scribe.wake();
-        (connection.output, after, connection.client.log_ticket)
+        match ended {
+            Some(after) => Turn::Ran(connection.output, after, connection.client.log_ticket),
+            None => Turn::GivesWay(Box::new(Detached {
+                command: self.command,
+                binding: self.binding,
+                request: connection.input,
+                ranges: self.ranges,
+                keys: self.keys,
+                snapshot: None,
+                client: connection.client,
+                failures: connection.lease_failures,
+            })),
+        }
     }
+}
+
+/// Mails what came of a command to the worker of its client.
+fn mail(server: &Server, (worker, client, ticket): Asker, (output, after, log_ticket): (Output, After, u64)) {
+    server.workers[worker].send(Message::Ran {
+        client,
+        ticket,
+        output,
+        after,
+        log_ticket,
+    });
 }
 
 /// One attempt to run a command under leases.
 type Attempt<'a> = dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
 
 /// Sleeps between attempts, longer from time to time.
-struct Patience(Duration);
+struct Patience {
+    pause: Duration,
+    since: Instant,
+}
 
 impl Patience {
     fn new() -> Self {
-        Patience(FIRST_PAUSE)
+        Patience {
+            pause: FIRST_PAUSE,
+            since: Instant::now(),
+        }
     }
 
-    fn wait(&mut self, connection: &mut Connection) {
-        connection.lease_failures += 1;
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    /// Sleeps before the next attempt; returns `true` if the attempts have lasted longer than `longest`.
+    fn wait(&mut self, connection: &mut Connection, longest: Duration) -> bool {
+        connection.lease_failures = connection.lease_failures.saturating_add(1);
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.since.elapsed() > longest
     }
 }
 
-/// Runs a command under leases from its start to its end.
+/// Runs a command under leases from its start to its end; `None` if it is refused for so long that it gives way.
 fn run_under_leases(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -254,13 +294,14 @@ fn run_under_leases(
     keys: &mut [PlannedKey],
     connection: &mut Connection,
     attempt: &mut Attempt<'_>,
-) -> After {
+) -> Option<After> {
     let mut patience = Patience::new();
     loop {
         match attempt(thread, seat, request, keys, connection) {
-            Outcome::Done => return After::Nothing,
-            Outcome::After(after) => return after,
-            Outcome::Contended => patience.wait(connection),
+            Outcome::Done => return Some(After::Nothing),
+            Outcome::After(after) => return Some(after),
+            Outcome::Contended if patience.wait(connection, GIVES_WAY_AFTER) => return None,
+            Outcome::Contended => {}
         }
     }
 }
@@ -383,7 +424,9 @@ fn publish(
     loop {
         thread.begin(unix_ms());
         let pass = seat.enter();
-        if redirected(thread, request, keys, connection).is_some() || thread.moving.is_some() {
+        thread.look_around();
+        let admission = admit_again(thread, request, keys, connection);
+        if !matches!(admission, Admission::Run) || thread.moving.is_some() {
             // Under leases it will be told so, or its keys looked at.
             return None;
         }
@@ -393,7 +436,9 @@ fn publish(
         let Some(leased) = sources::lease_sources(thread, &pass, command, keys, &mut many, failures) else {
             drop(many);
             drop(pass);
-            patience.wait(connection);
+            if patience.wait(connection, DRAFT_KEEPS) {
+                return None;
+            }
             continue;
         };
         // The time of the command is what it worked, not what it waited.
@@ -441,24 +486,41 @@ fn attempt(
     thread.look_around();
     // Waiting at the gate is no command's time.
     thread.ticks = thread.timer.raw();
-    if let Some(error) = redirected(thread, request, keys, connection) {
+    let error = match admit_again(thread, request, keys, connection) {
+        Admission::Run => None,
+        Admission::Paused => return Outcome::Contended,
+        Admission::Refused(error) | Admission::Redirected(error) => Some(error),
+        Admission::Denied(denial) => Some(permission::refuse(
+            (&thread.server, thread.seat, thread.now_ms),
+            (&connection.client, connection.buffers(0)),
+            (request.command, &request.args(&connection.input)),
+            denial,
+        )),
+        // Its connection is about to be closed.
+        Admission::Unwelcome => Some(NOT_LOGGED_IN),
+    };
+    if let Some(error) = error {
         return refuse_moving(thread, (request, keys), connection, error);
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
 }
 
-/// Where the client has to go instead, if slots have moved since the command was admitted.
-fn redirected(
+/// Decides again whether the command may run, within the passage of the gate in which it would.
+fn admit_again(
     thread: &mut Thread,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    connection: &Connection,
-) -> Option<CommandError> {
-    cluster::take_view(thread);
-    let view = thread.view.clone()?;
-    let args = request.args(&connection.input);
-    cluster::route(thread, &view, &connection.client, request.command, args, keys).err()
+    connection: &mut Connection,
+) -> Admission {
+    // A script that runs too long keeps new commands out, not those under way.
+    thread.standing = thread.standing.without(Standing::BUSY);
+    let Connection { client, input, .. } = connection;
+    let admission = admit(thread, client, request.command, (|| request.args(input), keys));
+    match request.binding.mode {
+        Mode::Script => of_script(thread, admission, request.command, request.args(input)),
+        Mode::Leased | Mode::Exclusive => admission,
+    }
 }
 
 /// Books what the command did, as the end of a batch does.

@@ -180,7 +180,8 @@ impl<'p> Serving<'_, '_, '_, 'p> {
             let Some(waiter) = waiter else {
                 return Ok(());
             };
-            if waiter.is_claimed() {
+            // Who waited for this server as a primary is told that it is none any more, by mail that is under way.
+            if waiter.is_claimed() || waiter.demotions != self.service.server.repl.demotions() {
                 self.forget(&waiter, key);
                 continue;
             }
@@ -356,6 +357,11 @@ pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: Unserved) -> 
 }
 
 fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Option<Unserved> {
+    if thread.server.pause.holds_writes(unix_ms()) {
+        // Serving changes data.
+        unserved.failures += 1;
+        return Some(unserved);
+    }
     let Some(mut leases) = lease_all(pass, &mut unserved.slots, unserved.failures) else {
         unserved.failures += 1;
         return Some(unserved);

@@ -61,6 +61,11 @@ impl Standing {
         Standing(self.0 | other.0)
     }
 
+    /// The first without the bits of the second.
+    pub const fn without(self, other: Standing) -> Standing {
+        Standing(self.0 & !other.0)
+    }
+
     /// Whether commands need not look any further.
     #[inline]
     pub const fn is_plain(self) -> bool {
@@ -260,6 +265,8 @@ pub struct Loading {
 pub struct Replication {
     standing: AtomicU32,
     term: AtomicU64,
+    /// How often this server has become a replica.
+    demotions: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
     /// The offset of the history up to which the data is.
@@ -343,6 +350,11 @@ impl Replication {
         self.term.load(Ordering::Acquire)
     }
 
+    /// How often this server, being a primary, has become a replica. Changes in exclusive mode.
+    pub fn demotions(&self) -> u64 {
+        self.demotions.load(Ordering::Acquire)
+    }
+
     /// What changes rarely. Held for moments only.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
@@ -394,6 +406,9 @@ impl Replication {
                      be able to synchronize with the new primary with just a partial transfer."
                 );
             }
+        }
+        if state.primary.is_none() {
+            self.demotions.fetch_add(1, Ordering::AcqRel);
         }
         state.primary = Some(primary);
         state.phase = Phase::Connect;

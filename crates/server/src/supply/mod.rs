@@ -351,6 +351,7 @@ impl Supplier {
                 client: wait.client,
                 ticket: wait.ticket,
                 bytes,
+                log_ticket: 0,
             });
             false
         });
@@ -456,11 +457,11 @@ impl Supplier {
     /// Hands this server's role over, if somebody is ready for it.
     fn advance_handover(&mut self) {
         let server = &self.server;
-        let step = role::handover_step(server);
-        if step == Step::Wait {
+        if role::handover_step(server) == Step::Wait {
             return;
         }
-        server.alone(&mut self.seat, |_| match step {
+        // Once more, while nothing else runs: what was written before this moment must have reached the replica.
+        server.alone(&mut self.seat, |_| match role::handover_step(server) {
             Step::Wait => {}
             Step::Abort => {
                 role::abort_handover(server, "Replica never caught up before timeout");

@@ -51,7 +51,17 @@ impl Worker {
             Message::Connect(arrival) => self.connect(arrival),
             Message::Adopt(connection, wait) => self.adopt(connection, wait),
             Message::Shed { to, keep } => self.shed(to, keep),
-            Message::Reply { client, ticket, bytes } => self.unpark(client, ticket, bytes),
+            Message::Reply {
+                client,
+                ticket,
+                bytes,
+                log_ticket,
+            } => {
+                if let Some(token) = self.parked(client, ticket) {
+                    self.note_logged(token, log_ticket);
+                }
+                self.unpark(client, ticket, bytes);
+            }
             Message::Ran {
                 client,
                 ticket,

@@ -20,6 +20,7 @@ fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
         keys: Box::new([]),
         operation,
         deadline_ms: None,
+        demotions: 0,
         permit: Permit {
             account: Login::stranger().account().clone(),
             version: 1,

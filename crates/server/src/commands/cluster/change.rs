@@ -231,7 +231,12 @@ fn answer_late(server: &Server, seat: &Seat, ((worker, client, ticket), command)
         server.metrics.add(seat.index(), Counter::ErrorReplies, 1);
         server.errors.count(code.unwrap_or_default());
     }
-    server.workers[worker].send(Message::Reply { client, ticket, bytes });
+    server.workers[worker].send(Message::Reply {
+        client,
+        ticket,
+        bytes,
+        log_ticket: 0,
+    });
 }
 
 /// The error of a change that the replicas have not got in time.

@@ -1,0 +1,317 @@
+//! Commands on background threads beside what changes meanwhile: other long commands, pauses, roles, keys on their way.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::{Client, PATIENCE, Server};
+
+/// Runs `story` with one, two and eight active workers.
+fn with_workers(story: impl Fn(&[&str])) {
+    for threads in ["1", "2", "8"] {
+        story(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--enable-debug-command",
+            "yes",
+        ]);
+    }
+}
+
+/// Makes a set of so many members.
+fn fill_set(client: &mut Client, key: &str, members: usize) {
+    for from in (0..members).step_by(50_000) {
+        let names: Vec<String> = (from..members.min(from + 50_000))
+            .map(|member| format!("member:{member}"))
+            .collect();
+        let words: Vec<&str> = ["SADD", key]
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .collect();
+        client.call(&words);
+    }
+    assert_eq!(client.call(&["SCARD", key]), members.to_string());
+}
+
+/// Asks until the answer is the expected one.
+fn await_answer(client: &mut Client, words: &[&str], expected: impl Fn(&str) -> bool) {
+    let start = Instant::now();
+    loop {
+        let answer = client.call(words);
+        if expected(&answer) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{words:?}: {answer}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn long_commands_that_change_a_key_do_not_block_those_that_read_it() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        fill_set(&mut admin, "set", 200_000);
+        let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        for round in 0..12 {
+            for (index, client) in clients.iter_mut().enumerate() {
+                match (index + round) % 2 {
+                    0 => client.send(&["SPOP", "set", "5000"]),
+                    _ => client.send(&["SUNIONSTORE", "union", "set", "set"]),
+                }
+            }
+            assert_eq!(admin.call(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+            assert_eq!(admin.call(&["PING"]), "PONG");
+            for client in &mut clients {
+                client.answer();
+            }
+            for name in 0..20 {
+                fill_members(&mut admin, name * 1000);
+            }
+        }
+    });
+}
+
+/// Puts a thousand members back.
+fn fill_members(client: &mut Client, from: usize) {
+    let names: Vec<String> = (from..from + 1000).map(|member| format!("member:{member}")).collect();
+    let words: Vec<&str> = ["SADD", "set"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    client.call(&words);
+}
+
+#[test]
+fn nothing_is_written_once_a_pause_was_answered() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        fill_set(&mut admin, "a", 200_000);
+        fill_set(&mut admin, "b", 200_000);
+        let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(server.port)).collect();
+        for round in 0..10 {
+            admin.call(&["DEL", "union", "script"]);
+            clients[0].send(&["SUNIONSTORE", "union", "a", "b"]);
+            clients[1].send(&["SPOP", "a", "100"]);
+            let script = format!("for i = 1, 1e6 do end redis.call('SET', 'script', '1') return {round}");
+            clients[2].send(&["EVAL", &script, "1", "script"]);
+            thread::sleep(Duration::from_millis(2 * round));
+            assert_eq!(admin.call(&["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+            let state = |admin: &mut Client| {
+                let keys = admin.call(&["EXISTS", "union", "script"]);
+                (keys, admin.call(&["SCARD", "a"]))
+            };
+            let before = state(&mut admin);
+            thread::sleep(Duration::from_millis(150));
+            assert_eq!(state(&mut admin), before, "round {round}");
+            assert_eq!(admin.call(&["CLIENT", "UNPAUSE"]), "OK");
+            for client in &mut clients {
+                let answer = client.answer();
+                assert!(!answer.starts_with("ERR"), "{answer}");
+            }
+            assert_eq!(admin.call(&["EXISTS", "union", "script"]), "2");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_written_once_this_server_is_a_replica() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        fill_set(&mut admin, "a", 200_000);
+        fill_set(&mut admin, "b", 200_000);
+        let mut refused = 0;
+        for round in 0..10 {
+            admin.call(&["DEL", "union"]);
+            let mut client = Client::connect(server.port);
+            client.send(&["SUNIONSTORE", "union", "a", "b"]);
+            thread::sleep(Duration::from_millis(2 * round));
+            // Nobody listens there.
+            assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+            let before = admin.call(&["EXISTS", "union"]);
+            let answer = client.answer();
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(admin.call(&["EXISTS", "union"]), before, "round {round}");
+            match before.as_str() {
+                "1" => assert!(answer.parse::<u64>().is_ok(), "{answer}"),
+                _ => {
+                    assert_eq!(answer, "READONLY You can't write against a read only replica.");
+                    refused += 1;
+                }
+            }
+            assert_eq!(admin.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+        }
+        assert!(refused > 0, "every command was faster than the change of the role");
+    });
+}
+
+/// The role goes to and fro while long commands run and clients wait for keys.
+#[test]
+fn a_failover_loses_and_doubles_nothing() {
+    with_workers(|arguments| {
+        let servers = [Server::start(arguments), Server::start(arguments)];
+        let mut admins = [Client::connect(servers[0].port), Client::connect(servers[1].port)];
+        let port = servers[0].port.to_string();
+        assert_eq!(admins[1].call(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        await_answer(&mut admins[1], &["ROLE"], |role| role.contains("connected"));
+        fill_set(&mut admins[0], "a", 100_000);
+        fill_set(&mut admins[0], "b", 100_000);
+        for round in 0..8 {
+            let (primary, replica) = (round % 2, 1 - round % 2);
+            await_answer(&mut admins[primary], &["WAIT", "1", "1000"], |count| count == "1");
+            let mut storing: Vec<Client> = (0..3).map(|_| Client::connect(servers[primary].port)).collect();
+            let mut waiting: Vec<Client> = (0..20).map(|_| Client::connect(servers[primary].port)).collect();
+            for client in &mut waiting {
+                client.send(&["BLPOP", "list", "0"]);
+            }
+            await_answer(&mut admins[primary], &["INFO", "clients"], |info| {
+                info.contains("blocked_clients:20")
+            });
+            for (index, client) in storing.iter_mut().enumerate() {
+                client.send(&["SUNIONSTORE", &format!("union:{round}:{index}"), "a", "b"]);
+            }
+            thread::sleep(Duration::from_millis(4 * round as u64));
+            let answer = admins[primary].call(&["FAILOVER", "TIMEOUT", "30000"]);
+            assert_eq!(answer, "OK");
+            await_answer(&mut admins[replica], &["ROLE"], |role| role.starts_with("(master"));
+            let elements: Vec<String> = (0..30).map(|element| format!("{round}:{element}")).collect();
+            for element in &elements {
+                admins[replica].call(&["RPUSH", "list", element]);
+            }
+            for client in &mut waiting {
+                let answer = client.answer();
+                assert!(answer.starts_with("UNBLOCKED"), "round {round}: {answer}");
+            }
+            assert_eq!(admins[replica].call(&["LLEN", "list"]), "30", "round {round}");
+            for (index, client) in storing.iter_mut().enumerate() {
+                let answer = client.answer();
+                let exists = admins[replica].call(&["EXISTS", &format!("union:{round}:{index}")]);
+                let acknowledged = answer.parse::<u64>().is_ok();
+                assert!(
+                    acknowledged || answer.starts_with("READONLY"),
+                    "round {round}: {answer}"
+                );
+                assert_eq!(exists == "1", acknowledged, "round {round}: {answer}");
+            }
+            await_answer(&mut admins[primary], &["ROLE"], |role| role.contains("connected"));
+            await_answer(&mut admins[replica], &["WAIT", "1", "1000"], |count| count == "1");
+            let digest = admins[replica].call(&["DEBUG", "DIGEST"]);
+            assert_eq!(admins[primary].call(&["DEBUG", "DIGEST"]), digest, "round {round}");
+            admins[replica].call(&["DEL", "list"]);
+        }
+    });
+}
+
+#[test]
+fn wait_counts_replicas_that_have_the_functions_and_moved_keys() {
+    with_workers(|arguments| {
+        let (server, replica, target) = (
+            Server::start(arguments),
+            Server::start(arguments),
+            Server::start(arguments),
+        );
+        let mut admin = Client::connect(server.port);
+        let port = server.port.to_string();
+        assert_eq!(
+            Client::connect(replica.port).call(&["REPLICAOF", "127.0.0.1", &port]),
+            "OK"
+        );
+        await_answer(&mut admin, &["SET", "key", "value"], |answer| answer == "OK");
+        await_answer(&mut admin, &["WAIT", "1", "1000"], |count| count == "1");
+        let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+        let dump = {
+            assert_eq!(admin.call(&["FUNCTION", "LOAD", library]), "l");
+            await_answer(&mut admin, &["WAIT", "1", "1000"], |count| count == "1");
+            let mut dumping = Client::connect(server.port);
+            dumping.send(&["FUNCTION", "DUMP"]);
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut dumping.0, &mut line).expect("receives");
+            let mut bytes = vec![0; line[1..].trim_end().parse::<usize>().expect("a length")];
+            std::io::Read::read_exact(&mut dumping.0, &mut bytes).expect("receives");
+            bytes
+        };
+        let target_port = target.port.to_string();
+        let requests: [Vec<&[u8]>; 3] = [
+            vec![b"FUNCTION", b"LOAD", b"REPLACE", library.as_bytes()],
+            vec![b"FUNCTION", b"RESTORE", &dump, b"REPLACE"],
+            vec![b"MIGRATE", b"127.0.0.1", target_port.as_bytes(), b"key", b"0", b"5000"],
+        ];
+        for request in requests {
+            let mut client = Client::connect(server.port);
+            replica.signal(Signal::SIGSTOP);
+            client.send(&request);
+            let answer = client.answer();
+            assert!(["OK", "l"].contains(&answer.as_str()), "{answer}");
+            assert_eq!(
+                client.call(&["WAIT", "1", "200"]),
+                "0",
+                "{:?}",
+                String::from_utf8_lossy(request[0])
+            );
+            replica.signal(Signal::SIGCONT);
+            await_answer(&mut client, &["WAIT", "1", "1000"], |count| count == "1");
+        }
+    });
+}
+
+#[test]
+fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
+    with_workers(|arguments| {
+        let (server, target) = (Server::start(arguments), Server::start(arguments));
+        let (mut admin, mut there) = (Client::connect(server.port), Client::connect(target.port));
+        let port = target.port.to_string();
+        let deletions: [(&[&str], &str); 4] = [
+            (&["EVAL", "return redis.call('DEL', 'list')", "1", "list"], "0"),
+            (
+                &[
+                    "EVAL",
+                    "local reply = redis.pcall('RENAME', 'list', 'other') return reply.ok and 1 or 0",
+                    "2",
+                    "list",
+                    "other",
+                ],
+                "0",
+            ),
+            (&["FLUSHALL"], "0"),
+            (
+                &[
+                    "EVAL",
+                    "local n = redis.call('DEL', 'list') redis.call('RPUSH', 'list', 'new') return n",
+                    "1",
+                    "list",
+                ],
+                "1",
+            ),
+        ];
+        for (words, length) in deletions {
+            let mut moved_first = 0;
+            for round in 0..4 {
+                admin.call(&["FLUSHALL"]);
+                there.call(&["FLUSHALL"]);
+                let fill = "for i = 1, 400 do local t = {} for j = 1, 1000 do t[j] = i * j end \
+                            redis.call('RPUSH', KEYS[1], unpack(t)) end return redis.call('LLEN', KEYS[1])";
+                assert_eq!(admin.call(&["EVAL", fill, "1", "list"]), "400000");
+                let mut moving = Client::connect(server.port);
+                moving.send(&["MIGRATE", "127.0.0.1", &port, "list", "0", "30000"]);
+                thread::sleep(Duration::from_millis(10 + 10 * round));
+                let answer = admin.call(words);
+                assert!(!answer.starts_with("ERR"), "{words:?}: {answer}");
+                let moved = moving.answer();
+                // Nothing tells whether FLUSHALL found the key; a whole list over there was moved before.
+                let is_over_there = words == ["FLUSHALL"] && there.call(&["LLEN", "list"]) == "400000";
+                if answer == "0" || is_over_there {
+                    moved_first += 1;
+                    continue;
+                }
+                assert_eq!(admin.call(&["EXISTS", "list"]), "0", "{words:?}: {moved}");
+                assert_eq!(there.call(&["LLEN", "list"]), length, "{words:?}: {moved}");
+            }
+            assert!(moved_first < 4, "{words:?}: every key had moved before");
+        }
+    });
+}
