@@ -2,6 +2,7 @@
 
 use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
 use weft_values::Value;
+use weft_values::hash::Hash;
 use weft_values::packed::PackedKind;
 
 use super::context::{Binding, CommandResult, Context, leased};
@@ -11,6 +12,7 @@ use super::object::encoding_name;
 use crate::keyspace::access::{Expiry, KeyWrite, Touch};
 use crate::keyspace::effects::Cause;
 use crate::keyspace::event::Event;
+use crate::keyspace::expiry::log_expired_fields;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -245,10 +247,29 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         OwnedValue::Object(object) => NewValue::Shared(object),
     };
     target.set(value, expiry);
-    // Fields that have expired are not copied.
-    target.change_hash(|hash| hash.remove_expired(now_ms, usize::MAX, |_| ()));
+    let expired = target
+        .change_hash(|hash| take_expired(hash, now_ms))
+        .unwrap_or_default();
     keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
+    if !expired.is_empty() && ctx.keys.effects.logs() {
+        // Whoever repeats the command copies them.
+        let words: Vec<&[u8]> = ctx.args.iter().collect();
+        let from = ctx.keys.db;
+        ctx.keys.effects.log_also(from, &words);
+        log_expired_fields(ctx.keys.effects, db, ctx.args.at(2), &expired);
+        ctx.keys.effects.log_nothing();
+    }
     ctx.reply.integer(1);
     Ok(())
+}
+
+/// Takes the fields that have expired out of a copied hash, unless there are no others; returns their names. A hash with
+/// nothing but expired fields keeps them until they are deleted, like the hash it was copied from.
+fn take_expired(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
+    let mut expired = Vec::new();
+    if hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_some() {
+        hash.remove_expired(now_ms, usize::MAX, |name| expired.push(name.into()));
+    }
+    expired
 }

@@ -13,8 +13,8 @@ use super::scan_options::ScanOptions;
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::event::Event;
 use fields::{
-    CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, remove_fields, set_fields, show,
-    show_value,
+    CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, live_beside_expired, remove_fields,
+    set_fields, show, show_value,
 };
 
 pub mod fields;
@@ -199,6 +199,9 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
+    if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
+        key.log_instead(&[&[b"HDEL", ctx.args.at(1)], live.as_slice()].concat());
+    }
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
         close(key, Event::hash("hdel"), removed as u64);

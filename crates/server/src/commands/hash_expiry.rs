@@ -9,7 +9,8 @@ use super::error::CommandError;
 use super::expire::{Conditions, in_seconds, is_already_expired};
 use super::expiry_argument::{ExpiryUnit, any_absolute_ms, invalid_expire_time};
 use super::hash::fields::{
-    CHANGE_NS, Names, Pairs, checked, close, hash_at, hash_of_entry, remove_fields, set_fields, show_value, unpack,
+    CHANGE_NS, Names, Pairs, checked, close, hash_at, hash_of_entry, live_beside_expired, remove_fields, set_fields,
+    show_value, unpack,
 };
 use super::set_options::{Condition, Grammar, SetOptions, parse_options};
 use crate::keyspace::access::KeyWrite;
@@ -116,6 +117,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     if plan.unpacks(&key, names) {
         unpack(&mut key);
     }
+    let live = live_beside_expired(&mut key, names.iter(), plan.now_ms);
     let (mut set, mut gone) = (0, 0);
     let mut gone_names = LoggedNames::new(&mut key);
     ctx.reply.array(names.len());
@@ -133,8 +135,16 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     } else if key.effects().logs() {
         let mut digits = itoa::Buffer::new();
         let mut words: Vec<&[u8]> = vec![b"HPEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
-        words.extend(ctx.args.iter().skip(3));
-        key.log_instead(&words);
+        match live {
+            None => {
+                words.extend(ctx.args.iter().skip(3));
+                key.log_instead(&words);
+            }
+            Some(live) => {
+                words.extend(ctx.args.iter().take(word).skip(3));
+                LoggedNames(Some(live)).log_counted(&mut key, &words);
+            }
+        }
     }
     if set > 0 && gone == 0 {
         key.changed_times(Event::hash("hexpire"), set);
@@ -233,6 +243,9 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
+    if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
+        LoggedNames(Some(live)).log_counted(&mut key, &[b"HPERSIST", ctx.args.at(1)]);
+    }
     let mut persisted = 0;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -393,6 +406,9 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
+    if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
+        LoggedNames(Some(live)).log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+    }
     let mut removed = 0;
     ctx.reply.array(names.len());
     for name in names.iter() {
@@ -444,12 +460,38 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     match at_ms {
         Some(at_ms) if is_already_expired(ctx, at_ms) => set_passed(ctx, pairs),
         _ => {
+            if options.keep_ttl {
+                log_expired(ctx, pairs);
+            }
             set_expiring(ctx, pairs, at_ms, options.keep_ttl);
             log_setting(ctx, word, at_ms, options.keep_ttl);
         }
     }
     ctx.reply.integer(1);
     Ok(())
+}
+
+/// Has the log repeat, before HSETEX with KEEPTTL, that fields which have expired lose their time: for those who repeat it
+/// they have not, and would keep it. They are set, and not deleted, for with its last field a hash would lose its own
+/// expiry.
+fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
+    if !ctx.keys.effects.logs() {
+        return;
+    }
+    let now_ms = ctx.alive_ms();
+    let Some(HashRef::Large(hash)) = hash_of_entry(ctx.keys.peek(0)).ok().flatten() else {
+        return;
+    };
+    let has_expired = |name: &[u8]| hash.find(name, now_ms).is_none() && hash.find(name, 0).is_some();
+    let expired = pairs.iter().filter(|(name, _)| has_expired(name));
+    let expired: Vec<&[u8]> = expired.flat_map(|(name, value)| [name, value]).collect();
+    if !expired.is_empty() {
+        let mut digits = itoa::Buffer::new();
+        let count = digits.format(expired.len() / 2).as_bytes();
+        let words: [&[u8]; 4] = [b"HSETEX", ctx.args.at(1), b"FIELDS", count];
+        let db = ctx.keys.db;
+        ctx.keys.effects.log_also(db, &[&words, expired.as_slice()].concat());
+    }
 }
 
 /// Has the log repeat HSETEX without its conditions, which were met.

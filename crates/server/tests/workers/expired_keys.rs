@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Client, PATIENCE, Server};
 
 /// The numbers of workers with which every story runs.
-const WORKERS: [&str; 3] = ["1", "2", "8"];
+pub(super) const WORKERS: [&str; 3] = ["1", "2", "8"];
 
 /// A command that reads `src`, with what is written before `src` expires. Commands are separated by `;`.
 const FORMS: &[(&str, &str)] = &[
@@ -129,7 +129,7 @@ const WAYS: [Way; 5] = [
 ];
 
 /// The words of a command about keys of its own.
-fn words(command: &str, tag: &str) -> Vec<String> {
+pub(super) fn words(command: &str, tag: &str) -> Vec<String> {
     let names = ["src", "dst", "oth", "oth2"];
     command
         .split(' ')
@@ -140,7 +140,7 @@ fn words(command: &str, tag: &str) -> Vec<String> {
         .collect()
 }
 
-fn call(client: &mut Client, words: &[String]) -> String {
+pub(super) fn call(client: &mut Client, words: &[String]) -> String {
     client.send(words);
     client.answer()
 }
@@ -193,7 +193,7 @@ fn run(client: &mut Client, command: &str, tag: &str, way: Way) {
 }
 
 /// Waits until `replica` has everything that `primary` has done.
-fn await_replica(primary: &mut Client, replica: &mut Client) {
+pub(super) fn await_replica(primary: &mut Client, replica: &mut Client) {
     let offset = |client: &mut Client, field: &str| {
         let info = client.call(&["INFO", "replication"]);
         let found = info
@@ -221,7 +221,7 @@ fn digests(client: &mut Client, tag: &str, way: Way) -> String {
 }
 
 /// A primary with an append-only file, and a server that follows it.
-fn pair(workers: &str) -> (Server, Server) {
+pub(super) fn pair(workers: &str) -> (Server, Server) {
     let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
     let common = [&threads[..], &["--enable-debug-command", "yes"]].concat();
     let file = [

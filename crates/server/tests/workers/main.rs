@@ -10,6 +10,7 @@ mod active_expiry;
 mod activity;
 mod announcements;
 mod endings;
+mod expired_fields;
 mod expired_keys;
 mod limits;
 mod long_commands;

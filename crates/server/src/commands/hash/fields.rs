@@ -278,6 +278,29 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     removed
 }
 
+/// Returns the names of fields that are there, if some other named field has expired and is still stored; else `None`.
+///
+/// For those who repeat a command nothing has expired. They would change that other field too, so the log names only
+/// the fields that the command itself has found.
+pub fn live_beside_expired<'a>(
+    key: &mut KeyWrite<'_>,
+    names: impl Iterator<Item = &'a [u8]> + Clone,
+    now_ms: u64,
+) -> Option<Vec<&'a [u8]>> {
+    if !key.effects().logs() {
+        return None;
+    }
+    match hash_at(key)? {
+        HashRef::Large(hash) if hash.has_expired_fields(now_ms) => {
+            let is_live = |name: &&[u8]| hash.find(name, now_ms).is_some();
+            let is_stored = |name: &&[u8]| hash.find(name, 0).is_some();
+            let any_expired = names.clone().any(|name| is_stored(&name) && !is_live(&name));
+            any_expired.then(|| names.filter(is_live).collect())
+        }
+        HashRef::Large(_) | HashRef::Packed(_) => None,
+    }
+}
+
 /// Closes a key whose fields were changed `times` times: with `event`, or with the end of a hash that has no fields
 /// left.
 pub fn close(mut key: KeyWrite<'_>, event: Event, times: u64) {

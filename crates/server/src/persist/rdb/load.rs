@@ -59,7 +59,7 @@ pub struct Loader<'l, 'p> {
     pub config: &'l Config,
     /// Makes the access clock of entries.
     pub clock: AccessClock,
-    /// Milliseconds since the epoch: keys and fields that expire before are dropped. 0 drops none.
+    /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops none.
     pub now_ms: u64,
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
@@ -282,15 +282,12 @@ impl Loader<'_, '_> {
             self.tell_dropped(db, &name);
             return Ok(());
         }
-        match without_expired_fields(value, self.now_ms) {
-            None => {
-                loaded.expired_hashes += 1;
-                self.tell_dropped(db, &name);
-            }
-            Some(value) => {
-                self.put(db, &name, value, about)?;
-                loaded.keys += 1;
-            }
+        if has_only_expired_fields(&value, self.now_ms) {
+            loaded.expired_hashes += 1;
+            self.tell_dropped(db, &name);
+        } else {
+            self.put(db, &name, value, about)?;
+            loaded.keys += 1;
         }
         Ok(())
     }
@@ -397,15 +394,15 @@ pub fn delay(config: &Config) {
     std::thread::sleep(std::time::Duration::from_micros(delay_us));
 }
 
-/// The value without the fields of a hash that have expired; `None` if that is all of it.
-fn without_expired_fields(mut value: Restored<'_>, now_ms: u64) -> Option<Restored<'_>> {
-    if let Restored::Object(Value::Hash(hash)) = &mut value {
-        hash.remove_expired(now_ms, usize::MAX, |_| {});
-        if hash.is_empty() {
-            return None;
-        }
+/// Returns `true` if the value is a hash all of whose fields have expired.
+///
+/// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and learn
+/// of their end like that of all others, when they are deleted here.
+fn has_only_expired_fields(value: &Restored<'_>, now_ms: u64) -> bool {
+    match value {
+        Restored::Object(Value::Hash(hash)) => hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_none(),
+        _ => false,
     }
-    Some(value)
 }
 
 fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, Fault> {
