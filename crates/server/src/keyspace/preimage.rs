@@ -376,10 +376,12 @@ impl Preimages {
         self.abandon();
         for slot in 0..SLOTS {
             slots.header(slot).set_unsaved(false);
-            // Dropped behind the lock.
-            drop(std::mem::take(&mut *self.lock(slot)));
+            // Freed behind the lock, whose guard ends with this statement.
+            let images = std::mem::take(&mut *self.lock(slot));
+            drop(images);
         }
-        lock(&self.wanted).clear();
+        let wanted = std::mem::take(&mut *lock(&self.wanted));
+        drop(wanted);
         self.any_wanted.store(false, Ordering::Relaxed);
         self.kept_bytes.store(0, Ordering::Relaxed);
     }
@@ -414,8 +416,8 @@ impl Preimages {
         if place_now < self.cursor.load(Ordering::Acquire) {
             return Some(None);
         }
-        let mut images = self.lock(usize::from(*slot));
-        let images = images.of_mut(*database);
+        let mut guard = self.lock(usize::from(*slot));
+        let images = guard.of_mut(*database);
         if images.settled.find(*hash, name).is_some() {
             return Some(None);
         }
@@ -423,10 +425,15 @@ impl Preimages {
         let image = images.before.find(*hash, name);
         let entry = image.or_else(|| table.and_then(|table| table.find(*hash, name)));
         let shared = entry.and_then(|entry| share(*slot, entry));
+        let mut removed = None;
         if shared.is_some() {
-            drop(images.before.remove(*hash, name));
+            removed = images.before.remove(*hash, name);
             images.settle(*hash, name);
         }
+        // It is freed behind the lock and the lease.
+        drop(guard);
+        drop(lease);
+        drop(removed);
         Some(shared)
     }
 
