@@ -534,6 +534,12 @@ pub struct Server {
 }
 
 impl Server {
+    /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
+    /// writes back. The answer holds until the gate is passed again.
+    pub fn may_delete_expired(&self, now_ms: u64) -> bool {
+        !self.repl.standing().leaves_expired() && !self.pause.holds_writes(now_ms)
+    }
+
     /// Has the process end, as everything is prepared for that; whether nobody has called it off.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
         let counts = self.shutdown.put(how);

@@ -386,16 +386,13 @@ impl Worker {
         if self.thread.effects.expired.is_empty() {
             return;
         }
-        if self.server().pause.holds_writes(self.thread.now_ms) || self.thread.standing.leaves_expired() {
-            // Nothing changes in a pause, nor on a replica. They are found again afterwards.
-            self.thread.effects.expired.clear();
-            return;
-        }
         let thread = &mut self.thread;
+        // Nothing changes in a pause, nor on a replica. What is left is found again afterwards.
         expiry::delete_found(
             &thread.server.keyspace,
             &mut self.seat,
             thread.now_ms,
+            &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
             &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
         );

@@ -529,10 +529,15 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;
         let tell = &mut |effects: &mut Effects| Post::new(&server, effects, row).tell(0);
-        if server.repl.follows() {
-            expiry::forget_found(&mut thread.effects, tell);
-        }
-        expiry::delete_found(&server.keyspace, seat, thread.now_ms, &mut thread.effects, tell);
+        let may_delete = || server.may_delete_expired(thread.now_ms);
+        expiry::delete_found(
+            &server.keyspace,
+            seat,
+            thread.now_ms,
+            &may_delete,
+            &mut thread.effects,
+            tell,
+        );
         release(&mut thread.effects, &server);
         thread.keep_ready();
     }

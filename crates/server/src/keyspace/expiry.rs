@@ -40,18 +40,29 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
 /// Tells others what was recorded, while the slot is still leased.
 pub type Tell<'a> = &'a mut dyn FnMut(&mut Effects);
 
-/// Works on queued slots for at most `budget`; returns whether slots are left.
+/// One slice of active expiry.
+pub struct Slice<'a> {
+    /// The slots that are due.
+    pub queue: &'a Mutex<Vec<u16>>,
+    /// Milliseconds since the Unix epoch.
+    pub now_ms: u64,
+    /// How long it may take.
+    pub budget: Duration,
+    /// Returns `true` if keys may be deleted here. It is asked behind the gate, at every passage: the server's role changes
+    /// in exclusive mode, and a server that follows another deletes nothing by itself.
+    pub may_delete: &'a dyn Fn() -> bool,
+}
+
+/// Works on queued slots; returns `true` if slots are left.
 pub fn run_slice(
     keyspace: &Keyspace,
     seat: &mut Seat,
-    queue: &Mutex<Vec<u16>>,
-    now_ms: u64,
-    budget: Duration,
+    slice: &Slice<'_>,
     effects: &mut Effects,
     tell: Tell<'_>,
 ) -> bool {
     let start = Instant::now();
-    let row = seat.index();
+    let queue = slice.queue;
     let mut due: Vec<u16> = Vec::with_capacity(SLOTS_A_TAKE);
     loop {
         {
@@ -63,11 +74,15 @@ pub fn run_slice(
             return false;
         }
         while let Some(slot) = due.pop() {
-            let more = expire_slot(keyspace, seat, row, slot, now_ms, effects, tell);
-            if more {
-                due.push(slot);
+            match expire_slot(keyspace, seat, slot, slice, effects, tell) {
+                Some(true) => due.push(slot),
+                Some(false) => {}
+                None => {
+                    lock(queue).clear();
+                    return false;
+                }
             }
-            if start.elapsed() >= budget {
+            if start.elapsed() >= slice.budget {
                 lock(queue).append(&mut due);
                 return true;
             }
@@ -75,23 +90,26 @@ pub fn run_slice(
     }
 }
 
-/// Deletes due keys of one slot; returns `true` if more are due.
+/// Deletes due keys of one slot; returns `true` if more are due, and `None` if nothing may be deleted here any more.
 ///
 /// A slot that cannot be leased is left to the next cycle, for it stays due. Its lease may be a script's, which can take
 /// seconds: until then no other slot waits for it, and the worker neither.
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
-    row: usize,
     slot: u16,
-    now_ms: u64,
+    slice: &Slice<'_>,
     effects: &mut Effects,
     tell: Tell<'_>,
-) -> bool {
+) -> Option<bool> {
+    let (row, now_ms) = (seat.index(), slice.now_ms);
     let mut removed: Vec<Removed<Value>> = Vec::new();
     let pass = seat.enter();
+    if !(slice.may_delete)() {
+        return None;
+    }
     let Some(mut lease) = pass.write_spinning(slot as usize) else {
-        return false;
+        return Some(false);
     };
     let mut more = false;
     effects.hooks = keyspace.hooks.now();
@@ -99,7 +117,7 @@ fn expire_slot(
     if header.is_reserved() {
         // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have to
         // be kept. The slot stays due, for the next cycle.
-        return false;
+        return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
     for db in 0..data.databases() {
@@ -137,7 +155,7 @@ fn expire_slot(
     for removed in removed {
         effects.discard_removed(removed, Cause::Expiry);
     }
-    more || fields.more
+    Some(more || fields.more)
 }
 
 /// Records what was deleted, for those who listen: keys, and hashes that lost fields, all of them if it says so.
@@ -276,10 +294,22 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
     );
 }
 
-/// Deletes the keys that readers found expired.
-pub fn delete_found(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: Tell<'_>) {
+/// Deletes the keys that readers found expired, or forgets them if `may_delete`, asked behind the gate, returns `false`.
+pub fn delete_found(
+    keyspace: &Keyspace,
+    seat: &mut Seat,
+    now_ms: u64,
+    may_delete: &dyn Fn() -> bool,
+    effects: &mut Effects,
+    tell: Tell<'_>,
+) {
     let row = seat.index();
-    delete_found_within(keyspace, &seat.enter(), row, now_ms, effects, tell);
+    let pass = seat.enter();
+    if may_delete() {
+        delete_found_within(keyspace, &pass, row, now_ms, effects, tell);
+    } else {
+        forget_found(effects, tell);
+    }
 }
 
 /// Leaves the keys that readers found expired where they are: somebody else decides about their end.
@@ -356,3 +386,6 @@ pub fn delete_found_within(
         note_waited(keyspace, data, slot, effects);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,12 +76,16 @@ impl Worker {
         let server = thread.server.clone();
         let row = thread.seat;
         let start = Instant::now();
+        let slice = expiry::Slice {
+            queue: &server.due_slots,
+            now_ms: thread.now_ms,
+            budget: EXPIRY_SLICE,
+            may_delete: &|| server.may_delete_expired(thread.now_ms),
+        };
         self.expiring = expiry::run_slice(
             &server.keyspace,
             &mut self.seat,
-            &server.due_slots,
-            thread.now_ms,
-            EXPIRY_SLICE,
+            &slice,
             &mut thread.effects,
             &mut |effects| Post::new(&server, effects, row).tell(0),
         );

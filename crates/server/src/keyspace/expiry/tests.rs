@@ -1,0 +1,135 @@
+//! Active expiry of slots, some of which cannot be leased, and by whom keys may be deleted.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use weft_table::NewValue;
+
+use super::{Slice, delete_found, queue_due, run_slice};
+use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, NamedKey};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::effects::{Effects, ExpiredKey};
+use crate::keyspace::event::Event;
+use crate::keyspace::{Keyspace, Seat};
+
+/// When the keys of a scene expire, and a later time.
+const EXPIRES_MS: u64 = 1000;
+const LATER_MS: u64 = 2000;
+/// Keys of a scene, each in a slot of its own.
+const KEYS: u64 = 20;
+
+struct Scene {
+    keyspace: Keyspace,
+    seat: Seat,
+    effects: Effects,
+    queue: Mutex<Vec<u16>>,
+}
+
+impl Scene {
+    /// A keyspace with keys that have expired, and whose slots are queued.
+    fn new() -> Self {
+        let keyspace = Keyspace::new(1, 2);
+        let mut scene = Scene {
+            seat: keyspace.slots.join().expect("has a seat"),
+            effects: Effects::of(&keyspace),
+            queue: Mutex::default(),
+            keyspace,
+        };
+        for number in 0..KEYS {
+            scene.add(&key(number));
+        }
+        let queued = queue_due(&scene.keyspace.slots, &scene.queue, LATER_MS);
+        assert_eq!(queued as u64, KEYS);
+        scene
+    }
+
+    fn add(&mut self, key: &ExpiredKey) {
+        let clock = AccessClock::default();
+        let access = AccessContext {
+            now_ms: 1,
+            clock: &clock,
+            counts: &self.keyspace.counts,
+            seat: 0,
+            touch: true,
+            sees_expired: false,
+        };
+        let named = NamedKey {
+            name: &key.name,
+            hash: key.hash,
+            slot: key.slot,
+        };
+        let pass = self.seat.enter();
+        let mut lease = pass.try_write(usize::from(key.slot)).expect("nobody else is here");
+        let mut write = KeyWrite::new(lease.parts_mut(), named, 0, &access, &mut self.effects);
+        write.set(NewValue::Int(1), Expiry::At(EXPIRES_MS));
+        write.changed(Event::SILENT);
+    }
+
+    /// Runs a slice; returns `true` if slots are left.
+    fn run(&mut self, may_delete: &dyn Fn() -> bool) -> bool {
+        let slice = Slice {
+            queue: &self.queue,
+            now_ms: LATER_MS,
+            budget: Duration::from_secs(60),
+            may_delete,
+        };
+        run_slice(&self.keyspace, &mut self.seat, &slice, &mut self.effects, &mut |_| {})
+    }
+}
+
+fn key(number: u64) -> ExpiredKey {
+    let slot = number as u16 * 7;
+    ExpiredKey {
+        db: 0,
+        slot,
+        hash: u64::from(slot) << 50 | number,
+        name: format!("key-{number}").into_bytes(),
+        missed: false,
+    }
+}
+
+#[test]
+fn a_slot_that_is_leased_keeps_no_other_from_expiring() {
+    let mut scene = Scene::new();
+    let mut other = scene.keyspace.slots.join().expect("has a seat");
+    {
+        let pass = other.enter();
+        let _held = pass.try_write(usize::from(key(3).slot)).expect("nobody else is here");
+        assert!(!scene.run(&|| true), "no work is left that can be done");
+        assert_eq!(scene.effects.expired_keys, KEYS - 1);
+    }
+    assert_eq!(queue_due(&scene.keyspace.slots, &scene.queue, LATER_MS), 1);
+    assert!(!scene.run(&|| true));
+    assert_eq!(scene.effects.expired_keys, KEYS);
+}
+
+#[test]
+fn a_server_that_is_demoted_during_a_slice_deletes_nothing_more() {
+    let mut scene = Scene::new();
+    let left = Cell::new(5);
+    let may_delete = || {
+        left.set(left.get() - 1);
+        left.get() > 0
+    };
+    assert!(!scene.run(&may_delete), "a follower has nothing to do");
+    assert_eq!(scene.effects.expired_keys, 4);
+}
+
+#[test]
+fn what_readers_found_expired_stays_if_it_may_not_be_deleted() {
+    for (may_delete, deleted) in [(false, 0), (true, 1)] {
+        let mut scene = Scene::new();
+        scene.effects.expired.push(key(3));
+        delete_found(
+            &scene.keyspace,
+            &mut scene.seat,
+            LATER_MS,
+            &|| may_delete,
+            &mut scene.effects,
+            &mut |_| {},
+        );
+        assert!(scene.effects.expired.is_empty());
+        assert_eq!(scene.effects.expired_keys, deleted);
+    }
+}
