@@ -45,9 +45,15 @@ pub fn changes_lent(
     held: &Held<'_, '_>,
     db: usize,
 ) -> bool {
+    // These reach other databases.
+    let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
     let is_frozen = |key: &PlannedKey| {
         let name = args.at(key.argument as usize);
-        key.write && keyspace.lent.is_frozen(key.slot, db, name)
+        let is_it = || match anywhere {
+            true => keyspace.lent.is_frozen_anywhere(key.slot, name),
+            false => keyspace.lent.is_frozen(key.slot, db, name),
+        };
+        key.write && is_it()
     };
     if keys.iter().any(is_frozen) {
         return true;

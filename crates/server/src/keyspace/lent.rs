@@ -23,6 +23,7 @@
 //!    That is slow, and right.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,9 @@ impl Record {
 #[derive(Default)]
 pub struct Lent {
     records: Mutex<HashMap<u16, Record>>,
+    /// How many keys are frozen. Hardly ever any, so writers in slots that lend, or that a snapshot has not saved, need not
+    /// lock the records to find that out. Raised under leases of the slots of these keys.
+    frozen: AtomicUsize,
 }
 
 /// Values of some slots are out. Whoever holds handles drops them before this.
@@ -119,6 +123,7 @@ impl Lent {
         }
         let mut loan = self.lend(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
         let mut records = lock(&self.records);
+        self.frozen.fetch_add(keys.len(), Ordering::Release);
         for (slot, key) in &keys {
             if let Some(record) = records.get_mut(slot) {
                 record.frozen.push(key.clone());
@@ -129,11 +134,22 @@ impl Lent {
         Some(loan)
     }
 
-    /// Whether nobody may write a key at the moment.
+    /// Returns `true` if nobody may write a key at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
+        // Who froze it had a lease of the slot, whose end released the count to the caller's.
+        self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
+    }
+
+    /// The same for a key of this name in any database.
+    pub fn is_frozen_anywhere(&self, slot: u16, name: &[u8]) -> bool {
+        self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| *key.1 == *name)
+    }
+
+    #[cold]
+    fn is_among_frozen(&self, slot: u16, is_it: impl Fn(&FrozenKey) -> bool) -> bool {
         let records = lock(&self.records);
         let frozen = records.get(&slot).map_or(&[][..], |record| &record.frozen);
-        frozen.iter().any(|(of, key)| *of == db && **key == *name)
+        frozen.iter().any(is_it)
     }
 
     /// Somebody was put off who wants to change a value that this slot has lent.
@@ -151,6 +167,7 @@ impl Drop for Loan {
         }
         let mut records = lock(&self.lent.records);
         let now = Instant::now();
+        self.lent.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
         for (slot, key) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
                 && let Some(at) = record.frozen.iter().position(|other| other == key)

@@ -66,3 +66,21 @@ fn databases_come_and_go_in_a_slot_that_lends() {
     drop(loan);
     assert!(!header.is_lent() && header.may_hold(400) && !header.may_hold(12));
 }
+
+#[test]
+fn writers_lock_nothing_to_learn_that_no_key_is_frozen() {
+    let keyspace = keyspace();
+    let lent = Arc::new(Lent::default());
+    let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let records = lent.records.lock().expect("nobody has panicked");
+    // This would wait for itself if it locked them.
+    assert!(!lent.is_frozen(7, 0, b"key"));
+    drop(records);
+    drop(loan);
+    let frozen = lent.freeze(&keyspace.slots, vec![(7, (2, b"key"[..].into()))]);
+    assert!(lent.is_frozen(7, 2, b"key"));
+    assert!(!lent.is_frozen(7, 0, b"key") && lent.is_frozen_anywhere(7, b"key"));
+    assert!(!lent.is_frozen_anywhere(7, b"other") && !lent.is_frozen_anywhere(8, b"key"));
+    drop(frozen);
+    assert!(!lent.is_frozen(7, 2, b"key"));
+}

@@ -1,0 +1,75 @@
+//! Keys that MIGRATE sends: whoever would write one waits until it is settled, in whatever database it is.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::expired_keys::WORKERS;
+use super::{Client, PATIENCE, Server};
+
+/// Reads a request, of which nothing but its first word is of interest.
+fn request(link: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    let mut number = |link: &mut BufReader<TcpStream>| -> usize {
+        line.clear();
+        link.read_line(&mut line).expect("receives");
+        line.trim_end()[1..].parse().expect("a number")
+    };
+    let count = number(link);
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let mut word = vec![0; number(link) + 2];
+        link.read_exact(&mut word).expect("receives");
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    words.swap_remove(0)
+}
+
+/// Asserts that no reply has come for a while.
+fn assert_waits(client: &mut Client, why: &str) {
+    let stream = client.0.get_ref();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("sets a timeout");
+    let error = client.0.fill_buf().map(<[u8]>::to_vec).expect_err(why);
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    let stream = client.0.get_ref();
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+}
+
+#[test]
+fn writers_from_other_databases_wait_for_a_key_that_is_on_its_way() {
+    let writers: [&[&[&str]]; 4] = [
+        &[&["SELECT", "1"], &["SET", "k", "new"]],
+        &[&["MULTI"], &["SELECT", "1"], &["SET", "k", "new"], &["EXEC"]],
+        &[&["SET", "l", "new"], &["COPY", "l", "k", "DB", "1", "REPLACE"]],
+        &[&["MULTI"], &["COPY", "l", "k", "DB", "1", "REPLACE"], &["EXEC"]],
+    ];
+    for workers in WORKERS {
+        for writer in writers {
+            let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+            let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let port = target.local_addr().expect("is bound").port().to_string();
+            let mut sender = Client::connect(server.port);
+            assert_eq!(sender.call(&["SELECT", "1"]), "OK");
+            assert_eq!(sender.call(&["SET", "k", "old"]), "OK");
+            let mut other = Client::connect(server.port);
+            assert_eq!(other.call(&["SET", "l", "new"]), "OK");
+            sender.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "60000"]);
+            let mut link = BufReader::new(target.accept().expect("accepts").0);
+            while !request(&mut link).starts_with("RESTORE") {}
+            let (last, first) = writer.split_last().expect("a command");
+            for command in first {
+                other.call(command);
+            }
+            other.send(last);
+            assert_waits(&mut other, "the writer does not wait");
+            // One reply for SELECT, one for RESTORE.
+            link.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
+            assert_eq!(sender.answer(), "OK");
+            assert!(["OK", "1", "(OK OK)", "(1)"].contains(&other.answer().as_str()));
+            assert_eq!(sender.call(&["GET", "k"]), "new", "{workers} workers: {writer:?}");
+        }
+    }
+}
