@@ -24,6 +24,7 @@ use crate::config::{Config, id};
 use crate::feed;
 use crate::journal::write_command;
 use crate::keyspace::access::Whole;
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::empty::take;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{Exclusive, Seat};
@@ -370,7 +371,9 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     }
     // Before loading: there may be no room for both.
     drop(taken);
-    let expiry_ms = match server.repl.follows() {
+    // Whoever repeats what happens here still has what has expired. It stays until it is deleted, which is logged.
+    let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
+    let expiry_ms = match server.repl.follows() || is_repeated {
         true => 0,
         false => unix_ms(),
     };

@@ -327,3 +327,27 @@ fn a_long_command_that_meets_an_expired_key_stores_the_same_everywhere() {
         assert_same(&primary, &replica, &runs);
     }
 }
+
+#[test]
+fn a_reload_leaves_no_key_behind_on_replicas() {
+    for workers in WORKERS {
+        let (primary, replica) = pair(workers);
+        let (mut client, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
+        assert_eq!(client.call(&["SET", "k", "v", "PX", "1"]), "OK");
+        assert_eq!(client.call(&["HSET", "h", "f", "1", "g", "2"]), "2");
+        assert_eq!(client.call(&["HPEXPIRE", "h", "1", "FIELDS", "1", "f"]), "(1)");
+        thread::sleep(Duration::from_millis(5));
+        assert_eq!(client.call(&["DEBUG", "RELOAD"]), "OK");
+        assert_eq!(client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]), "OK");
+        let start = Instant::now();
+        while client.call(&["DBSIZE"]) != "1" || client.call(&["HLEN", "h"]) != "1" {
+            assert!(start.elapsed() < PATIENCE, "what has expired stays");
+            thread::sleep(Duration::from_millis(5));
+        }
+        await_replica(&mut client, &mut other);
+        assert_eq!(
+            (other.call(&["DBSIZE"]), other.call(&["HLEN", "h"])),
+            ("1".into(), "1".into())
+        );
+    }
+}
