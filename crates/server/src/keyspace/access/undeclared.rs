@@ -27,6 +27,10 @@ use weft_values::Value;
 use super::{Held, Keys, PlannedKey, Touch, is_expired};
 use crate::keyspace::{Pass, ReadLease};
 
+/// The refusals, on average, after which a writer that announced itself is taken for one that has given up, if the slot is
+/// free. The command starts over after each, and nothing tells it how often it did.
+const REFUSALS: u32 = 16;
+
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
     pass: Option<&'a Pass<'p>>,
@@ -59,7 +63,13 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
         use std::collections::hash_map::Entry;
         if let Entry::Vacant(free) = self.leases.entry(slot) {
             let pass = self.pass.ok_or(Contended)?;
-            free.insert(pass.read_spinning(usize::from(slot)).ok_or(Contended)?);
+            let Some(lease) = pass.read_spinning(usize::from(slot)) else {
+                if fastrand::u32(..REFUSALS) == 0 {
+                    pass.end_announcement(usize::from(slot));
+                }
+                return Err(Contended);
+            };
+            free.insert(lease);
         }
         Ok(())
     }
