@@ -42,7 +42,8 @@ impl Place {
     /// Starts a server here; it may end at once.
     fn spawn(&self, options: &[&str]) -> Server {
         let port = free_port();
-        let child = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+        let built = || env!("CARGO_BIN_EXE_weft-server").into();
+        let child = Command::new(std::env::var_os("WEFT_SERVER").unwrap_or_else(built))
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--io-threads", "2"])
             .args(["--dir", &self.0.display().to_string(), "--logfile", "log"])
             .args(["--enable-debug-command", "yes"])
@@ -259,4 +260,55 @@ fn a_damaged_dump_ends_the_start() {
     ] {
         assert!(log.contains(line), "{line} in {log}");
     }
+}
+
+/// Newer versions of other servers use these types and opcodes in another way.
+#[test]
+fn a_type_that_is_newer_than_its_file_ends_the_start() {
+    let place = Place::new();
+    let (server, mut client) = place.start(&["--save", ""]);
+    assert_eq!(client.call("HSETEX hash EX 1000 FIELDS 1 field value"), ":1");
+    assert_eq!(client.call("SAVE"), "+OK");
+    drop(server);
+    let mut dump = fs::read(place.dump()).expect("reads");
+    assert!(dump.starts_with(b"VALKEY080"));
+    dump[..9].copy_from_slice(b"REDIS0011");
+    fs::write(place.dump(), &dump).expect("writes");
+    let mut server = place.spawn(&["--save", "", "--rdbchecksum", "no"]);
+    assert_eq!(server.ends().code(), Some(1));
+    let log = place.log();
+    let line = "Can't handle foreign type or opcode 22 in RDB with version 11";
+    assert!(log.contains(line), "{log}");
+}
+
+#[test]
+fn a_dump_without_its_whole_checksum_ends_the_start() {
+    let place = Place::new();
+    let (server, mut client) = place.start(&["--save", ""]);
+    fill(&mut client);
+    assert_eq!(client.call("SAVE"), "+OK");
+    drop(server);
+    let whole = fs::read(place.dump()).expect("reads");
+    for missing in [1, 4, 8] {
+        fs::write(place.dump(), &whole[..whole.len() - missing]).expect("writes");
+        let mut server = place.spawn(&["--save", "", "--rdbchecksum", "no"]);
+        assert_eq!(server.ends().code(), Some(1), "{missing} bytes are missing");
+    }
+}
+
+/// Any client may send payloads; what they make the log say is bounded.
+#[test]
+fn bad_payloads_do_not_fill_the_log() {
+    let place = Place::new();
+    let (server, mut client) = place.start(&["--save", ""]);
+    assert_eq!(client.call("DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"), "+OK");
+    let start = Instant::now();
+    for _ in 0..500 {
+        let answer = client.call("RESTORE key 0 \"\\x16\\x05\\x01\\x50\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\"");
+        assert_eq!(answer, "-ERR Bad data format");
+    }
+    let lines = place.log().matches("RESTORE was given a payload").count() as u64;
+    let seconds = start.elapsed().as_secs() + 2;
+    assert!((1..=seconds).contains(&lines), "{lines} lines");
+    drop(server);
 }

@@ -55,9 +55,10 @@ pub fn is_word(rule: &[u8], word: &str) -> bool {
     text_of(rule).eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Whether there is white space or a zero byte in it: a description could not be read back.
+/// Returns `true` if there is a blank or a control byte in it. Rules are written to lines whose words stand between blanks: such
+/// a word could not be read back, or would be read as another rule, or another user.
 pub fn has_blanks(word: &[u8]) -> bool {
-    word.iter().any(|byte| matches!(byte, 0 | b' ' | b'\t'..=b'\r'))
+    word.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
 }
 
 /// A selector that has no end: the place of the rule that it begins with.

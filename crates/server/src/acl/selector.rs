@@ -225,7 +225,7 @@ impl Selector {
         if catalogue.entry(id).is_subcommand() {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
-        if argument.is_empty() {
+        if argument.is_empty() || has_blanks(argument) {
             return Err(RuleError::Syntax);
         }
         if catalogue.entry(id).subcommands.is_empty() {

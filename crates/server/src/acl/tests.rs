@@ -455,3 +455,50 @@ fn similar_refusals_within_a_minute_are_one_entry() {
     log.add(refusal("y", Reason::Key), Vec::new(), 121_003, 0);
     assert_eq!(log.latest(10).len(), 0);
 }
+
+/// What is written to a file of users must be read back as the same user, and no other.
+#[test]
+fn no_part_of_a_rule_can_begin_another_line() {
+    for evil in [
+        "\nuser evil on nopass ~* &* +@all",
+        " ~*",
+        "\t+@all",
+        "\r+@all",
+        "\x0b+@all",
+        "\x01",
+        "\x7f",
+        "",
+    ] {
+        for begins in [
+            "+select|1",
+            "~key",
+            "%R~key",
+            "&channel",
+            "+get|x",
+            "(+get|x",
+            "(~key",
+            "(+select|\"1\\n2\"",
+        ] {
+            let mut user = User::new(ground());
+            let closes = if begins.starts_with('(') { ")" } else { "" };
+            let rule = format!("{begins}{evil}{closes}");
+            if user.apply(rule.as_bytes(), ground()).is_err() {
+                continue;
+            }
+            let line = format!("user name {}\n", described(&user));
+            let users = parse_file(line.as_bytes(), b"users.acl", ground());
+            let users = users.unwrap_or_else(|_| panic!("{rule:?} is not read back: {line:?}"));
+            let acl = Acl::new(catalogue());
+            acl.replace_all(users);
+            let described: Vec<String> = acl
+                .describe()
+                .iter()
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .filter(|line| !line.starts_with("default "))
+                .collect();
+            assert_eq!(described, [line[5..].trim_end()], "{rule:?}");
+        }
+    }
+    assert!(user_of(&["+select|1"]).is_ok());
+    assert_eq!(user_of(&["+select|1\nuser evil on"]).err(), Some(RuleError::Syntax));
+}

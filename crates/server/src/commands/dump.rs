@@ -1,5 +1,7 @@
 //! DUMP and RESTORE: a value as bytes that another server understands.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use weft_resp::number::parse_i64;
 use weft_table::ValueRef;
 
@@ -98,6 +100,24 @@ fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>,
     Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
 }
 
+/// Has the log tell of a bad payload, at most once a second: any client may send as many as it likes.
+#[cold]
+fn note_bad_payload(now_ms: u64, payload: &[u8]) {
+    static TOLD_S: AtomicU64 = AtomicU64::new(0);
+    static UNTOLD: AtomicU64 = AtomicU64::new(0);
+    let now_s = now_ms / 1000;
+    if TOLD_S.swap(now_s, Ordering::Relaxed) == now_s {
+        UNTOLD.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let kind = payload.first().copied().unwrap_or_default();
+    let before = match UNTOLD.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        count => format!(" ({count} more since the last such line)"),
+    };
+    log::warning!("RESTORE was given a payload that makes no sense: integrity check failed for type {kind}{before}");
+}
+
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = restore_options(ctx)?;
     let key = ctx.keys.write(0);
@@ -114,9 +134,11 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !payload::verify(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
+    if let Some(kind) = payload::foreign_type(ctx.arg(3)) {
+        return Err(CommandError::text(format!("ERR Unsupported foreign data type: {kind}")));
+    }
     let Some(loaded) = payload::load(ctx.arg(3), &ctx.server.config) else {
-        let kind = ctx.arg(3).first().copied().unwrap_or_default();
-        log::warning!("RESTORE was given a payload that makes no sense: integrity check failed for type {kind}");
+        note_bad_payload(ctx.now_ms, ctx.arg(3));
         return Err(CommandError::constant("ERR Bad data format"));
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));

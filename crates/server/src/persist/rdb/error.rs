@@ -35,6 +35,8 @@ pub enum Fault {
     Short,
     /// It begins with something else.
     Signature(Vec<u8>),
+    /// A type or opcode that versions up to this one did not have, or that others use for something else.
+    Foreign(u8, u32),
     /// Its version is unknown.
     Version(u32),
     /// It has a database that this server does not have; the number that there are.
@@ -70,6 +72,12 @@ impl Display for LoadError {
                 "Wrong signature trying to load DB from file: {}",
                 String::from_utf8_lossy(magic)
             ),
+            Fault::Foreign(kind, version) => {
+                write!(
+                    out,
+                    "Can't handle foreign type or opcode {kind} in RDB with version {version}"
+                )
+            }
             Fault::Version(version) => write!(out, "Can't handle RDB format version {version}"),
             Fault::Database(databases) => write!(
                 out,

@@ -183,7 +183,11 @@ impl Loader<'_, '_> {
         loop {
             self.keep_pace(source.offset(), &mut reported);
             source.begin_record();
-            match source.byte()? {
+            let kind = source.byte()?;
+            if version <= u32::from(*payload::FOREIGN_VERSIONS.end()) && payload::FOREIGN_TYPES.contains(&kind) {
+                return Err(Fault::Foreign(kind, version));
+            }
+            match kind {
                 opcode::EXPIRY_S => {
                     let seconds = i32::from_le_bytes(source.array()?);
                     about.expire_at_ms = Some(i64::from(seconds) * 1000);
