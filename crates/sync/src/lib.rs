@@ -81,7 +81,8 @@
 //! * Leases are only tried. Who fails goes away and comes back, so a cycle of waiting cannot form.
 //! * A writer that keeps failing *announces* itself; new readers are refused until a writer got in. The
 //!   announcement is worth a fixed number of refusals and then lapses (module `lease_word`), so a writer
-//!   that never comes back locks nobody out.
+//!   that never comes back locks nobody out. A reader that was refused often may end it earlier while the
+//!   cell is free, and for a pass that is alone it means nothing.
 //! * The gate alternates: whoever slept while it was closed enters before it is closed again, and closers
 //!   take turns in order of arrival; an exclusive that pauses arrives anew.
 //! * Whoever enters beside a seat that is alone waits for the end of that seat's pass, which waits for nobody.
