@@ -10,7 +10,7 @@
 //!     taken ≤ read ≤ filled                    filled
 //! ```
 //!
-//! A record is a ticket and bytes, and lies in one chunk: a header of twelve bytes (length, ticket) and the bytes. A
+//! A record is a ticket and bytes, and lies in one chunk: a header of sixteen bytes (length, ticket) and the bytes. A
 //! writer that finds no room makes another chunk, so it never waits, whatever the reader does; how much is not read yet
 //! it can ask ([`RingWriter::unread`]), and it is up to the writer's owner to do something about it when it can wait.
 //!
@@ -29,9 +29,9 @@ use crate::loom::{AtomicBool, AtomicUsize, Mutex, UnsafeCell, lock};
 mod tests;
 
 /// Bytes of a chunk that holds more than one record.
-const CHUNK_BYTES: usize = if cfg!(loom) { 30 } else { 32 * 1024 };
+const CHUNK_BYTES: usize = if cfg!(loom) { 34 } else { 32 * 1024 };
 /// Length and ticket.
-const HEADER_BYTES: usize = 12;
+const HEADER_BYTES: usize = 16;
 
 struct Chunk {
     bytes: Box<[UnsafeCell<u8>]>,
@@ -178,12 +178,9 @@ pub fn ring() -> (RingWriter, RingReader) {
 }
 
 impl RingWriter {
-    /// Appends a record.
-    ///
-    /// # Panics
-    /// When it has 4 GiB or more.
+    /// Appends a record of any length.
     pub fn push(&mut self, ticket: u64, bytes: &[u8]) {
-        let length = u32::try_from(bytes.len()).expect("a record of the log is smaller than 4 GiB");
+        let length = bytes.len() as u64;
         let size = HEADER_BYTES + bytes.len();
         if self.tail.bytes.len() - self.filled < size {
             self.extend(size);
@@ -192,7 +189,7 @@ impl RingWriter {
         // SAFETY: `&mut self` makes this the only writer, and `filled` is where its records end.
         unsafe {
             self.tail.write(at, &length.to_le_bytes());
-            self.tail.write(at + 4, &ticket.to_le_bytes());
+            self.tail.write(at + 8, &ticket.to_le_bytes());
             self.tail.write(at + HEADER_BYTES, bytes);
         }
         self.filled += size;
@@ -230,7 +227,7 @@ impl RingReader {
         if self.read == self.filled && !self.find_more() {
             return None;
         }
-        let at = self.read + 4;
+        let at = self.read + 8;
         // SAFETY: `filled` was loaded from the chunk, and a record begins at `read`.
         let bytes = unsafe { self.head.read(at, at + 8) };
         let mut ticket = [0; 8];
@@ -244,10 +241,10 @@ impl RingReader {
             return false;
         }
         let start = self.read + HEADER_BYTES;
-        let mut length = [0; 4];
+        let mut length = [0; 8];
         // SAFETY: as in `head`.
-        length.copy_from_slice(&unsafe { self.head.read(self.read, self.read + 4) });
-        let end = start + u32::from_le_bytes(length) as usize;
+        length.copy_from_slice(&unsafe { self.head.read(self.read, self.read + 8) });
+        let end = start + u64::from_le_bytes(length) as usize;
         // SAFETY: records are whole below `filled`.
         with(&unsafe { self.head.read(start, end) });
         self.taken = self.taken.wrapping_add(end - self.read);

@@ -9,6 +9,7 @@ use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
+use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 use super::scan_options::ScanOptions;
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::event::Event;
@@ -374,10 +375,16 @@ fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
+    let limit = ReplyLimit::of(ctx.server, ctx.client);
     let reply = &mut ctx.reply;
     draw.begin(reply, shown);
     if draw.count < 0 {
-        draw_repeated(hash, shown, now_ms, |field| draw.show(reply, field));
+        // Fields that have expired are sorted out at each look.
+        let (mut left, a_look) = (shown, live.max(ELEMENTS_A_LOOK));
+        while left > 0 && !limit.is_passed(reply.out.len()) {
+            draw_repeated(hash, left.min(a_look), now_ms, |field| draw.show(reply, field));
+            left -= left.min(a_look);
+        }
     } else {
         draw_distinct(hash, shown, live, now_ms, |field| draw.show(reply, field));
     }

@@ -32,6 +32,7 @@ pub mod pubsub;
 pub mod randomkey;
 pub mod registry;
 pub mod replication;
+pub mod reply_limit;
 pub mod scan;
 pub mod scan_options;
 pub mod script;

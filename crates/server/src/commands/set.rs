@@ -12,6 +12,7 @@ use weft_values::set::{Set, SetView};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
+use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 use super::scan_options::ScanOptions;
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite};
@@ -459,10 +460,17 @@ fn srandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
+    let limit = ReplyLimit::of(ctx.server, ctx.client);
     let reply = &mut ctx.reply;
     reply.array(shown);
     match repeated {
-        true => set.random_repeated(shown, &mut random, |member| show(reply, member)),
+        true => {
+            let mut left = shown;
+            while left > 0 && !limit.is_passed(reply.out.len()) {
+                set.random_repeated(left.min(ELEMENTS_A_LOOK), &mut random, |member| show(reply, member));
+                left -= left.min(ELEMENTS_A_LOOK);
+            }
+        }
         false if shown == set.len() => show_all(reply, set),
         false => set.random_distinct(shown, &mut random, |member| show(reply, member)),
     }

@@ -54,8 +54,16 @@ impl Target {
 pub(super) const OPENS: u8 = 1 << 6;
 /// The last op of such a unit.
 pub(super) const CLOSES: u8 = 1 << 7;
-/// Flags and target, database, length.
-pub(super) const OP_HEADER_BYTES: usize = 9;
+/// What stands before each op: flags and target, database, length.
+pub(super) const OP_HEADER_BYTES: usize = 13;
+
+/// The database and the length of an op, which may be 4 GiB or more.
+pub(super) fn db_and_length(header: &[u8]) -> (u32, usize) {
+    let (mut db, mut length) = ([0; 4], [0; 8]);
+    db.copy_from_slice(&header[1..5]);
+    length.copy_from_slice(&header[5..OP_HEADER_BYTES]);
+    (u32::from_le_bytes(db), u64::from_le_bytes(length) as usize)
+}
 
 /// What is repeated of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,13 +219,13 @@ impl Scribe {
         let start = self.ops.len();
         self.ops.push(target.0);
         self.ops.extend_from_slice(&(db as u32).to_le_bytes());
-        self.ops.extend_from_slice(&[0; 4]);
+        self.ops.extend_from_slice(&[0; 8]);
         start
     }
 
     fn end_op(&mut self, start: usize) {
         let length = self.ops.len() - start - OP_HEADER_BYTES;
-        self.ops[start + 5..start + OP_HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+        self.ops[start + 5..start + OP_HEADER_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
         self.last_op = start;
         self.unit_ops += 1;
     }
@@ -245,9 +253,7 @@ impl Scribe {
             _ => b"*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n".len(),
         };
         while let Some((header, behind)) = rest.split_at_checked(OP_HEADER_BYTES) {
-            let mut length = [0; 4];
-            length.copy_from_slice(&header[5..]);
-            let length = u32::from_le_bytes(length) as usize;
+            let (_, length) = db_and_length(header);
             if header[0] & target.0 != 0 {
                 bytes += length;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weft_sync::RingReader;
 
-use super::scribe::{CLOSES, OP_HEADER_BYTES, OPENS, Target, write_command};
+use super::scribe::{CLOSES, OP_HEADER_BYTES, OPENS, Target, db_and_length, write_command};
 use super::{Journal, Mark};
 use crate::observe::lock;
 
@@ -105,12 +105,7 @@ impl Feed {
     /// Gives the consumer the ops of one ticket.
     fn give(&mut self, mut ops: &[u8]) {
         while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
-            let number = |at: usize| {
-                let mut bytes = [0; 4];
-                bytes.copy_from_slice(&header[at..at + 4]);
-                u32::from_le_bytes(bytes)
-            };
-            let (flags, db, length) = (header[0], number(1), number(5) as usize);
+            let (flags, (db, length)) = (header[0], db_and_length(header));
             let (command, behind) = rest.split_at(length);
             ops = behind;
             if flags & OPENS != 0 {

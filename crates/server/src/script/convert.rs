@@ -190,9 +190,18 @@ fn double(text: &[u8]) -> f64 {
 ///
 /// # Errors
 /// When memory is short.
-pub fn write_reply(value: &Value, script_protocol: Protocol, reply: &mut Reply<'_>) -> mlua::Result<Vec<Vec<u8>>> {
+///
+/// A table may be in itself many times, so a small value can make an endless reply: writing stops where the reply has
+/// `most_bytes`.
+pub fn write_reply(
+    value: &Value,
+    script_protocol: Protocol,
+    most_bytes: usize,
+    reply: &mut Reply<'_>,
+) -> mlua::Result<Vec<Vec<u8>>> {
     let mut writer = Writer {
         script_protocol,
+        most_bytes,
         errors: Vec::new(),
     };
     writer.value(value, reply, 0)?;
@@ -201,6 +210,7 @@ pub fn write_reply(value: &Value, script_protocol: Protocol, reply: &mut Reply<'
 
 struct Writer {
     script_protocol: Protocol,
+    most_bytes: usize,
     /// The codes of errors that are still to be counted.
     errors: Vec<Vec<u8>>,
 }
@@ -272,6 +282,9 @@ impl Writer {
             let mut len = 0;
             for pair in map.pairs::<Value, Value>() {
                 let (key, value) = pair?;
+                if reply.out.len() > self.most_bytes {
+                    break;
+                }
                 self.value(&key, reply, depth)?;
                 self.value(&value, reply, depth)?;
                 len += 1;
@@ -283,6 +296,9 @@ impl Writer {
             let begun = reply.begin_set();
             let mut len = 0;
             for pair in set.pairs::<Value, Value>() {
+                if reply.out.len() > self.most_bytes {
+                    break;
+                }
                 self.value(&pair?.0, reply, depth)?;
                 len += 1;
             }
@@ -293,7 +309,7 @@ impl Writer {
         let mut len = 0;
         loop {
             let element: Value = table.raw_get(len + 1)?;
-            if element.is_nil() {
+            if element.is_nil() || reply.out.len() > self.most_bytes {
                 break;
             }
             self.value(&element, reply, depth)?;

@@ -48,6 +48,10 @@ pub trait Host {
     fn set_replication(&mut self, parts: u8);
     /// Whether the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
+    /// The most bytes that the script's reply may have; a longer one is of no use to the client.
+    fn most_reply_bytes(&self) -> usize {
+        usize::MAX
+    }
     /// What the script wanted to call is no command at all, as this error tells it.
     fn note_malformed(&mut self, _error: &str) {}
 }
@@ -399,6 +403,7 @@ impl Interpreter {
         let arguments = texts(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
+        let most_reply_bytes = host.most_reply_bytes();
         let trampoline = match program.kind {
             Kind::Eval => &self.eval,
             Kind::Function => &self.call,
@@ -417,7 +422,7 @@ impl Interpreter {
         let failed_by = match (ended, stopped) {
             (Ok((true, value)), _) => {
                 let begins = reply.len();
-                let errors = convert::write_reply(&value, self.shared.protocol.get(), reply)?;
+                let errors = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply)?;
                 let failed = reply.out.get(begins) == Some(&b'-');
                 return Ok(Outcome::Done {
                     errors,

@@ -1,6 +1,7 @@
 //! What a worker does with output: one write a turn, and the limits of what may be in flight.
 
 use super::Worker;
+use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
 use crate::config::OutputBufferLimit;
 use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
@@ -8,9 +9,6 @@ use crate::dispatch::tunables::Tunables;
 use crate::net::client::Flags;
 use crate::observe::metrics::Counter;
 use weft_reactor::Sent;
-
-/// Output of one turn up to which the hard limit does not matter, as it is about to be sent.
-const FREE_OUTPUT_BYTES: usize = 16 * 1024;
 
 /// Output that a client may leave unread which has to log in and never did, bytes: what Valkey's reply buffer and its limit
 /// for such clients allow together (CVE-2025-21605).

@@ -82,3 +82,60 @@ fn what_waits_for_exec_counts_as_unexecuted_input() {
         );
     }
 }
+
+/// The resident memory of a process, MiB.
+fn resident_mib(admin: &mut Client) -> usize {
+    let info = admin.call(&["INFO", "server"]);
+    let process = info
+        .lines()
+        .find_map(|line| line.strip_prefix("process_id:"))
+        .expect("a line");
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("reads");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
+}
+
+/// Such a reply would have gigabytes.
+#[test]
+fn a_reply_stops_growing_at_the_limit_of_its_client() {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 1000000 0 0"];
+        assert_eq!(admin.call(&limit), "OK");
+        admin.call(&["HSET", "hash", "a", "1", "b", "2"]);
+        admin.call(&["HSETEX", "expiring", "EX", "1000", "FIELDS", "2", "a", "1", "b", "2"]);
+        admin.call(&["SADD", "set", "a", "b"]);
+        admin.call(&["ZADD", "sorted", "1", "a", "2", "b"]);
+        let shared = "local t = {1} for i = 1, 32 do t = {t, t} end return t";
+        let requests: [&[&[&str]]; 7] = [
+            &[&["HRANDFIELD", "hash", "-999999999"]],
+            &[&["HRANDFIELD", "hash", "-999999999", "WITHVALUES"]],
+            &[&["HRANDFIELD", "expiring", "-999999999"]],
+            &[&["SRANDMEMBER", "set", "-999999999"]],
+            &[&["ZRANDMEMBER", "sorted", "-999999999", "WITHSCORES"]],
+            &[&["EVAL", shared, "0"]],
+            &[&["MULTI"], &["SRANDMEMBER", "set", "-999999999"], &["EXEC"]],
+        ];
+        for (index, words) in requests.iter().enumerate() {
+            let mut client = Client::connect(server.port);
+            let start = Instant::now();
+            for words in *words {
+                client.send(words);
+            }
+            let mut received = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut client.0, &mut received);
+            assert!(received.len() < 100, "{words:?}: a part of the reply");
+            assert!(start.elapsed() < Duration::from_secs(10), "{words:?}");
+            let resident = resident_mib(&mut admin);
+            assert!(resident < 200, "{words:?}: {resident} MiB");
+            let line = format!("client_output_buffer_limit_disconnections:{}\r\n", index + 1);
+            let info = admin.call(&["INFO", "stats"]);
+            assert!(info.contains(&line), "{words:?}");
+        }
+        assert_eq!(admin.call(&["SRANDMEMBER", "set", "-3"]).split(' ').count(), 3);
+    }
+}

@@ -9,7 +9,7 @@ mod real {
         let (mut writer, mut reader) = ring();
         assert_eq!(reader.head(), None);
         assert!(!reader.take(|_| unreachable!("there is none")));
-        let sizes = [0, 1, 100, CHUNK_BYTES - 12, CHUNK_BYTES, 3 * CHUNK_BYTES, 7];
+        let sizes = [0, 1, 100, CHUNK_BYTES - HEADER_BYTES, CHUNK_BYTES, 3 * CHUNK_BYTES, 7];
         for (ticket, size) in sizes.iter().enumerate() {
             writer.push(ticket as u64, &vec![ticket as u8; *size]);
         }

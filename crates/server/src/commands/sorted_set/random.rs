@@ -10,6 +10,7 @@ use super::range::reply_members;
 use super::{SHOW_NS, reply_member, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
+use crate::commands::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 
 /// What finding a member by its rank takes, ns.
 const DRAW_NS: u64 = 150;
@@ -38,7 +39,8 @@ pub fn zrandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
     if cost > in_place_ns {
         ctx.leave();
     } else if count < 0 {
-        repeated(&mut ctx.reply, &view, wanted, with_scores);
+        let limit = ReplyLimit::of(ctx.server, ctx.client);
+        repeated(&mut ctx.reply, &view, (wanted, with_scores), &limit);
     } else if wanted >= size {
         reply_members(&mut ctx.reply, size, view.iter(), with_scores);
     } else {
@@ -80,11 +82,14 @@ fn one(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn repeated(reply: &mut Reply<'_>, view: &View<'_>, count: usize, with_scores: bool) {
+fn repeated(reply: &mut Reply<'_>, view: &View<'_>, (count, with_scores): (usize, bool), limit: &ReplyLimit) {
     let pairs = with_scores && reply.protocol == Protocol::Resp3;
     let flat = with_scores && !pairs;
     reply.array(if flat { count * 2 } else { count });
-    for _ in 0..count {
+    for drawn in 0..count {
+        if drawn % ELEMENTS_A_LOOK == 0 && limit.is_passed(reply.out.len()) {
+            return;
+        }
         let rank = fastrand::usize(..view.len());
         for (member, score) in view.walk(rank..rank + 1, false) {
             if pairs {

@@ -12,6 +12,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use crate::commands::context::Binding;
 use crate::commands::registry::{Command, Lookup};
+use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
 use crate::config::id;
 use crate::dispatch::announce::line_of_whole;
 use crate::dispatch::execute::Thread;
@@ -86,6 +87,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) debugger: Option<script::Session>,
     read_only: bool,
     may_lack_memory: bool,
+    /// The most bytes that the caller's output may have.
+    most_reply_bytes: usize,
     pub(super) has_token: bool,
     /// Whether its keys must be of one slot of a cluster.
     one_slot: bool,
@@ -105,6 +108,18 @@ pub struct Runner<'r, 'h, 'p> {
     tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
     /// The same of slots: bytes of replies.
     slot_tally: Vec<(u16, usize)>,
+}
+
+/// The most bytes of output that a client may have, as its worker will see it.
+fn most_reply_bytes(thread: &Thread, caller: &Client) -> usize {
+    let limit = match caller.flags.has(ClientFlags::PUBSUB) {
+        true => &thread.tunables.pubsub_output_limit,
+        false => &thread.tunables.output_limit,
+    };
+    match usize::try_from(limit.hard_bytes) {
+        Ok(bytes) if bytes > 0 && !caller.flags.has(ClientFlags::PRIMARY) => bytes.max(FREE_OUTPUT_BYTES),
+        _ => usize::MAX,
+    }
 }
 
 impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
@@ -147,6 +162,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             debugger: None,
             read_only: prepared.read_only,
             may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
+            most_reply_bytes: most_reply_bytes(thread, caller),
             has_token: false,
             one_slot: prepared.one_slot,
             slot: Cell::new(first_slot(prepared, args)),
@@ -319,6 +335,10 @@ impl Host for Runner<'_, '_, '_> {
 
     fn set_replication(&mut self, parts: u8) {
         self.logged_for = Target::of_bits(parts);
+    }
+
+    fn most_reply_bytes(&self) -> usize {
+        self.most_reply_bytes
     }
 
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {

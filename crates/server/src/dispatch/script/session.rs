@@ -341,6 +341,10 @@ impl Host for Observed<'_> {
         self.host.set_protocol(protocol);
     }
 
+    fn most_reply_bytes(&self) -> usize {
+        self.host.most_reply_bytes()
+    }
+
     fn set_replication(&mut self, parts: u8) {
         self.host.set_replication(parts);
     }

@@ -1,0 +1,51 @@
+//! How long a reply may grow while it is written, for replies whose length is not bounded by the data.
+//!
+//! The worker closes a client whose output is longer than its class allows, but only once the reply is there. HRANDFIELD with a
+//! count of minus a billion would take gigabytes until then.
+
+use std::sync::Arc;
+
+use crate::config::ClientClass;
+use crate::net::client::{Client, Flags};
+use crate::state::Server;
+
+/// Output up to which the limit does not matter, bytes: the worker only looks at longer ones.
+pub const FREE_OUTPUT_BYTES: usize = 16 * 1024;
+/// Elements that are written between two looks at the limit.
+pub const ELEMENTS_A_LOOK: usize = 1024;
+
+/// When to stop writing a reply. Its client gets nothing of it: the connection is closed, or gone, or the process ends.
+pub struct ReplyLimit {
+    server: Arc<Server>,
+    client: u64,
+    bytes: usize,
+}
+
+impl ReplyLimit {
+    /// The limit of a client. What a script or the log repeats has none.
+    pub fn of(server: &Arc<Server>, client: &Client) -> ReplyLimit {
+        let is_client = !client
+            .flags
+            .has_any(Flags::SCRIPT.with(Flags::PRIMARY).with(Flags::REPLAYS));
+        let class = match client.flags.has(Flags::PUBSUB) {
+            true => ClientClass::Pubsub,
+            false => ClientClass::Normal,
+        };
+        let hard_bytes = server.config.output_buffer_limits()[class as usize].hard_bytes;
+        ReplyLimit {
+            server: server.clone(),
+            client: if is_client { client.id } else { 0 },
+            bytes: match usize::try_from(hard_bytes) {
+                Ok(bytes) if is_client && bytes > 0 => bytes.max(FREE_OUTPUT_BYTES),
+                _ => usize::MAX,
+            },
+        }
+    }
+
+    /// Returns `true` if a reply of so many bytes is in vain.
+    pub fn is_passed(&self, bytes: usize) -> bool {
+        bytes > self.bytes
+            || (self.client != 0 && self.server.directory.worker_of(self.client).is_none())
+            || self.server.scripts.running.is_ending()
+    }
+}
