@@ -6,6 +6,28 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
+/// Waits until the digest of all data is the same on two servers, whose last keys may still be about to expire.
+pub(super) fn await_same_digest(one: &mut Client, other: &mut Client, what: &str) {
+    let start = Instant::now();
+    loop {
+        let digests = [&mut *one, other].map(|client| client.call(&["DEBUG", "DIGEST"]));
+        if digests[0] == digests[1] {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE / 10, "{what}: {digests:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asserts that a replica, and a server that loads the primary's file again, have what the primary has.
+pub(super) fn assert_all_same(primary: &Server, replica: &Server) {
+    let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
+    await_same_digest(&mut one, &mut other, "the replica differs");
+    assert_eq!(one.call(&["DEBUG", "LOADAOF"]), "OK");
+    // The replica has not loaded anything.
+    await_same_digest(&mut one, &mut other, "the reloaded file differs");
+}
+
 /// The numbers of workers with which every story runs.
 pub(super) const WORKERS: [&str; 3] = ["1", "2", "8"];
 

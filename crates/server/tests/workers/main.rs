@@ -12,6 +12,7 @@ mod announcements;
 mod endings;
 mod expired_fields;
 mod expired_keys;
+mod expiry_load;
 mod frozen_keys;
 mod limits;
 mod long_commands;
