@@ -11,7 +11,7 @@
 //!                                                 which the worker tries again in its next turns
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -412,9 +412,15 @@ fn lease_all<'p>(pass: &'p Pass<'p>, slots: &mut Vec<u16>, failures: u32) -> Opt
 /// waiter for another attempt.
 pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
+    // Thousands may wait for keys of a slot that a script holds; one try tells enough.
+    let mut refused: HashSet<u16> = HashSet::new();
     over.retain(|waiter| {
         let left = waiter.keys.iter().filter(|key| {
+            if refused.contains(&key.slot) {
+                return true;
+            }
             let Some(mut lease) = pass.write_spinning(key.slot as usize) else {
+                refused.insert(key.slot);
                 return true;
             };
             // Without a thought for those who know that the slot has no waiters, and keep it small.

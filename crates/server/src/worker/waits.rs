@@ -1,6 +1,6 @@
 //! The worker's side of clients that wait: how waits begin and end, and who is still to be served.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -549,9 +549,19 @@ impl Worker {
             let Thread { server, effects, .. } = &mut self.thread;
             transaction::unwatch(&mut self.seat, server, &mut effects.unwatched);
         }
-        for Withheld { unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+        let mut refused: HashSet<u16> = HashSet::new();
+        for Withheld { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+            // What was refused in this turn would be refused again.
+            if unserved.slots.iter().any(|slot| refused.contains(slot)) {
+                unserved.failures += 1;
+                self.withhold(unserved, reply);
+                continue;
+            }
             match serve::serve_again(&mut self.thread, &mut self.seat, unserved) {
-                Some(unserved) => self.withhold(unserved, reply),
+                Some(unserved) => {
+                    refused.extend(&unserved.slots);
+                    self.withhold(unserved, reply);
+                }
                 None => {
                     if let Some((client, ticket, mut output)) = reply
                         && let Some(token) = self.parked(client, ticket)
