@@ -476,6 +476,7 @@ fn no_part_of_a_rule_can_begin_another_line() {
             "&channel",
             "+get|x",
             "(+get|x",
+            "(~x) +@all +select|y",
             "(~key",
             "(+select|\"1\\n2\"",
         ] {
