@@ -26,7 +26,8 @@
 //!    client never leaves.
 //! 5. Between two attempts the thread holds nothing, so nobody waits for it. After [`GIVES_WAY_AFTER`] of refused attempts it
 //!    puts the command at the end of the queue: another command in there may hold what this one waits for, such as a
-//!    snapshot, and there are only a few threads.
+//!    snapshot, and there are only a few threads. Its keys lend nothing more until it has run, so that later readers do not
+//!    overtake it without end.
 //! 6. Before each attempt the command is admitted anew, within the passage of the gate. Much may have changed since its
 //!    worker admitted it: writes are paused, this server is a replica now, slots have moved, the user may do less.
 //!    These change in exclusive mode, so nothing is written once a change was answered.
@@ -65,6 +66,7 @@ use crate::keyspace::Seat;
 use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
+use crate::keyspace::lent::Reservation;
 use crate::messages::{Post, wake};
 use crate::net::client::Client;
 use crate::net::connection::Connection;
@@ -103,6 +105,8 @@ pub struct Detached {
     client: Client,
     /// Refused attempts so far.
     failures: u32,
+    /// Set once it has given way: its keys lend nothing more until it has run.
+    reservation: Option<Reservation>,
 }
 
 /// What came of a turn on a background thread.
@@ -143,6 +147,7 @@ impl Detached {
             snapshot,
             client: connection.client.view(),
             failures: 0,
+            reservation: None,
         })
     }
 
@@ -236,6 +241,7 @@ impl Detached {
         match ended {
             Some(after) => Turn::Ran(connection.output, after, connection.client.log_ticket),
             None => Turn::GivesWay(Box::new(Detached {
+                reservation: reserve(&server, &thread, &self.keys, self.reservation),
                 command: self.command,
                 binding: self.binding,
                 request: connection.input,
@@ -247,6 +253,20 @@ impl Detached {
             })),
         }
     }
+}
+
+/// Keeps readers that come later from overtaking a command without end. Not while a pause holds it back: reads go on then.
+fn reserve(
+    server: &Server,
+    thread: &Thread,
+    keys: &[PlannedKey],
+    reservation: Option<Reservation>,
+) -> Option<Reservation> {
+    if thread.for_script || server.pause.holds_writes(unix_ms()) {
+        return None;
+    }
+    let slots = || keys.iter().filter(|key| key.write).map(|key| key.slot).collect();
+    Some(reservation.unwrap_or_else(|| server.keyspace.lent.reserve(slots())))
 }
 
 /// Mails what came of a command to the worker of its client.

@@ -37,6 +37,8 @@ const RESERVED: Duration = Duration::from_millis(5);
 struct Record {
     /// Loans that have not ended.
     loans: u32,
+    /// Queued commands that want to change a value of the slot.
+    writers: u32,
     reserved_until: Option<Instant>,
     /// Keys that nobody may write, with their databases.
     frozen: Vec<FrozenKey>,
@@ -46,8 +48,17 @@ struct Record {
 pub type FrozenKey = (usize, Box<[u8]>);
 
 impl Record {
+    fn new() -> Self {
+        Record {
+            loans: 0,
+            writers: 0,
+            reserved_until: None,
+            frozen: Vec::new(),
+        }
+    }
+
     fn is_reserved(&self, now: Instant) -> bool {
-        self.reserved_until.is_some_and(|until| now < until)
+        self.writers > 0 || self.reserved_until.is_some_and(|until| now < until)
     }
 }
 
@@ -68,7 +79,28 @@ pub struct Loan {
     frozen: Vec<(u16, FrozenKey)>,
 }
 
+/// Slots that lend nothing more to commands until a queued command has changed them.
+pub struct Reservation {
+    lent: Arc<Lent>,
+    numbers: Vec<u16>,
+}
+
 impl Lent {
+    /// Reserves slots for a queued command that wants to change their values. It holds nothing that another command waits
+    /// for: loans that have begun go on, and a command that is refused a new one holds none.
+    pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut records = lock(&self.records);
+        for number in &numbers {
+            records.entry(*number).or_insert_with(Record::new).writers += 1;
+        }
+        Reservation {
+            lent: self.clone(),
+            numbers,
+        }
+    }
+
     /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is wanted.
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Loan> {
         numbers.sort_unstable();
@@ -99,11 +131,7 @@ impl Lent {
         numbers: Vec<u16>,
     ) -> Loan {
         for number in &numbers {
-            let record = records.entry(*number).or_insert(Record {
-                loans: 0,
-                reserved_until: None,
-                frozen: Vec::new(),
-            });
+            let record = records.entry(*number).or_insert_with(Record::new);
             record.loans += 1;
             slots.header(usize::from(*number)).set_lent(true);
         }
@@ -157,6 +185,19 @@ impl Lent {
         if let Some(record) = lock(&self.records).get_mut(&slot) {
             record.reserved_until = Some(Instant::now() + RESERVED);
         }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut records = lock(&self.lent.records);
+        let now = Instant::now();
+        for number in &self.numbers {
+            if let Some(record) = records.get_mut(number) {
+                record.writers -= 1;
+            }
+        }
+        records.retain(|_, record| record.loans > 0 || record.is_reserved(now));
     }
 }
 

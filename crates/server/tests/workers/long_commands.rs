@@ -75,6 +75,37 @@ fn long_commands_that_change_a_key_do_not_block_those_that_read_it() {
     });
 }
 
+/// Two clients always have a reader of the key in the queue; the writer gets its turn all the same.
+#[test]
+fn readers_do_not_overtake_a_writer_without_end() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        fill_set(&mut admin, "set", 100_000);
+        let mut readers: Vec<Client> = (0..6).map(|_| Client::connect(server.port)).collect();
+        let start = Instant::now();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (number, reader) in readers.iter_mut().enumerate() {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let destination = format!("union:{number}");
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed() < PATIENCE {
+                        reader.call(&["SUNIONSTORE", &destination, "set", "set"]);
+                    }
+                });
+            }
+            thread::sleep(Duration::from_millis(100));
+            for _ in 0..3 {
+                admin.call(&["SPOP", "set", "5000"]);
+            }
+            let lasted = start.elapsed();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(lasted < Duration::from_secs(20), "{lasted:?}");
+        });
+    });
+}
+
 /// Puts a thousand members back.
 fn fill_members(client: &mut Client, from: usize) {
     let names: Vec<String> = (from..from + 1000).map(|member| format!("member:{member}")).collect();
