@@ -271,7 +271,9 @@ impl Worker {
             for event in std::mem::take(&mut self.events) {
                 match event {
                     Event::Readable(token) => self.reactor.pause(token),
-                    Event::SendFailed(token) | Event::Closed(token) => self.close(token),
+                    Event::SendFailed(token) => self.close(token),
+                    // It may still read.
+                    Event::Closed(_) => {}
                     Event::Writable(token) => {
                         self.has_sealed_all(token);
                     }

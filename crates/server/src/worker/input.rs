@@ -175,6 +175,7 @@ impl Worker {
         connection.input_ended = true;
         let listens = connection.client.flags.has_any(Flags::PUBSUB.with(Flags::MONITOR));
         let is_answered = connection.closes_after_output() && connection.output.is_empty();
+        let listens = listens && !connection.has_work();
         if listens || self.waits_for_others(token) || (is_answered && self.in_flight(token) == 0) {
             self.close(token);
         } else {

@@ -246,6 +246,8 @@ impl Worker {
         };
         let resume = !connection.input_ended && std::mem::take(&mut connection.receive_paused);
         if connection.pending() > 0 {
+            // Until a plan has shown that no complete request is left, there is work.
+            connection.has_more = true;
             self.again.push(token);
         }
         if resume {

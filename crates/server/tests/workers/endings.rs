@@ -129,6 +129,34 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
+/// The first request waits for the slot of a script, the second one parks, and the end was seen before either ran.
+#[test]
+fn requests_behind_one_that_was_put_off_are_executed_after_a_half_close() {
+    with_workers(&[], |server| {
+        for round in 0..3 {
+            let mut runner = Client::connect(server.port);
+            let script = format!("redis.call('SET', KEYS[1], '1') for i = 1, 2e7 do end return {round}");
+            runner.send(&["EVAL", &script, "1", "key"]);
+            thread::sleep(Duration::from_millis(30));
+            let bytes = [
+                request(&["SET", "key", "2"]),
+                request(&[
+                    "EVAL",
+                    "for i = 1, 1000000 do end return redis.call('GET', KEYS[1])",
+                    "1",
+                    "key",
+                ]),
+                request(&["ECHO", "end"]),
+            ];
+            assert_eq!(
+                exchange(server.port, &bytes.concat()),
+                "+OK\r\n$1\r\n2\r\n$3\r\nend\r\n"
+            );
+            assert_eq!(runner.answer(), round.to_string());
+        }
+    });
+}
+
 #[test]
 fn a_client_that_waits_for_keys_and_half_closes_is_gone() {
     with_workers(&[], |server| {

@@ -38,13 +38,16 @@ fn what_is_about_to_be_freed_is_free_and_is_not_counted_twice() {
 #[test]
 fn calibration_finds_what_threads_without_a_cell_did() {
     let used = UsedMemory::new(1);
-    let first = used.calibrate().expect("there are figures");
-    let bytes = std::thread::spawn(|| vec![1u8; 64 << 20]).join().expect("it allocates");
-    let second = used.calibrate().expect("there are figures");
-    // Other tests run beside this one.
-    assert!(second.abs_diff(first) > 40 << 20, "{first} {second}");
-    assert_eq!(used.now(), second);
-    drop(bytes);
+    let finds = || {
+        let first = used.calibrate().expect("there are figures");
+        let bytes = std::thread::spawn(|| vec![1u8; 64 << 20]).join().expect("it allocates");
+        let second = used.calibrate().expect("there are figures");
+        assert_eq!(used.now(), second);
+        drop(bytes);
+        second.abs_diff(first) > 40 << 20
+    };
+    // Other tests run beside this one, and may free as much in that moment.
+    assert!((0..20).any(|_| finds()));
 }
 
 #[test]
