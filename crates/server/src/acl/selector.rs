@@ -75,11 +75,11 @@ impl Selector {
         let mut selector = Selector::new(catalogue, all_channels);
         let rules = quote::split_arguments(&[inner, b"\n"].concat()).unwrap_or_default();
         for rule in &rules {
+            selector.apply(rule, catalogue)?;
             // Read back, the selector would end here, and the rules behind it would be the user's own.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
-            selector.apply(rule, catalogue)?;
         }
         Ok(selector)
     }
