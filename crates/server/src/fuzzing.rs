@@ -5,8 +5,8 @@ use weft_values::Value;
 
 use crate::commands::server::digest;
 use crate::config::Config;
-use crate::keyspace::stored::stored;
-use crate::persist::payload;
+use crate::keyspace::string_encoding::stored;
+use crate::rdb::dump_payload;
 
 /// Loads `body`, a value without version and checksum, as RESTORE would. Whatever is accepted is dumped, and the dump
 /// must be loaded as the same value.
@@ -15,16 +15,16 @@ use crate::persist::payload;
 /// When that does not hold.
 pub fn restore(body: &[u8]) {
     let mut sealed = body.to_vec();
-    payload::seal(&mut sealed, payload::VERSION);
+    dump_payload::seal(&mut sealed, dump_payload::VERSION);
     assert!(
-        payload::verify(&sealed, false),
+        dump_payload::verify(&sealed, false),
         "a payload that was just made is not sound"
     );
     let config = Config::defaults();
     let Some((fingerprint, dump)) = with_loaded(&sealed, &config, look) else {
         return;
     };
-    assert!(payload::verify(&dump, false), "a dump is not sound: {dump:?}");
+    assert!(dump_payload::verify(&dump, false), "a dump is not sound: {dump:?}");
     let (again, second_dump) = loaded_again(&dump, &config);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
     // A value that is small for its encoding, in the payload, comes back in the encoding for its size, and stays there.
@@ -51,13 +51,16 @@ fn loaded_again(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
 
 /// The fingerprint of an entry, and its dump.
 fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
-    (digest::of_value(entry, 0).text(), payload::dump(entry.value(), true))
+    (
+        digest::of_value(entry, 0).text(),
+        dump_payload::dump(entry.value(), true),
+    )
 }
 
 /// Runs `look` on the entry that a payload makes of a key; `None` if it is refused.
 fn with_loaded<R>(sealed: &[u8], config: &Config, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
-    payload::load(sealed, config)?.with_new(stored, |value| drop(table.insert(1, b"key", value, None, 0)));
+    dump_payload::load(sealed, config)?.with_new(stored, |value| drop(table.insert(1, b"key", value, None, 0)));
     table.find(1, b"key").map(look)
 }
 

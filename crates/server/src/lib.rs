@@ -8,44 +8,27 @@
 #![forbid(unsafe_code)]
 
 mod acl;
-mod aof;
-mod apply;
-mod background;
-mod blocking;
-mod bus;
 mod check;
+mod clients_waiting;
 mod cluster;
+mod cluster_node;
 mod commands;
 mod config;
-mod coordinator;
 mod dispatch;
-mod feed;
-mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
-mod journal;
 mod keyspace;
-mod messages;
 mod net;
-mod observe;
-mod persist;
-mod process;
-mod pubsub;
-mod reclaim;
-mod repl;
-mod role;
-mod saving;
-mod script;
-mod shutdown;
-mod snapshot;
+mod notify;
+mod observability;
+mod persistence;
+mod propagation;
+mod rdb;
+mod replication;
+mod runtime;
+mod scripting;
 mod start;
 mod state;
-mod supply;
-mod topology;
-mod tracking;
-mod tuning;
-mod watch;
-mod worker;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -19,35 +19,35 @@ use std::time::{Duration, Instant};
 use weft_reactor::{AlternateStack, Reactor, Signals};
 
 use crate::acl::{Acl, Misdeclared, check_declarations};
-use crate::aof;
-use crate::apply::shape_log;
-use crate::bus::Bus;
 use crate::check;
 use crate::cluster::Cluster;
+use crate::cluster_node::bus::Bus;
 use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Action, Config, ParameterId, StartError, id};
-use crate::coordinator::Coordinator;
 use crate::keyspace::hash::{KeyHasher, secrets_of};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
-use crate::messages::refresh_event_hook;
 use crate::net::listeners::{CannotListen, Kinds, Listeners};
 use crate::net::tls::{Contexts, Material, Unusable};
-use crate::observe::log::{self, Destination};
-use crate::observe::metrics::Metrics;
-use crate::observe::syslog::{self, Syslog};
-use crate::observe::used::UsedMemory;
-use crate::process::cpus::CpuLists;
-use crate::process::pid_file::PidFile;
-use crate::process::supervisor::Supervisor;
-use crate::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
-use crate::repl::{Endpoint, Standing};
-use crate::script::Kind;
-use crate::shutdown::Shutdown;
+use crate::notify::messages::refresh_event_hook;
+use crate::observability::log::{self, Destination};
+use crate::observability::metrics::Metrics;
+use crate::observability::syslog::{self, Syslog};
+use crate::observability::used_memory::UsedMemory;
+use crate::persistence::aof;
+use crate::replication::{Endpoint, Standing};
+use crate::runtime::config_changes::shape_log;
+use crate::runtime::coordinator::Coordinator;
+use crate::runtime::process::cpus::CpuLists;
+use crate::runtime::process::pid_file::PidFile;
+use crate::runtime::process::supervisor::Supervisor;
+use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::worker::Worker;
+use crate::scripting::Kind;
 use crate::state::{Job, Message, Order, Parts, Server, SupplyOrder};
-use crate::worker::Worker;
 
 /// How long clients may take for replies that are on their way when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -184,8 +184,8 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
 
 /// From open sockets to closed ones.
 fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
-    let (jobs_in, jobs_out) = crate::background::queue();
-    let (scripts_in, scripts_out) = crate::background::queue();
+    let (jobs_in, jobs_out) = crate::runtime::background::queue();
+    let (scripts_in, scripts_out) = crate::runtime::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
     ground.cpus.start_background_threads();
     let (supply_in, supply_out) = mpsc::channel();
@@ -211,11 +211,13 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
         Some(loading)
     };
     let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
-    crate::background::start(&server, jobs_out, scripts_out).map_err(fatal("cannot start the background threads"))?;
+    crate::runtime::background::start(&server, jobs_out, scripts_out)
+        .map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
     let threads = start_workers(made)?;
-    crate::follow::start(&server).map_err(fatal("cannot start the thread of replication"))?;
-    crate::supply::start(&server, supply_out).map_err(fatal("cannot start the thread that serves replicas"))?;
+    crate::replication::replica::start(&server).map_err(fatal("cannot start the thread of replication"))?;
+    crate::replication::primary::start(&server, supply_out)
+        .map_err(fatal("cannot start the thread that serves replicas"))?;
     if let Some(bus) = bus {
         bus.start().map_err(fatal("cannot start the cluster bus"))?;
     }
@@ -253,7 +255,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
 /// Follows the primary that the configuration names.
 fn follow_configured(server: &Arc<Server>) {
     if let Some(cluster) = &server.cluster {
-        return crate::topology::begin(server, cluster);
+        return crate::cluster_node::topology::begin(server, cluster);
     }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
@@ -264,7 +266,7 @@ fn follow_configured(server: &Arc<Server>) {
             },
             false,
         );
-        crate::apply::refresh_local_expiry(server);
+        crate::runtime::config_changes::refresh_local_expiry(server);
     }
 }
 
@@ -285,7 +287,7 @@ impl Loading {
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
             .name("weft-load".to_owned())
-            .stack_size(crate::script::STACK_BYTES)
+            .stack_size(crate::scripting::STACK_BYTES)
             .spawn(move || load_alone(&of_thread, &alone))
             .map_err(fatal("cannot start the thread that loads data"))?;
         // If it has ended already it has told why.
@@ -332,7 +334,8 @@ fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), 
 /// Loads what was written before: the append-only file if there shall be one, else the dump.
 fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
     if !server.config.boolean(id::APPENDONLY) {
-        return crate::saving::load_at_start(server, all, row).map_err(|crate::saving::Failed| Failed);
+        return crate::persistence::save::load_at_start(server, all, row)
+            .map_err(|crate::persistence::save::Failed| Failed);
     }
     aof::load_at_start(server, all, row).map_err(|aof::Failed| Failed)?;
     // Commands of the file are nobody's.
@@ -351,7 +354,7 @@ fn open_log(config: &Config) {
         syslog,
     });
     if config.primary().is_some() {
-        log::set_role(crate::observe::log_line::Role::Replica);
+        log::set_role(crate::observability::log_line::Role::Replica);
     }
     shape_log(config);
 }
@@ -413,9 +416,9 @@ pub(crate) fn server(
 ) -> Result<Arc<Server>, Failed> {
     // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
     // comes and goes.
-    let seats = workers + crate::background::THREADS + crate::script::THREADS + 3 + 3;
+    let seats = workers + crate::runtime::background::THREADS + crate::scripting::THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
-        true => Some(Cluster::start(&config).map_err(|crate::cluster::file::Unusable| Failed)?),
+        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::Unusable| Failed)?),
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
@@ -460,7 +463,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
-            .stack_size(crate::script::STACK_BYTES)
+            .stack_size(crate::scripting::STACK_BYTES)
             .spawn(move || worker.run())
     };
     workers
@@ -489,9 +492,9 @@ fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: V
     if how.failover {
         let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
         let patience = if how.now { 0 } else { patience };
-        crate::topology::hand_over_at_end(server, Duration::from_secs(patience));
+        crate::cluster_node::topology::hand_over_at_end(server, Duration::from_secs(patience));
     }
-    crate::saving::end_for_shutdown(server);
+    crate::persistence::save::end_for_shutdown(server);
     server.scripts.running.end_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));

@@ -5,84 +5,105 @@ use super::{Document, Finding, source};
 /// Libraries that know neither each other nor the server.
 const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"];
 
-/// For each top-level module of the server: the sibling modules it may import. Lower layers come
-/// first, and a module may only name modules above it in this list; so nothing calls upward.
+/// For each subsystem of the server (a module path below the crate): the subsystems it may import. Lower layers come first, and
+/// a subsystem may only name those above it in this list; so no call goes upward. A file belongs to the longest path that it
+/// lies below; a folder's own `mod.rs` that is not in the list only declares modules.
 ///
-/// - `blocking` and `watch` are below `keyspace`, for queues of waiters and watches lie in the slots.
-/// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT,
-///   HELLO, SELECT), and which know nothing of commands. The worker alone moves their bytes. Its layer of TLS also serves
-///   the threads that talk to other servers, and `apply` gives it new certificates.
-/// - `state` is what all threads share and the messages between them, so it names clients and
-///   connections, which travel in messages, and the keyspace.
-/// - `pubsub` and `tracking` are below `keyspace`, for a command's record of effects carries their messages.
-/// - `journal` is the log of writes; it is below `keyspace`, for a command's record of effects holds a thread's end of it.
-/// - `messages` is what others are told of a command: it joins both with the mailboxes of `state`.
-/// - `script` is Lua and what is cached for it; it reaches keys and commands through its host, the dispatcher.
-/// - `apply` is what a changed parameter does to the running server; CONFIG SET calls it.
-/// - `topology` puts what the cluster has become into place: view, role in replication, file, clients that have to be told.
-/// - `bus` talks to the other nodes of the cluster, on a thread of its own.
-/// - `aof` opens, loads and rewrites the append-only file.
-/// - `snapshot` writes all data at one moment, for whoever needs that; `saving`, logs and replication start one.
-/// - `saving` writes and loads dumps; commands, signals and the start call it.
-/// - `repl` is what is known about replication; `follow` is the thread that follows a primary, and runs its stream through
-///   the dispatcher; `supply` is the one that serves replicas from the backlog, which `feed` fills from the log; `role` says
-///   whom this server follows.
-/// - `check` is the programs that check files; nothing of a running server.
+/// - `clients_waiting` is below `keyspace` because queues of blocked clients and watches lie in the slots.
+/// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT, HELLO, SELECT). Only the
+///   worker moves their bytes. Its TLS layer also serves the threads that talk to other servers.
+/// - `state` is what all threads share, and the messages between them. It names clients and connections, which travel in messages.
+/// - `notify::pubsub`, `notify::tracking` and `propagation` are below `keyspace` because the record of a command's effects
+///   carries their messages and a thread's log writer.
+/// - `notify::messages` joins both with the mailboxes of `state`.
+/// - `scripting` is the interpreter and its caches. It reaches keys and commands through its host, the dispatcher.
+/// - `runtime::config_changes` applies changed parameters to the running server. CONFIG SET calls it.
+/// - `replication` is the shared state of replication. `replication::replica` follows a primary and runs its stream through the
+///   dispatcher. `replication::primary` serves replicas from the backlog, which `replication::backlog_writer` fills from the log.
+/// - `persistence::snapshot` writes all data as of one moment. `persistence::save`, `persistence::aof` and replication start one.
+/// - `check` holds the programs that check files. They share nothing with a running server.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` is what the fuzz targets reach of all this.
 #[rustfmt::skip]
-const SERVER_MODULES: &[(&str, &[&str])] = &[
-    ("config",      &[]),
-    ("observe",     &["config"]),
-    ("process",     &["config", "observe"]),
-    ("shutdown",    &["config", "observe"]),
-    ("acl",         &["config", "observe"]),
-    ("blocking",    &["acl"]),
-    ("watch",       &[]),
-    ("pubsub",      &["config", "observe", "acl"]),
-    ("tracking",    &["config", "observe"]),
-    ("journal",     &["observe"]),
-    ("keyspace",    &["config", "observe", "blocking", "watch", "pubsub", "tracking", "journal"]),
-    ("script",      &["observe"]),
-    ("cluster",     &["config", "observe", "keyspace"]),
-    ("persist",     &["config", "observe", "journal", "keyspace"]),
-    ("check",       &["config", "persist"]),
-    ("repl",        &["config", "observe", "acl", "keyspace", "persist"]),
-    ("net",         &["config", "observe", "acl", "keyspace", "blocking", "watch", "pubsub", "tracking"]),
-    ("state",       &["config", "observe", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "script", "cluster", "persist", "repl", "net", "journal"]),
-    ("messages",    &["config", "observe", "keyspace", "pubsub", "tracking", "net", "state"]),
-    ("feed",        &["config", "observe", "journal", "keyspace", "repl", "state"]),
-    ("snapshot",    &["config", "observe", "keyspace", "persist", "state"]),
-    ("saving",      &["config", "observe", "shutdown", "journal", "keyspace", "script", "persist", "repl", "state", "feed",
-                      "snapshot"]),
-    ("aof",         &["config", "observe", "journal", "keyspace", "persist", "repl", "state", "snapshot", "saving"]),
-    ("apply",       &["config", "observe", "process", "keyspace", "repl", "net", "state", "messages", "aof"]),
-    ("role",        &["config", "observe", "repl", "state", "apply", "feed"]),
-    ("topology",    &["config", "observe", "shutdown", "journal", "cluster", "keyspace", "repl", "state", "messages", "role"]),
-    ("background",  &["observe", "script", "state"]),
-    ("tuning",      &["config", "observe", "state"]),
-    ("reclaim",     &["observe"]),
-    ("commands",    &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking", "pubsub",
-                      "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply", "saving", "aof", "topology", "script",
-                      "journal", "role"]),
-    ("dispatch",    &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "journal"]),
-    ("follow",      &["config", "observe", "acl", "keyspace", "persist", "repl", "net", "state", "messages", "script",
-                      "saving", "snapshot", "role", "dispatch"]),
-    ("supply",      &["config", "observe", "journal", "keyspace", "persist", "repl", "net", "state", "snapshot", "saving",
-                      "feed", "role", "commands"]),
-    ("worker",      &["config", "observe", "acl", "keyspace", "watch", "blocking", "pubsub", "tracking",
-                      "cluster", "persist", "repl", "net", "state", "messages", "script", "commands", "dispatch", "journal"]),
-    ("bus",         &["config", "observe", "cluster", "keyspace", "pubsub", "repl", "net", "state", "messages", "topology"]),
-    ("coordinator", &["config", "observe", "process", "shutdown", "reclaim", "acl", "keyspace", "watch",
-                      "blocking", "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "saving",
-                      "aof", "tuning"]),
-    ("start",       &["config", "observe", "process", "shutdown", "acl", "keyspace", "watch", "blocking",
-                      "pubsub", "tracking", "cluster", "persist", "repl", "net", "state", "messages", "apply",
-                      "saving", "aof", "journal", "background", "tuning", "script", "commands", "dispatch", "follow", "supply",
-                      "worker", "topology", "bus", "check", "coordinator"]),
-    ("fuzzing",     &["config", "keyspace", "persist", "commands"]),
+const SUBSYSTEMS: &[(&str, &[&str])] = &[
+    ("config", &[]),
+    ("observability", &[]),
+    ("runtime::process", &["config", "observability"]),
+    ("runtime::shutdown", &["observability"]),
+    ("acl", &["config", "observability"]),
+    ("clients_waiting::blocking", &["acl"]),
+    ("clients_waiting::watch", &[]),
+    ("notify::pubsub", &[]),
+    ("notify::tracking", &[]),
+    ("notify::monitor", &["observability"]),
+    ("notify::keyspace_event", &[]),
+    ("propagation", &["observability"]),
+    ("keyspace", &["observability", "clients_waiting::blocking", "clients_waiting::watch", "notify::pubsub",
+        "notify::tracking", "notify::keyspace_event", "propagation"]),
+    ("scripting", &["observability"]),
+    ("cluster", &["config", "observability", "keyspace"]),
+    ("rdb", &["config", "propagation"]),
+    ("persistence::aof_files", &["config", "observability", "propagation"]),
+    ("persistence::rdb_file", &["config", "observability", "propagation", "keyspace", "rdb"]),
+    ("persistence::snapshot_state", &["observability"]),
+    ("check", &["config", "rdb", "persistence::aof_files", "persistence::rdb_file"]),
+    ("replication", &["config", "observability"]),
+    ("net", &["config", "observability", "acl", "clients_waiting::blocking", "clients_waiting::watch",
+        "notify::pubsub", "notify::tracking", "keyspace"]),
+    ("state", &["config", "observability", "runtime::shutdown", "acl", "clients_waiting::blocking",
+        "clients_waiting::watch", "notify::pubsub", "notify::tracking", "notify::monitor", "propagation",
+        "keyspace", "scripting", "cluster", "persistence::aof_files", "persistence::rdb_file",
+        "persistence::snapshot_state", "replication", "net"]),
+    ("notify::messages", &["config", "observability", "notify::pubsub", "notify::tracking",
+        "notify::keyspace_event", "keyspace", "net", "state"]),
+    ("replication::backlog_writer", &["config", "observability", "propagation", "keyspace", "replication",
+        "state"]),
+    ("persistence::snapshot", &["config", "observability", "keyspace", "persistence::rdb_file",
+        "persistence::snapshot_state", "state"]),
+    ("persistence::save", &["config", "observability", "runtime::shutdown", "propagation", "keyspace", "scripting",
+        "persistence::aof_files", "persistence::rdb_file", "persistence::snapshot_state", "replication", "state",
+        "replication::backlog_writer", "persistence::snapshot"]),
+    ("persistence::aof", &["config", "observability", "propagation", "keyspace", "persistence::aof_files",
+        "persistence::rdb_file", "persistence::snapshot_state", "replication", "state", "persistence::snapshot",
+        "persistence::save"]),
+    ("runtime::config_changes", &["config", "observability", "runtime::process", "keyspace", "replication", "net",
+        "state", "notify::messages", "persistence::aof"]),
+    ("replication::role", &["config", "observability", "replication", "state", "replication::backlog_writer",
+        "runtime::config_changes"]),
+    ("cluster_node::topology", &["config", "observability", "runtime::shutdown", "propagation", "keyspace",
+        "cluster", "replication", "state", "notify::messages", "replication::role"]),
+    ("runtime::background", &["observability", "scripting", "state"]),
+    ("runtime::tuning", &["config", "observability", "state"]),
+    ("runtime::reclaim", &["observability"]),
+    ("commands", &["config", "observability", "runtime::process", "runtime::shutdown", "acl",
+        "clients_waiting::blocking", "notify::pubsub", "notify::tracking", "notify::keyspace_event", "propagation",
+        "keyspace", "scripting", "cluster", "rdb", "persistence::aof_files", "persistence::snapshot_state",
+        "replication", "net", "state", "notify::messages", "persistence::save", "persistence::aof",
+        "runtime::config_changes", "replication::role", "cluster_node::topology"]),
+    ("dispatch", &["config", "observability", "acl", "clients_waiting::blocking", "clients_waiting::watch",
+        "notify::monitor", "propagation", "keyspace", "scripting", "cluster", "persistence::aof_files",
+        "persistence::rdb_file", "replication", "net", "state", "notify::messages", "commands"]),
+    ("replication::replica", &["config", "observability", "keyspace", "scripting", "persistence::rdb_file",
+        "persistence::snapshot_state", "replication", "net", "state", "notify::messages", "persistence::snapshot",
+        "replication::role", "dispatch"]),
+    ("replication::primary", &["config", "observability", "keyspace", "persistence::aof_files",
+        "persistence::rdb_file", "persistence::snapshot_state", "replication", "net", "state",
+        "replication::backlog_writer", "persistence::snapshot", "persistence::save", "replication::role",
+        "commands"]),
+    ("runtime::worker", &["config", "observability", "acl", "clients_waiting::blocking", "notify::pubsub",
+        "notify::tracking", "keyspace", "cluster", "persistence::aof_files", "replication", "net", "state",
+        "notify::messages", "commands", "dispatch"]),
+    ("cluster_node::bus", &["config", "observability", "notify::pubsub", "keyspace", "cluster", "net", "state",
+        "notify::messages", "cluster_node::topology"]),
+    ("runtime::coordinator", &["config", "observability", "runtime::process", "runtime::shutdown", "keyspace",
+        "replication", "net", "state", "persistence::save", "persistence::aof", "runtime::tuning",
+        "runtime::reclaim"]),
+    ("start", &["config", "observability", "runtime::process", "runtime::shutdown", "acl", "keyspace", "scripting",
+        "cluster", "check", "replication", "net", "state", "notify::messages", "persistence::save",
+        "persistence::aof", "runtime::config_changes", "cluster_node::topology", "runtime::background", "commands",
+        "dispatch", "replication::replica", "replication::primary", "runtime::worker", "cluster_node::bus",
+        "runtime::coordinator"]),
+    ("fuzzing", &["config", "keyspace", "rdb", "commands"]),
 ];
 
 /// Modules that start everything and therefore may import everything.
@@ -122,27 +143,33 @@ fn manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
 }
 
 fn server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
-    let first = path.split('/').next().unwrap_or_default();
-    let module = first.trim_end_matches(".rs");
-    if ROOTS.contains(&module) || !path.ends_with(".rs") {
+    let Some(module) = path.strip_suffix(".rs").map(module_path) else {
+        return;
+    };
+    if ROOTS.contains(&module.as_str()) {
         return;
     }
-    let Some((_, allowed)) = SERVER_MODULES.iter().find(|(name, _)| *name == module) else {
-        let message = format!(
-            "server module '{module}' has no place in the layers; add it to SERVER_MODULES in \
-             xtask/src/tidy/imports.rs and to docs/ARCHITECTURE.md"
-        );
-        findings.push(document.finding(1, message));
+    let Some((subsystem, allowed)) = subsystem_of(&module) else {
+        if !is_folder(&module) {
+            let message = format!(
+                "server module '{module}' has no place in the layers; add it to SUBSYSTEMS in \
+                 xtask/src/tidy/imports.rs and to docs/ARCHITECTURE.md"
+            );
+            findings.push(document.finding(1, message));
+        }
         return;
     };
     // A test may reach for whatever sets its scene.
-    if path.ends_with("tests.rs") {
+    if path.ends_with("tests.rs") || path.contains("/tests/") {
         return;
     }
     for (line, import) in crate_paths(&document.text) {
-        if import != module && is_module(&import) && !allowed.contains(&import.as_str()) {
+        let Some((import, _)) = subsystem_of(&import) else {
+            continue;
+        };
+        if import != subsystem && !allowed.contains(&import) {
             let message = format!(
-                "{module} may not import {import}; it may import: {}. Pass the thing in from \
+                "{subsystem} may not import {import}; it may import: {}. Pass the thing in from \
                  above, or move it down",
                 allowed.join(", ")
             );
@@ -151,24 +178,54 @@ fn server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-fn is_module(name: &str) -> bool {
-    ROOTS.contains(&name) || SERVER_MODULES.iter().any(|(known, _)| *known == name)
+/// The module path of a source file: `commands/string/mod` is `commands::string`.
+fn module_path(path: &str) -> String {
+    path.strip_suffix("/mod").unwrap_or(path).replace('/', "::")
 }
 
-/// The names that follow `crate::` in code, with their lines; `crate::{a::b, c}` counts as two.
+/// The subsystem with the longest path that `module` lies below.
+fn subsystem_of(module: &str) -> Option<(&'static str, &'static [&'static str])> {
+    let lies_below = |path: &str| {
+        module
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    SUBSYSTEMS
+        .iter()
+        .filter(|(path, _)| lies_below(path))
+        .max_by_key(|(path, _)| path.len())
+        .map(|(path, allowed)| (*path, *allowed))
+}
+
+/// Returns `true` if subsystems lie below `module`, which is none itself.
+fn is_folder(module: &str) -> bool {
+    SUBSYSTEMS
+        .iter()
+        .any(|(path, _)| path.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
+}
+
+/// The paths that follow `crate::` in code, with their lines; `crate::{a::b, c}` counts as two.
 fn crate_paths(text: &str) -> Vec<(usize, String)> {
     let code = source::code_only(text);
     let mut paths = Vec::new();
     for (start, prefix) in code.match_indices("crate::") {
         let line = code[..start].matches('\n').count() + 1;
         let rest = &code[start + prefix.len()..];
-        if let Some(group) = rest.strip_prefix('{') {
-            paths.extend(group_heads(group).into_iter().map(|name| (line, name)));
+        let path = path_at(rest);
+        if let Some(group) = rest[path.len()..].strip_prefix('{') {
+            let heads = group_heads(group).into_iter();
+            paths.extend(heads.map(|head| (line, format!("{path}{head}"))));
         } else {
-            paths.push((line, identifier(rest)));
+            paths.push((line, path.to_string()));
         }
     }
     paths
+}
+
+/// The path at the start of `text`, with the `::` that a group or a `*` follows.
+fn path_at(text: &str) -> &str {
+    let is_path = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
+    &text[..text.find(|character| !is_path(character)).unwrap_or(text.len())]
 }
 
 /// The first name of each entry of a `{…}` import group whose opening brace is already gone.
@@ -183,7 +240,7 @@ fn group_heads(group: &str) -> Vec<String> {
             '}' => depth -= 1,
             ',' if depth == 0 => at_entry = true,
             _ if at_entry && !character.is_whitespace() => {
-                heads.push(identifier(&group[index..]));
+                heads.push(path_at(&group[index..]).to_string());
                 at_entry = false;
             }
             _ => {}
@@ -192,23 +249,17 @@ fn group_heads(group: &str) -> Vec<String> {
     heads
 }
 
-fn identifier(text: &str) -> String {
-    text.chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     //! Tests of the table itself.
 
-    use super::SERVER_MODULES;
+    use super::SUBSYSTEMS;
 
     #[test]
     fn every_module_imports_only_modules_listed_before_it() {
-        for (index, (name, allowed)) in SERVER_MODULES.iter().enumerate() {
+        for (index, (name, allowed)) in SUBSYSTEMS.iter().enumerate() {
             for import in *allowed {
-                let before = SERVER_MODULES[..index].iter().any(|(known, _)| known == import);
+                let before = SUBSYSTEMS[..index].iter().any(|(known, _)| known == import);
                 assert!(before, "{name} imports {import}, which is not a lower layer");
             }
         }

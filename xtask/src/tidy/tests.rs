@@ -74,8 +74,13 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/server/src/commands/string.rs",
-        "//! S.\nfn a() { crate::worker::wake() }\n",
-        "crates/server/src/commands/string.rs:2: commands may not import worker",
+        "//! S.\nfn a() { crate::runtime::worker::wake() }\n",
+        "crates/server/src/commands/string.rs:2: commands may not import runtime::worker",
+    ),
+    (
+        "crates/server/src/persistence/save/mod.rs",
+        "//! S.\nuse crate::persistence::{aof_files::A, aof::B};\n",
+        "crates/server/src/persistence/save/mod.rs:2: persistence::save may not import persistence::aof;",
     ),
     (
         "crates/server/src/novel.rs",

@@ -10,7 +10,7 @@ use super::rules::{RuleError, Unmatched, has_blanks, merge_selectors, text_of};
 use super::user::{Ground, User};
 use super::{Acl, Catalogue, NewUsers};
 use crate::config::{Config, error_text, id, replace_file};
-use crate::observe::log;
+use crate::observability::log;
 
 /// A `user` line of a configuration that is wrong: which one, and how.
 #[derive(Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::config::{Config, id};
-use crate::observe::lock;
+use crate::observability::lock;
 
 mod account;
 mod catalogue;

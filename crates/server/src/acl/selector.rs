@@ -233,7 +233,7 @@ impl Selector {
             return Err(RuleError::Syntax);
         }
         if catalogue.entry(id).subcommands.is_empty() {
-            crate::observe::log::warning!(
+            crate::observability::log::warning!(
                 "Deprecation warning: a rule that allows a first argument of a command that is forbidden otherwise is no \
                  protection to rely on (+{})",
                 String::from_utf8_lossy(name)

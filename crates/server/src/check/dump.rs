@@ -6,9 +6,9 @@ use weft_reactor::unix_ms;
 
 use super::statistics::{Found, Statistics};
 use crate::config::Config;
-use crate::persist::payload::{self, FOREIGN_VERSIONS, VERSION};
-use crate::persist::rdb::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
-use crate::persist::strings::Reader;
+use crate::persistence::rdb_file::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
+use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
+use crate::rdb::strings::Reader;
 
 /// The first version with a checksum.
 const FIRST_CHECKED_VERSION: u32 = 5;
@@ -327,7 +327,7 @@ impl<'o, R: Read> Check<'o, R> {
             let from = self.source.position();
             skip_value(&mut self.source, kind)?;
             let body = self.source.part(from..self.source.position());
-            match payload::read(kind, &mut Reader::new(body), &self.config) {
+            match dump_payload::read(kind, &mut Reader::new(body), &self.config) {
                 Some(value) => {
                     if let Some(statistics) = &mut self.statistics {
                         statistics.add(&found(Some(value.content())));

@@ -3,7 +3,7 @@
 use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
 use super::state::State;
-use crate::observe::log;
+use crate::observability::log;
 use weft_reactor::unix_ms;
 
 /// Why a change was refused.

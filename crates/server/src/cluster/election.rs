@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. A primary with slots has one vote in each epoch. Which epoch it voted in is in the file, on the disk, before the vote
-//!    is sent (`bus.rs`); so there is one majority, and one winner, in each epoch.
+//!    is sent (`cluster_node/bus/mod.rs`); so there is one majority, and one winner, in each epoch.
 //! 2. The winner's slots have the epoch of its election as their version. Nobody takes slots of an older version for true.
 //! 3. Nobody votes for a replica whose idea of the slots' version is older than its own.
 //! 4. Each vote is counted once, whatever is sent twice.
@@ -18,7 +18,7 @@
 use super::message::{Header, Message, switch};
 use super::node::{Node, NodeFlags, NodeId};
 use super::state::State;
-use crate::observe::log;
+use crate::observability::log;
 
 /// The least time for an election, ms.
 const LEAST_ELECTION_MS: u64 = 2000;

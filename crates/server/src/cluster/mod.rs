@@ -21,24 +21,24 @@
 //! 4. The file is written before the change is told to anybody: a reply, or a message to nodes.
 
 pub mod changes;
-pub mod describe;
+pub mod cron;
 mod election;
-pub mod file;
-mod greeting;
-mod hearsay;
+mod gossip;
 pub mod links;
-pub mod manual;
+pub mod manual_failover;
 pub mod message;
 pub mod node;
+pub mod nodes_conf;
+pub mod nodes_text;
 mod open_slots;
 mod ownership;
-mod process;
+mod ping;
+mod receive;
 mod replicas;
-pub mod round;
 pub mod settings;
 pub mod slot_set;
+pub mod slot_tags;
 pub mod state;
-pub mod tags;
 pub mod view;
 
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use weft_reactor::{Waker, unix_ms};
 
 use crate::config::{Config, id};
-use crate::observe::{lock, log};
-use file::{NodesFile, Unusable};
+use crate::observability::{lock, log};
+use nodes_conf::{NodesFile, Unusable};
 use settings::Settings;
 use state::State;
 use view::View;
@@ -187,7 +187,7 @@ impl Cluster {
             }
             state.todo.save = false;
             let sync = std::mem::take(&mut state.todo.sync);
-            (file::text(&state), sync || always)
+            (nodes_conf::text(&state), sync || always)
         };
         self.file.save(&text, sync).inspect_err(|error| {
             log::warning!("Could not write the cluster config file: {error}");

@@ -5,7 +5,7 @@
 use super::node::NodeId;
 use super::state::State;
 use crate::keyspace::SLOTS;
-use crate::observe::log;
+use crate::observability::log;
 
 /// The name of the note.
 pub const NOTE: &str = "cluster-slot-states";

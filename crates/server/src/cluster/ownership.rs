@@ -6,7 +6,7 @@ use super::node::{NodeFlags, NodeId};
 use super::slot_set::SlotSet;
 use super::state::{Action, State};
 use crate::keyspace::SLOTS;
-use crate::observe::log;
+use crate::observability::log;
 
 /// What a node has taken by claiming slots.
 struct Taken {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::node::{Node, NodeFlags, NodeId};
 use super::state::State;
-use crate::observe::log;
+use crate::observability::log;
 
 /// How long a primary must have been without replicas before another's moves to it, ms: after a failover its own ones
 /// come back by themselves.

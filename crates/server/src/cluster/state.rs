@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::election::Election;
-use super::manual::Manual;
+use super::manual_failover::Manual;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::open_slots::OpenSlot;
 use super::settings::Settings;
 use crate::keyspace::SLOTS;
-use crate::observe::log;
+use crate::observability::log;
 
 /// How long a primary waits after the start before it takes commands, ms: others may have replaced it.
 const WRITABLE_DELAY_MS: u64 = 2000;

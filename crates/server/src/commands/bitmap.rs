@@ -7,10 +7,10 @@ use weft_values::bits::{self, Operation};
 
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
-use super::string_bytes::{HeldString, before_change, with_bytes};
+use crate::commands::string::bytes::{HeldString, before_change, with_bytes};
 use crate::config::id;
 use crate::keyspace::access::{Expiry, KeyWrite};
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// The bitmap commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -1,7 +1,7 @@
 //! How a command waits for keys, and what is done for it when one of them is ready.
 //!
 //! The two halves meet in [`Operation`]: the handler that found nothing leaves one in the queues of its keys; whoever
-//! makes a key ready performs it. See the essay of [`crate::blocking`].
+//! makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weft_resp::number::LongDouble;
 
 use super::context::{After, CommandResult, Context};
 use super::error::CommandError;
-use crate::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
+use crate::clients_waiting::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
 use crate::config::Config;
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
@@ -39,15 +39,17 @@ pub trait Reach {
 pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
     match &waiter.operation {
         Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
-            super::list_blocking::perform(waiter, key, reach, reply)
+            crate::commands::list::blocking::perform(waiter, key, reach, reply)
         }
         Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => {
-            super::sorted_set_blocking::perform(waiter, key, reach, reply)
+            crate::commands::sorted_set::blocking::perform(waiter, key, reach, reply)
         }
         Operation::StreamRead(after, count) => {
-            super::stream_blocking::perform_read(waiter, after, *count, reach, reply)
+            crate::commands::stream::blocking::perform_read(waiter, after, *count, reach, reply)
         }
-        Operation::StreamReadGroup(read) => super::stream_blocking::perform_group_read(waiter, read, reach, reply),
+        Operation::StreamReadGroup(read) => {
+            crate::commands::stream::blocking::perform_group_read(waiter, read, reach, reply)
+        }
     }
 }
 
@@ -60,8 +62,8 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn Reach) -> bo
         | Operation::ListMove { .. }
         | Operation::SortedSetPop(_)
         | Operation::SortedSetPopMany(..) => true,
-        Operation::StreamRead(after, _) => super::stream_blocking::can_read(waiter, after, reach),
-        Operation::StreamReadGroup(read) => super::stream_blocking::can_read_group(waiter, read, reach),
+        Operation::StreamRead(after, _) => crate::commands::stream::blocking::can_read(waiter, after, reach),
+        Operation::StreamReadGroup(read) => crate::commands::stream::blocking::can_read_group(waiter, read, reach),
     }
 }
 

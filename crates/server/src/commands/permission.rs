@@ -17,11 +17,11 @@ use super::tables::TABLES;
 use crate::acl::{
     Access, Asks, Catalogue, CatalogueEntry, Category, ChannelUse, CommandId, Denial, Reason, Refusal, Scene, User,
 };
-use crate::blocking::Waiter;
+use crate::clients_waiting::blocking::Waiter;
 use crate::config::id;
 use crate::net::client::{Buffers, Client};
-use crate::observe::lock;
-use crate::observe::metrics::Counter;
+use crate::observability::lock;
+use crate::observability::metrics::Counter;
 use crate::state::Server;
 
 /// The commands that rules may name: all of Valkey's, those that exist here with their own numbers.

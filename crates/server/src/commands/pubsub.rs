@@ -1,11 +1,11 @@
-//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in [`crate::pubsub`].
+//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in [`crate::notify::pubsub`].
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use crate::journal::Target;
-use crate::messages::{Post, subscriber};
 use crate::net::client::Flags;
-use crate::pubsub::{Kind, Space};
+use crate::notify::messages::{Post, subscriber};
+use crate::notify::pubsub::{Kind, Space};
+use crate::propagation::Target;
 use weft_resp::Reply;
 
 /// The commands of this file and their handlers.

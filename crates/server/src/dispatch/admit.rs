@@ -13,12 +13,12 @@ use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
-use crate::observe::log;
-use crate::repl::Standing;
+use crate::observability::log;
+use crate::replication::Standing;
 use crate::state::Server;
 
-use super::cluster::{self, Moving};
 use super::execute::Thread;
+use super::redirect::{self, Moving};
 use super::script;
 
 /// What becomes of a command before it may run.
@@ -73,7 +73,7 @@ pub fn admit<'a>(
     }
     // Taken out and put back: counting references would pass the view's line around among the workers.
     if let Some(view) = thread.view.take_if(|_| !client.flags.has_any(REPEATS)) {
-        let routed = cluster::route(thread, &view, client, command, args(), keys);
+        let routed = redirect::route(thread, &view, client, command, args(), keys);
         thread.view = Some(view);
         if let Err(error) = routed {
             return Admission::Redirected(error);

@@ -61,16 +61,16 @@ use crate::commands::permission;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
-use crate::journal::Said;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
-use crate::keyspace::lent::Reservation;
-use crate::messages::{Post, wake};
+use crate::keyspace::pinned::Reservation;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::repl::Standing;
+use crate::notify::messages::{Post, wake};
+use crate::propagation::Said;
+use crate::replication::Standing;
 use crate::state::{Asker, Job, Message, Server, WorkerId};
 use weft_reactor::unix_ms;
 
@@ -79,9 +79,9 @@ use super::effects::release;
 use super::execute::{
     Call, Outcome, PATIENCE, Request, Thread, refuse_moving, run, run_as, run_leased, settle_effects, write_error,
 };
+use super::expired_sources;
 use super::plan::{Kind, Plan};
 use super::script;
-use super::sources;
 
 /// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
@@ -453,7 +453,7 @@ fn publish(
         let mut many: Vec<Lease<'_>> = Vec::new();
         let command = (request.command, request.args(&connection.input), connection.client.db);
         let failures = connection.lease_failures;
-        let Some(leased) = sources::lease_sources(thread, &pass, command, keys, &mut many, failures) else {
+        let Some(leased) = expired_sources::lease_sources(thread, &pass, command, keys, &mut many, failures) else {
             drop(many);
             drop(pass);
             if patience.wait(connection, DRAFT_KEEPS) {

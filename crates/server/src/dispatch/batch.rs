@@ -13,18 +13,18 @@ use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::keyspace::{Pass, Seat};
-use crate::messages::Post;
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
-use crate::observe::metrics::{Counter, Maximum};
+use crate::notify::messages::Post;
+use crate::observability::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
-use super::cluster;
 use super::effects::release;
 use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
+use super::memory_limit;
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
-use super::room;
+use super::redirect;
 use super::script;
 use super::slot_stats;
 use super::transaction::{self, Role};
@@ -179,7 +179,7 @@ fn delete_expired(thread: &mut Thread, pass: &Pass<'_>) {
 /// Sees to it that there is room for the next command. Who is told about evicted keys is told before its reply.
 #[cold]
 fn make_room(thread: &mut Thread, pass: &Pass<'_>, connections: &mut dyn Connections) {
-    room::make(thread, pass);
+    memory_limit::make(thread, pass);
     if thread.effects.has_notices() {
         connections.notify(thread);
     }
@@ -351,7 +351,7 @@ fn admitted(
         return false;
     };
     if thread.view.is_some() {
-        cluster::forget_asking(connection, command);
+        redirect::forget_asking(connection, command);
     }
     let Connection { client, input, .. } = &mut *connection;
     let mut admission = admit(thread, client, command, (|| args_of(plan, ranges, input), keys));
@@ -453,7 +453,7 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
             let commands = crate::commands::registry();
             let args = args_of(plan, ranges, &connection.input);
             if is_http(args) {
-                crate::observe::log::warning!(
+                crate::observability::log::warning!(
                     "Closing a connection that sent a line of HTTP: {}",
                     connection.client.address
                 );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::blocking::{Served, Waiter};
+use crate::clients_waiting::blocking::{Served, Waiter};
 use crate::cluster::Cluster;
 use crate::cluster::view::View;
 use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
@@ -15,26 +15,26 @@ use crate::commands::registry::Command;
 use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
-use crate::keyspace::reach::Reach;
+use crate::keyspace::prefetch_policy::Reach;
 use crate::keyspace::{Exclusive, Pass};
 use crate::net::client::{Client, Flags};
+use crate::net::client_snapshot::Portrait;
 use crate::net::connection::Connection;
-use crate::net::portrait::Portrait;
-use crate::observe::metrics::Counter;
-use crate::repl::Standing;
+use crate::observability::metrics::Counter;
+use crate::replication::Standing;
 use crate::state::{Server, Unserved};
 
-use super::announce::{Caller, announce};
 use super::background::{Detached, has_many_keys};
-use super::cluster::{self, Moving};
 use super::effects::release;
+use super::expired_sources::{self, Leased};
+use super::memory_limit::{self, Room};
+use super::notifications::{Caller, announce};
 use super::plan::Plan;
 use super::record::{self, Ending, Thresholds};
-use super::room::{self, Room};
+use super::redirect::{self, Moving};
 use super::serve;
 use super::slot_stats;
-use super::sources::{self, Leased};
-use super::{loans, logging};
+use super::{pins, propagate};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
@@ -149,7 +149,7 @@ impl Thread {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
         if self.tunables.refresh(&self.server) {
-            room::begin(self);
+            memory_limit::begin(self);
         }
         self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
         self.effects.scribe.measures = self.tunables.slot_stats;
@@ -163,7 +163,7 @@ impl Thread {
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
         self.standing = self.server.repl.standing();
-        cluster::take_view(self);
+        redirect::take_view(self);
     }
 
     /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of
@@ -434,7 +434,7 @@ fn run_leased_once<'p>(
         }
         _ => {
             let command = (request.command, request.args(&connection.input), connection.client.db);
-            let leased = sources::lease_sources(thread, pass, command, keys, many, connection.lease_failures);
+            let leased = expired_sources::lease_sources(thread, pass, command, keys, many, connection.lease_failures);
             let Some(leased) = leased else {
                 return Outcome::Contended;
             };
@@ -459,7 +459,7 @@ fn run_held<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     if leased.meets_loans | thread.moving.is_some() {
-        if leased.meets_loans && loans::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
+        if leased.meets_loans && pins::must_wait(&thread.server.keyspace, request, keys, &held, connection) {
             return Outcome::Contended;
         }
         if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
@@ -492,7 +492,7 @@ pub fn run_exclusive(
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
     }
-    let outcome = match sources::deletes_expired(thread, request.command) {
+    let outcome = match expired_sources::deletes_expired(thread, request.command) {
         true => run_without_expired(thread, None, request, keys, held, connection),
         false => run(thread, None, request, keys, held, connection),
     };
@@ -514,7 +514,7 @@ pub(super) fn settle_moving(
     };
     let args = request.args(&connection.input);
     let keys = keys.iter().map(|key| (args, key));
-    cluster::settle_moving(thread, view, &connection.client, moving, held, keys)
+    redirect::settle_moving(thread, view, &connection.client, moving, held, keys)
 }
 
 /// Sends a client elsewhere, its command having its leases already.
@@ -611,7 +611,7 @@ pub(super) fn run_as<'p>(
         let mut context = frame.context(call, client, output);
         let result = handler(&mut context);
         if context.keys.effects.logs() {
-            logging::end_call(&mut context.keys, &context.after, dirty);
+            propagate::end_call(&mut context.keys, &context.after, dirty);
             context.keys.effects.scribe.end_measured_unit();
         }
         let unserved = if context.keys.effects.ready.is_empty() {
@@ -624,7 +624,7 @@ pub(super) fn run_as<'p>(
             announce(&mut context, runs_again, Caller::Client);
         }
         if context.keys.effects.scribe.has_ops() {
-            context.client.log_ticket = logging::commit(context.keys.effects);
+            context.client.log_ticket = propagate::commit(context.keys.effects);
         }
         (result, context.after, unserved)
     };

@@ -8,23 +8,23 @@
 //! ```
 
 pub mod admit;
-mod announce;
 pub mod background;
 pub mod batch;
-pub mod cluster;
 pub mod effects;
 pub mod execute;
-pub mod loans;
-pub mod logging;
+mod expired_sources;
+pub mod memory_limit;
+mod notifications;
+pub mod pins;
 pub mod plan;
 pub mod prefetch;
+pub mod propagate;
 pub mod record;
+pub mod redirect;
 pub mod replay;
-pub mod room;
+pub mod replicated_stream;
 pub mod script;
 pub mod serve;
 mod slot_stats;
-mod sources;
-pub mod stream;
 pub mod transaction;
 pub mod tunables;

@@ -9,7 +9,7 @@
 //!                                   value                 entry        bucket
 //! ```
 //!
-//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/reach.rs`.
+//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/prefetch_policy.rs`.
 //!
 //! A command that looks for a member of a large collection, or reads it from end to end, reads more behind the value. If a
 //! batch has such commands, two more steps follow for them: the collection's index, and the record it leads to; or the
@@ -29,7 +29,7 @@ use weft_table::Place;
 use weft_values::list::End;
 use weft_values::{Value, records};
 
-use crate::keyspace::reach::Reach;
+use crate::keyspace::prefetch_policy::Reach;
 use crate::keyspace::{Pass, ReadLease, SlotTable};
 
 /// Keys of one block at most: more would be pushed out of the nearest cache before they are used.

@@ -12,8 +12,8 @@ use crate::commands::registry::Command;
 use crate::commands::spec::Flags;
 use crate::config::{self, id};
 use crate::net::client::Client;
-use crate::observe::commandlog::{Kind, Subject, shown};
-use crate::observe::metrics::Counter;
+use crate::observability::commandlog::{Kind, Subject, shown};
+use crate::observability::metrics::Counter;
 use crate::state::{Blocked, Server};
 use weft_reactor::unix_ms;
 

@@ -17,16 +17,16 @@ use crate::keyspace::Exclusive;
 use crate::keyspace::access::{Held, PlannedKey};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
-use crate::observe::log;
-use crate::persist::aof::reading::{Commands, Fault};
-use crate::persist::rdb::delay;
-use crate::repl::Standing;
+use crate::observability::log;
+use crate::persistence::aof_files::reader::{Commands, Fault};
+use crate::persistence::rdb_file::delay;
+use crate::replication::Standing;
 use crate::state::{Replayed, Server};
 
 use super::effects::release;
 use super::execute::{Request, Thread, run_exclusive};
 use super::plan::{Kind, Plan, plan_to_write};
-use super::stream::first_error;
+use super::replicated_stream::first_error;
 use super::transaction::{self, Role};
 use super::{script, serve};
 

@@ -1,6 +1,6 @@
 //! Serves the clients that wait for keys: after a command's own effects and before its leases end.
 //!
-//! The essay of [`crate::blocking`] has the rules. A command's record of effects names the keys that became ready;
+//! The essay of [`crate::clients_waiting::blocking`] has the rules. A command's record of effects names the keys that became ready;
 //! each is looked at in turn, and what serving makes ready (the destination of a BLMOVE) goes to the end of the same
 //! list, so that chains of any length take no stack.
 //!
@@ -18,22 +18,22 @@ use std::time::Instant;
 use weft_reactor::unix_ms;
 use weft_resp::Reply;
 
-use crate::blocking::{Kind, Line, Served, WaitKey, Waiter};
+use crate::clients_waiting::blocking::{Kind, Line, Served, WaitKey, Waiter};
 use crate::commands::blocked::{self, Reach};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, Unpermitted};
 use crate::config::Config;
 use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey, is_expired};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::ready::{ReadyKey, kind_of};
+use crate::keyspace::ready_keys::{ReadyKey, kind_of};
 use crate::keyspace::{Pass, Seat, Slot, SlotHeader, WriteLease};
-use crate::messages::Post;
-use crate::observe::metrics::Counter;
+use crate::notify::messages::Post;
+use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, Unserved};
 
 use super::effects::release;
 use super::execute::{PATIENCE, Thread};
-use super::logging;
+use super::propagate;
 
 /// Slots leased beside those of the command. Chains over more of them are cut: other commands may come between.
 const FURTHER_SLOTS: usize = 16;
@@ -235,7 +235,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
         let dirty = self.service.effects.dirty;
         let result = blocked::perform(waiter, key, self, &mut reply);
-        logging::end_served(self.service.effects, waiter.db, dirty);
+        propagate::end_served(self.service.effects, waiter.db, dirty);
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
@@ -384,7 +384,7 @@ fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Opti
     };
     service.effects.hooks = thread.server.keyspace.hooks.now();
     let left = serve(unserved.ready, &mut service);
-    logging::commit(&mut thread.effects);
+    propagate::commit(&mut thread.effects);
     Post::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
     left
 }

@@ -24,12 +24,12 @@ use crate::keyspace::access::PlannedKey;
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, Flags};
 use crate::net::transaction::Transaction;
-use crate::observe::slot_stats::SlotFigure;
+use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
 
-use super::cluster::routes_words;
 use super::execute::{Request, Thread};
 use super::record::Ending;
+use super::redirect::routes_words;
 
 /// `MULTI`, as clients are taken to have sent it.
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();

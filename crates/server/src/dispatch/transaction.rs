@@ -31,6 +31,7 @@ use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
 use crate::acl::Scene;
+use crate::clients_waiting::watch::{Watch, Watches};
 use crate::commands::context::{After, Binding, Mode};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, Wish};
@@ -39,25 +40,24 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey, is_expired};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, Pass, Seat};
-use crate::messages::Post;
 use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client_snapshot::Tally;
 use crate::net::connection::Connection;
-use crate::net::portrait::Tally;
 use crate::net::transaction::{Queued, Transaction};
-use crate::observe::metrics::Counter;
+use crate::notify::messages::Post;
+use crate::observability::metrics::Counter;
 use crate::state::{Onlooker, Question, Server, Unserved};
-use crate::watch::{Watch, Watches};
 
 use super::admit::CHANGES;
-use super::announce::{self, Caller};
-use super::cluster;
 use super::execute::{
     Call, Outcome, Request, Thread, book_refused, finish_command, refuse_moving, settle_effects, write_error,
 };
+use super::expired_sources;
+use super::notifications::{self, Caller};
 use super::record::{self, Ending, Thresholds};
+use super::redirect;
 use super::slot_stats::{self, Cost};
-use super::sources;
-use super::{loans, logging};
+use super::{pins, propagate};
 use super::{script, serve};
 
 /// What a command is to the transaction of its client.
@@ -135,7 +135,7 @@ pub fn queue_here(
 ) -> Outcome {
     if thread.moving.is_some() {
         let args = request.args(&connection.input);
-        match cluster::settle_queued(thread, pass, args, keys, &connection.client) {
+        match redirect::settle_queued(thread, pass, args, keys, &connection.client) {
             None => return Outcome::Contended,
             Some(Err(error)) => {
                 redirected(thread, &mut connection.client, request.command);
@@ -260,7 +260,7 @@ pub fn run_leased<'p>(
             return Outcome::Contended;
         }
     }
-    let leased = match sources::lease_transaction(thread, pass, transaction, many, failures) {
+    let leased = match expired_sources::lease_transaction(thread, pass, transaction, many, failures) {
         Some(meets_loans) => !(meets_loans && must_wait(&thread.server, transaction, many)),
         None => false,
     };
@@ -319,7 +319,7 @@ fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_
     transaction.commands.iter().any(|queued| {
         let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
         let command = commands.get(queued.command);
-        command.is_some_and(|command| loans::changes_lent(&server.keyspace, command.spec, args, keys, &held, queued.db))
+        command.is_some_and(|command| pins::changes_lent(&server.keyspace, command.spec, args, keys, &held, queued.db))
     })
 }
 
@@ -388,12 +388,12 @@ fn finish_exec(
     failed: bool,
 ) -> u64 {
     connection.client.last_command = request.command.full_name;
-    announce::forget_caching(&mut connection.client);
+    notifications::forget_caching(&mut connection.client);
     if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
         let word = std::iter::once(Args::new(&word, ranges).at(0));
-        let line = announce::line_of_whole(&thread.server, &connection.client, word);
+        let line = notifications::line_of_whole(&thread.server, &connection.client, word);
         Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
     thread.ticks = start;
@@ -416,7 +416,7 @@ fn run<'p>(
     }
     if thread.moving.is_some()
         && let Some(transaction) = connection.client.transaction.as_deref()
-        && let Err(error) = cluster::settle_transaction(thread, &connection.client, transaction, &held)
+        && let Err(error) = redirect::settle_transaction(thread, &connection.client, transaction, &held)
     {
         redirected(thread, &mut connection.client, request.command);
         return refuse_moving(thread, (request, &[]), connection, error);
@@ -557,7 +557,7 @@ fn run_queued<'p>(
     };
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let dirty = thread.effects.dirty;
-    let deletes_expired = sources::deletes_expired(thread, command);
+    let deletes_expired = expired_sources::deletes_expired(thread, command);
     let mut context = thread.split().0.context(call, client, output);
     if deletes_expired {
         context.keys.delete_expired();
@@ -565,10 +565,10 @@ fn run_queued<'p>(
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
     if context.keys.effects.logs() {
-        logging::end_call(&mut context.keys, &after, dirty);
+        propagate::end_call(&mut context.keys, &after, dirty);
     }
     if context.keys.effects.hooks.has(Hooks::TELLS) {
-        announce::announce(&mut context, after.runs_again(), Caller::Transaction);
+        notifications::announce(&mut context, after.runs_again(), Caller::Transaction);
     }
     drop(context);
     let failed = result.is_err();
@@ -707,7 +707,7 @@ pub(super) fn serve_ready<'p>(
         false => serve_all(thread, pass, held, client),
     };
     if thread.effects.scribe.has_ops() {
-        client.log_ticket = logging::commit(&mut thread.effects);
+        client.log_ticket = propagate::commit(&mut thread.effects);
     }
     unserved
 }

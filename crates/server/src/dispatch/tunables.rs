@@ -8,7 +8,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::eviction::Policy;
 use crate::state::Server;
 
-use super::room;
+use super::memory_limit;
 
 /// One worker's copy.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +123,7 @@ impl Tunables {
             client_memory: client_memory(config, max_memory),
             eviction: Policy::named(policy),
             eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
-            eviction_time: room::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
+            eviction_time: memory_limit::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
             lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {

@@ -23,7 +23,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut sealed = body.to_vec();
-    payload::seal(&mut sealed, payload::VERSION);
+    dump_payload::seal(&mut sealed, dump_payload::VERSION);
     sealed
 }
 

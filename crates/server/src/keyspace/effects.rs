@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::access::{NamedKey, PlannedKey};
-use super::event::Event;
-use super::local::LocalKey;
-use super::preimage::Preimages;
-use super::ready::ReadyKey;
+use super::before_image::Preimages;
+use super::ready_keys::ReadyKey;
+use super::writable_replica_keys::LocalKey;
 use super::{Keyspace, SlotTable};
-use crate::journal::{Scribe, Target};
-use crate::observe::metrics::{Counter, Metrics};
-use crate::pubsub::{Publication, Recipient};
-use crate::tracking::{Invalidation, Redirected};
-use crate::watch::Watch;
+use crate::clients_waiting::watch::Watch;
+use crate::notify::keyspace_event::Event;
+use crate::notify::pubsub::{Publication, Recipient};
+use crate::notify::tracking::{Invalidation, Redirected};
+use crate::observability::metrics::{Counter, Metrics};
+use crate::propagation::{Scribe, Target};
 
 /// Which consumers of what commands do are switched on; with none, nothing is recorded for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

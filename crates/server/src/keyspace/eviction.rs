@@ -21,9 +21,9 @@ use weft_values::Value;
 use super::access::{NamedKey, value_due_ms};
 use super::clock::AccessClock;
 use super::effects::{Cause, Effects, Hooks};
-use super::event::Event;
 use super::expiry::{Tell, note_waited};
 use super::{Keyspace, Pass, SLOTS, SlotTable, publish};
+use crate::notify::keyspace_event::Event;
 
 /// Candidates that a thread remembers.
 const POOL: usize = 16;

@@ -12,9 +12,9 @@ use weft_values::Value;
 
 use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Cause, Effects, ExpiredKey, Hooks};
-use super::event::Event;
-use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready};
-use crate::observe::lock;
+use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready_keys};
+use crate::notify::keyspace_event::Event;
+use crate::observability::lock;
 
 /// Slots taken from the queue at once.
 const SLOTS_A_TAKE: usize = 16;
@@ -281,7 +281,7 @@ pub(super) fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: 
         return;
     }
     for db in 0..data.databases() {
-        ready::note_all(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
+        ready_keys::note_all(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use crate::observe::used::UsedMemory;
+use crate::observability::used_memory::UsedMemory;
 
 /// What can be freed: anything owned.
 pub type Burden = Box<dyn std::any::Any + Send>;

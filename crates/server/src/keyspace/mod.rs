@@ -4,26 +4,25 @@
 //! expiry cycle need to know; its data is reachable only through a lease or in exclusive mode.
 
 pub mod access;
-pub mod apart;
-pub mod beside;
+pub mod before_image;
 pub mod clock;
 pub mod compact;
 pub mod effects;
-pub mod empty;
-pub mod event;
 pub mod eviction;
 pub mod expiry;
+pub mod flush;
 pub mod hash;
 pub mod key_filter;
 pub mod lazyfree;
-pub mod lent;
-pub mod local;
-pub mod preimage;
-pub mod reach;
-pub mod ready;
+pub mod pinned;
+pub mod prefetch_policy;
+pub mod ready_keys;
+pub mod scratch_keyspace;
 pub mod slot_drop;
-pub mod stored;
+pub mod staging;
+pub mod string_encoding;
 pub mod walk;
+pub mod writable_replica_keys;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +32,8 @@ use weft_table::{Hint, Table};
 use weft_values::Value;
 
 use self::key_filter::KeyFilter;
-use crate::blocking::Waiting;
-use crate::watch::Watching;
+use crate::clients_waiting::blocking::Waiting;
+use crate::clients_waiting::watch::Watching;
 
 /// Slots of the keyspace, in cluster mode and outside it.
 pub const SLOTS: usize = 16384;
@@ -362,11 +361,11 @@ pub struct Keyspace {
     /// Who listens to what commands do.
     pub hooks: effects::SharedHooks,
     /// Keys that a writable replica deletes by itself.
-    pub local: local::LocalKeys,
+    pub local: writable_replica_keys::LocalKeys,
     /// The slots whose values are lent.
-    pub lent: Arc<lent::Lent>,
+    pub lent: Arc<pinned::Lent>,
     /// What a snapshot still needs of keys that change.
-    pub preimages: Arc<preimage::Preimages>,
+    pub preimages: Arc<before_image::Preimages>,
 }
 
 impl Keyspace {
@@ -383,9 +382,9 @@ impl Keyspace {
             hasher,
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
-            local: local::LocalKeys::default(),
+            local: writable_replica_keys::LocalKeys::default(),
             lent: Arc::default(),
-            preimages: Arc::new(preimage::Preimages::new(databases)),
+            preimages: Arc::new(before_image::Preimages::new(databases)),
         }
     }
 }

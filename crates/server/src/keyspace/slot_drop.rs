@@ -4,9 +4,9 @@ use weft_reactor::unix_ms;
 
 use super::access::{NamedKey, value_due_ms};
 use super::effects::{Effects, Hooks};
-use super::empty::touch_watched;
-use super::event::Event;
-use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready};
+use super::flush::touch_watched;
+use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready_keys};
+use crate::notify::keyspace_event::Event;
 
 /// Takes all keys of all databases out of a slot that is held for writing; whoever gets the tables frees them. `row` is
 /// where the thread counts. Returns the databases of the tables and the number of keys, too.
@@ -49,7 +49,7 @@ pub fn take_all(
     publish_due_of(header, slot);
     if slot.waiting().is_some() {
         for db in 0..slot.databases() {
-            ready::note_all(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
+            ready_keys::note_all(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
         }
     }
     (tables, databases, keys)

@@ -4,12 +4,12 @@ use std::io::Write as _;
 
 use weft_resp::Protocol;
 
-use super::portrait::Tally;
+use super::client_snapshot::Tally;
 use super::transaction::Transaction;
 use crate::acl::Login;
-use crate::pubsub::{Kind, Subscriptions};
-use crate::tracking::Tracking;
-use crate::watch::Watches;
+use crate::clients_waiting::watch::Watches;
+use crate::notify::pubsub::{Kind, Subscriptions};
+use crate::notify::tracking::Tracking;
 
 /// Switches of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -575,7 +575,7 @@ const PLACE_BYTES: usize = 64;
 impl Client {
     /// What its watches, subscriptions and prefixes take, about, in bytes. Names that all clients share are not counted.
     pub fn held_bytes(&self) -> usize {
-        let watched = self.watched_keys() * (size_of::<crate::watch::Watch>() + PLACE_BYTES);
+        let watched = self.watched_keys() * (size_of::<crate::clients_waiting::watch::Watch>() + PLACE_BYTES);
         let kinds = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
         let subscribed: usize = kinds.into_iter().map(|kind| self.subscribed(kind)).sum();
         let prefixes = self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes.len());

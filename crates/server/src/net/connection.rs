@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weft_reactor::{Mark, Output, Registered};
 use weft_resp::Parser;
 
-use crate::blocking::Waiter;
+use crate::clients_waiting::blocking::Waiter;
 
 use super::client::{Buffers, Client, Flags};
 use super::tls::Tls;

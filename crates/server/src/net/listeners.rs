@@ -11,7 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::config::{Config, error_text, id};
-use crate::observe::log;
+use crate::observability::log;
 
 /// A connection that somebody has made.
 #[derive(Debug)]

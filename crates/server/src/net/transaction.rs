@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weft_resp::{ArgRange, Args};
 
-use super::portrait::Portrait;
+use super::client_snapshot::Portrait;
 use crate::keyspace::access::PlannedKey;
 
 /// One queued command.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::WorkerId;
-use crate::observe::lock;
+use crate::observability::lock;
 
 const SHARDS: usize = 64;
 

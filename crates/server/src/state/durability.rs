@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Message, Server};
-use crate::journal::Milestone;
+use crate::propagation::Milestone;
 
 impl Server {
     /// Wakes the workers that wait for the log to advance.

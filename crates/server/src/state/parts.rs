@@ -8,15 +8,15 @@ use super::{Job, Order, Pause, Server, SupplyOrder, WorkerLink};
 use crate::acl::Acl;
 use crate::cluster::Cluster;
 use crate::config::{Config, id};
-use crate::journal::Journal;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Keyspace, SLOTS};
 use crate::net::usage::ClientMemory;
-use crate::observe::metrics::Metrics;
-use crate::observe::slot_stats::SlotStats;
-use crate::observe::used::UsedMemory;
-use crate::persist::rdb::Status;
-use crate::shutdown::ShutdownRequest;
+use crate::observability::metrics::Metrics;
+use crate::observability::slot_stats::SlotStats;
+use crate::observability::used_memory::UsedMemory;
+use crate::persistence::rdb_file::Status;
+use crate::propagation::Journal;
+use crate::runtime::shutdown::ShutdownRequest;
 
 /// What a server is made of. The fields are those of [`Server`].
 pub struct Parts {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Message, Server};
-use crate::observe::lock;
+use crate::observability::lock;
 
 /// Which commands are held back, and until when: by CLIENT PAUSE, and by this server itself. Workers read it without a lock.
 #[derive(Default)]

@@ -24,7 +24,7 @@ use server::{PATIENCE, Server};
 use valkey::Valkey;
 
 /// A dump that Valkey wrote.
-const DUMP: &[u8] = include_bytes!("../../src/persist/rdb/tests/valkey.rdb");
+const DUMP: &[u8] = include_bytes!("../../src/persistence/rdb_file/tests/valkey.rdb");
 /// What INFO says once a replica follows.
 const UP: &str = "master_link_status:up";
 

@@ -1,6 +1,6 @@
 //! From a primary's slots on their way to its replica's.
 
-use crate::cluster::process::tests::Net;
+use crate::cluster::receive::tests::Net;
 
 #[test]
 fn what_is_on_its_way_is_told_and_taken_over() {

@@ -9,16 +9,17 @@ use weft_resp::number::parse_i64;
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::Cluster;
 use crate::cluster::changes::{Refusal, SlotChange};
-use crate::cluster::manual::Manner;
+use crate::cluster::manual_failover::Manner;
 use crate::cluster::state::State;
+use crate::cluster_node::topology;
+use crate::cluster_node::topology::Keys;
 use crate::commands::context::{After, CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::Seat;
 use crate::net::client::Flags;
-use crate::observe::log;
-use crate::observe::metrics::Counter;
+use crate::observability::log;
+use crate::observability::metrics::Counter;
 use crate::state::{Asker, Message, Server};
-use crate::topology::{self, Keys};
 
 /// Makes a change in the background and answers with OK, or with why not.
 fn change(

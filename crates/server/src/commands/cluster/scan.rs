@@ -4,10 +4,10 @@
 use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{cluster_of, slot_of};
-use crate::cluster::tags::tag_of;
+use crate::cluster::slot_tags::tag_of;
 use crate::commands::context::{After, CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::commands::scan::{DEFAULT_COUNT, Filter, Found, Verdict, type_of_name};
+use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, Found, Verdict, type_of_name};
 use crate::keyspace::SLOTS;
 use crate::keyspace::hash::{cluster_slot, slot_of_pattern};
 use crate::keyspace::walk::Reach;

@@ -9,7 +9,7 @@ use crate::commands::error::CommandError;
 use crate::config::id;
 use crate::keyspace::walk::Reach;
 use crate::keyspace::{SLOTS, slot_drop};
-use crate::observe::slot_stats::SlotFigure;
+use crate::observability::slot_stats::SlotFigure;
 
 /// What is told of a slot, and what slots may be ordered by.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use crate::commands::context::{CommandResult, Context};
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = crate::topology::lock(ctx.server, cluster);
+    let state = crate::cluster_node::topology::lock(ctx.server, cluster);
     let ranges = owned_ranges(&state);
     let reply = &mut ctx.reply;
     reply.array(ranges.len());
@@ -83,7 +83,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asker = asker(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = crate::topology::lock(ctx.server, cluster);
+    let state = crate::cluster_node::topology::lock(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
     for node in state.nodes.values() {
         shards.entry(node.shard).or_default().push(node);

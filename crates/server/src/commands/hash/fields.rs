@@ -9,7 +9,7 @@ use weft_values::packed::{LARGEST_BYTES, PackedKind};
 
 use super::super::error::CommandError;
 use crate::keyspace::access::{Expiry, KeyWrite};
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// What showing a field takes, ns.
 pub const SHOW_NS: u64 = 40;

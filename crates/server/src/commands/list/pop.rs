@@ -9,7 +9,7 @@ use super::{pushed, reply_with, reply_with_range, showing_ns};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{KeyWrite, Keys};
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// The event of taking from an end.
 fn popped(end: End) -> Event {

@@ -11,7 +11,7 @@ use super::stored::{Rules, change, list_at, settle};
 use super::{GLANCE_NS, Refused, length_at};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// The first element that equals a string.
 pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usize> {

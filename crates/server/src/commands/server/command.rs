@@ -1,8 +1,8 @@
 //! COMMAND: what the commands are, from their metadata.
 
-use crate::commands::command_info;
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::registry;
+use crate::commands::server::command_info;
 
 /// COMMAND and its subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -4,7 +4,7 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::{CommandError, shown_name};
-use crate::observe::commandlog::Kind;
+use crate::observability::commandlog::Kind;
 
 /// The subcommands of both.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::apply::apply;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::config::{Extent, ParameterId, Permissions, SetError, id};
-use crate::observe::log;
-use crate::observe::metrics::Counter;
+use crate::observability::log;
+use crate::observability::metrics::Counter;
+use crate::runtime::config_changes::apply;
 use crate::state::Server;
 
 /// The subcommands.

@@ -15,17 +15,18 @@ use weft_values::Value;
 use crate::cluster::state::Faults;
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
-use crate::commands::object::encoding_name;
-use crate::journal::Target;
+use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
 use crate::keyspace::access::Held;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, Reach, each_slot_patiently, walk, walk_patiently};
-use crate::messages::{Post, wake};
-use crate::observe::{log, memory};
-use crate::persist::payload;
-use crate::saving::{self, CannotReload, Reload};
+use crate::notify::messages::{Post, wake};
+use crate::observability::{log, memory};
+use crate::persistence::save;
+use crate::persistence::save::{CannotReload, Reload};
+use crate::propagation::Target;
+use crate::rdb::dump_payload;
 use crate::state::Server;
 
 use super::{config, digest, populate};
@@ -94,7 +95,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"replybuffer", 4) => reply_buffer(ctx),
         (b"set-skip-checksum-validation", 3) => {
             let skips = is_on(ctx.arg(2));
-            payload::CHECKS_SUMS.store(!skips, Ordering::Relaxed);
+            dump_payload::CHECKS_SUMS.store(!skips, Ordering::Relaxed);
             done(ctx)
         }
         (b"aof-flush-sleep", 3) => {
@@ -353,7 +354,7 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
             true => String::new(),
             false => format!(
                 " serializedlength:{}",
-                payload::dump(entry.value(), true).len() - FRAME_BYTES
+                dump_payload::dump(entry.value(), true).len() - FRAME_BYTES
             ),
         };
         let idle_s = (now_s as u32).wrapping_sub(entry.clock()) & ((1 << 24) - 1);
@@ -482,9 +483,9 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR DEBUG LOADAOF is not possible within a transaction or a script",
         ));
     }
-    ctx.in_background(|server, seat| match crate::aof::load_again(server, seat) {
+    ctx.in_background(|server, seat| match crate::persistence::aof::load_again(server, seat) {
         Ok(()) => {
-            crate::observe::log::warning!("Append Only File loaded by DEBUG LOADAOF");
+            crate::observability::log::warning!("Append Only File loaded by DEBUG LOADAOF");
             b"+OK\r\n".to_vec()
         }
         Err(CannotReload::Loading) => LOADING.to_vec(),
@@ -515,7 +516,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     }
     ctx.in_background(move |server, seat| {
-        let reply: &[u8] = match saving::reload(server, seat, how) {
+        let reply: &[u8] = match save::reload(server, seat, how) {
             Ok(()) => {
                 let mut effects = Effects::default();
                 Post::new(server, &mut effects, seat.index()).invalidate_everything();

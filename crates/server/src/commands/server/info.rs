@@ -3,7 +3,7 @@
 use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
 use crate::keyspace::{Pass, SLOTS};
 use crate::net::client::Flags;
-use crate::observe::memory;
+use crate::observability::memory;
 use crate::state::{ClientVisitor, Part, Question, Server};
 
 use super::sections::{self, ClientFigures, Section};

@@ -6,8 +6,8 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::registry;
 use crate::config::{Config, id};
-use crate::observe::latency::{Sample, Series};
-use crate::observe::metrics::Metrics;
+use crate::observability::latency::{Sample, Series};
+use crate::observability::metrics::Metrics;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use crate::commands::error::CommandError;
 use crate::keyspace::Slot;
 use crate::keyspace::access::Touch;
 use crate::keyspace::walk::{Reach, each_slot_patiently};
-use crate::observe::memory;
+use crate::observability::memory;
 use crate::state::Server;
 
 use super::sections::{MemoryFigures, allocator_figures, human, ratio};

@@ -1,6 +1,8 @@
 //! The server commands: one file per topic.
 
+pub mod acl;
 pub mod command;
+pub mod command_info;
 pub mod commandlog;
 pub mod config;
 pub mod debug;
@@ -12,6 +14,7 @@ pub mod memory;
 pub mod modules;
 pub mod monitor;
 mod populate;
+pub mod replication;
 pub mod save;
 mod sections;
 pub mod shutdown;

@@ -2,7 +2,7 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::observe::log;
+use crate::observability::log;
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[

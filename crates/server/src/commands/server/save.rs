@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::aof::{self, CannotRewrite};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::observe::log;
-use crate::persist::running::Purpose;
-use crate::saving::{self, CannotStart};
+use crate::observability::log;
+use crate::persistence::aof;
+use crate::persistence::aof::CannotRewrite;
+use crate::persistence::save;
+use crate::persistence::save::CannotStart;
+use crate::persistence::snapshot_state::Purpose;
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -29,9 +31,9 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     ctx.server.dumps.saves.fetch_add(1, Ordering::Relaxed);
     ctx.in_background(|server, seat| {
-        let reply: &[u8] = match saving::save(server, seat) {
+        let reply: &[u8] = match save::save(server, seat) {
             Ok(()) => b"+OK\r\n",
-            Err(saving::Failed) => b"-ERR\r\n",
+            Err(save::Failed) => b"-ERR\r\n",
         };
         reply.to_vec()
     });
@@ -60,7 +62,7 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.in_background(move |server, _| {
-        let reply: &str = match saving::begin_now(server) {
+        let reply: &str = match save::begin_now(server) {
             Ok(()) => "+Background saving started",
             Err(CannotStart::Busy(Purpose::LogBase)) if schedule => {
                 self::schedule(server, false);
@@ -129,7 +131,7 @@ fn schedule(server: &Server, after_transaction: bool) {
 }
 
 fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(what) = saving::cancel(ctx.server) else {
+    let Some(what) = save::cancel(ctx.server) else {
         return Err(CommandError::constant(
             "ERR Background saving is currently not in progress or scheduled",
         ));

@@ -2,9 +2,9 @@
 
 use crate::commands::context::{After, Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::commands::script::busy_with;
-use crate::saving;
-use crate::shutdown::{Save, Shutdown};
+use crate::commands::scripting::script::busy_with;
+use crate::persistence::save;
+use crate::runtime::shutdown::{Save, Shutdown};
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
@@ -48,7 +48,7 @@ impl Options {
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = Options::parse(ctx.args.iter().skip(1))?;
     if options.abort {
-        if !saving::call_off(ctx.server) {
+        if !save::call_off(ctx.server) {
             return Err(CommandError::constant("ERR No shutdown in progress."));
         }
         ctx.reply.ok();
@@ -78,7 +78,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         failover: options.failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
-    saving::end_process(ctx.server, how);
+    save::end_process(ctx.server, how);
     // If all goes well there is no reply: the connection ends with the process.
     let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
     ctx.after = After::ReplyAt(Box::new((u64::MAX, stays)));

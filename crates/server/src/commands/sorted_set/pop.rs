@@ -8,7 +8,7 @@ use super::{REMOVE_NS, edit, reply_member, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::KeyWrite;
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
 

@@ -8,7 +8,7 @@ use super::range_query::{By, Grammar, RangeQuery};
 use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::keyspace::access::{Expiry, KeyWrite};
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// Bytes that a member, a score and their headers mostly have in a reply.
 const TYPICAL_BYTES: usize = 32;

@@ -9,7 +9,7 @@ use super::range_query::{clamp_ranks, parse_lex_range, parse_score_range};
 use super::{CHANGE_NS, Editing, REMOVE_NS, edit, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::keyspace::event::Event;
+use crate::notify::keyspace_event::Event;
 
 /// ZREM key member [member ...]
 pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -8,7 +8,7 @@ use weft_values::sorted_set::{Encoding, View};
 use super::{reply_member, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::commands::scan_options::ScanOptions;
+use crate::commands::generic::scan_options::ScanOptions;
 
 /// What showing a member takes, ns.
 const SCAN_NS: u64 = 150;

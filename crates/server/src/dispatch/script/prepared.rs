@@ -6,13 +6,13 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::commands::script::NO_SCRIPT;
+use crate::commands::scripting::script::NO_SCRIPT;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::hash::cluster_slot;
-use crate::repl::Standing;
-use crate::script::{self, Flags, Program, Scripts};
+use crate::replication::Standing;
+use crate::scripting::{self, Flags, Program, Scripts};
 use crate::state::Server;
 
 /// A script that can run, and what was asked of it.
@@ -49,7 +49,7 @@ fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> Named<'a> {
 /// The flags of the script that a command would run, if it has some.
 fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<Flags> {
     match named(command, args) {
-        Named::Source(source) => script::flags_of_source(source),
+        Named::Source(source) => scripting::flags_of_source(source),
         Named::Digest(digest) => scripts.cache.find(digest)?.flags,
         Named::Function(name) => {
             let (library, index) = scripts.libraries.current().function(name)?;
@@ -74,7 +74,7 @@ pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) ->
 pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let scripts = &server.scripts;
     match named(command, args) {
-        Named::Source(source) => script::may_ask(&scripts.cache, source),
+        Named::Source(source) => scripting::may_ask(&scripts.cache, source),
         Named::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.habits.asks()),
         Named::Function(name) => {
             let found = scripts.libraries.current().function(name);
@@ -113,7 +113,7 @@ pub(super) fn prepare(
         Named::Source(source) => {
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
             (
-                script::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?,
+                scripting::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?,
                 keys,
             )
         }
@@ -122,14 +122,14 @@ pub(super) fn prepare(
                 return Err(NO_SCRIPT);
             }
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
-            let found = script::prepare_script(scripts, None, digest, false).map_err(|text| match text.is_empty() {
+            let found = scripting::prepare_script(scripts, None, digest, false).map_err(|text| match text.is_empty() {
                 true => NO_SCRIPT,
                 false => not_compiled(text),
             });
             (found?, keys)
         }
         Named::Function(name) => {
-            let found = script::prepare_function(scripts, name).map_err(not_compiled)?;
+            let found = scripting::prepare_function(scripts, name).map_err(not_compiled)?;
             let program = found.ok_or(CommandError::constant("ERR Function not found"))?;
             let bad_count = CommandError::constant("ERR Bad number of keys provided");
             (program, key_count(args, bad_count)?)

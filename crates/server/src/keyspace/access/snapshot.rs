@@ -23,8 +23,8 @@ use weft_values::Value;
 use super::{Held, KeyCounts, Keys, PlannedKey, Slot, SlotHeader};
 use crate::keyspace::Keyspace;
 use crate::keyspace::effects::{Change, Effects, Hooks, What};
-use crate::keyspace::event::Event;
-use crate::keyspace::lent::Loan;
+use crate::keyspace::pinned::Loan;
+use crate::notify::keyspace_event::Event;
 
 /// A snapshot of more keys would take too long.
 const MOST_KEYS: usize = 64;

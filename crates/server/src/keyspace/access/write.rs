@@ -5,10 +5,10 @@ use weft_values::Value;
 use weft_values::hash::Hash;
 
 use crate::keyspace::effects::{Cause, Effects, Hooks};
-use crate::keyspace::event::Event;
-use crate::keyspace::local::LocalKey;
-use crate::keyspace::ready::{self, ReadyKey};
+use crate::keyspace::ready_keys::{self, ReadyKey};
+use crate::keyspace::writable_replica_keys::LocalKey;
 use crate::keyspace::{Interested, Slot, SlotHeader, SlotTable};
+use crate::notify::keyspace_event::Event;
 
 use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
 
@@ -472,9 +472,9 @@ impl KeyWrite<'_> {
 
     /// Has those served who wait for what the key is now.
     fn wake(&mut self, interested: &Interested) {
-        let kind = ready::kind_of(self.entry());
+        let kind = ready_keys::kind_of(self.entry());
         if interested.waiting.awaits(self.db, self.name, kind) {
-            ready::note(
+            ready_keys::note(
                 &mut self.effects.ready,
                 ReadyKey::new(self.db, self.slot, self.hash, self.name),
             );

@@ -10,8 +10,8 @@ use super::{Slice, delete_found, queue_due, run_slice};
 use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, NamedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, ExpiredKey};
-use crate::keyspace::event::Event;
 use crate::keyspace::{Keyspace, Seat};
+use crate::notify::keyspace_event::Event;
 
 /// When the keys of a scene expire, and a later time.
 const EXPIRES_MS: u64 = 1000;

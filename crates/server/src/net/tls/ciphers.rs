@@ -6,7 +6,7 @@
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-use crate::observe::log;
+use crate::observability::log;
 
 /// A cipher of TLS 1.2: OpenSSL's name, and the classes that it is in besides those that all are in.
 struct Cipher {

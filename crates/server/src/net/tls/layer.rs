@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustls::Connection as Session;
 use weft_reactor::{Output, Reactor, Received, Sent, Token, Unsent};
 
-use crate::observe::lock;
+use crate::observability::lock;
 
 /// The most bytes of one connection that are sealed in a turn: everybody else waits meanwhile.
 pub const SHARE_BYTES: usize = 512 * 1024;

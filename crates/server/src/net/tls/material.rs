@@ -15,7 +15,7 @@ use super::sessions::Sessions;
 use super::trust::{OfClients, OfServers, Trust};
 use super::{Asks, ciphers, files};
 use crate::config::{Config, ParameterId, error_text, id};
-use crate::observe::log;
+use crate::observability::log;
 
 /// The configuration cannot be used; the log has told why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::server::StoresServerSessions;
 
-use crate::observe::lock;
+use crate::observability::lock;
 
 /// Sessions by their ids, the oldest of which are forgotten first.
 pub struct Sessions {

@@ -1,7 +1,7 @@
 //! Graphs and advice.
 
 use super::*;
-use crate::observe::latency::LatencyMonitor;
+use crate::observability::latency::LatencyMonitor;
 
 fn monitor() -> LatencyMonitor {
     let monitor = LatencyMonitor::default();

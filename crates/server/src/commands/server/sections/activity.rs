@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_reactor::unix_ms;
 
 use crate::commands::registry;
-use crate::observe::metrics::{Counter, Maximum};
-use crate::observe::process;
-use crate::observe::rates::Rate;
-use crate::persist::aof::Phase;
-use crate::persist::running::Purpose;
-use crate::pubsub::Space;
-use crate::repl::Standing;
+use crate::notify::pubsub::Space;
+use crate::observability::metrics::{Counter, Maximum};
+use crate::observability::process;
+use crate::observability::rates::Rate;
+use crate::persistence::aof_files::Phase;
+use crate::persistence::snapshot_state::Purpose;
+use crate::replication::Standing;
 use crate::state::Server;
 
 use super::{Lines, replication};
@@ -100,7 +100,7 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
     lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
-    lines.put("migrate_cached_sockets", crate::commands::migrate::kept());
+    lines.put("migrate_cached_sockets", crate::commands::generic::migrate::kept());
     lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
     lines.zeroes(&[
         "active_defrag_hits",

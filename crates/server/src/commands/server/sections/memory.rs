@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::config::id;
-use crate::observe::{memory, process};
-use crate::script::Kind;
+use crate::observability::{memory, process};
+use crate::scripting::Kind;
 use crate::state::Server;
 
 use super::{ClientFigures, Lines, human};

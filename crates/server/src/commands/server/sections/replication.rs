@@ -6,7 +6,7 @@ use weft_reactor::unix_ms;
 
 use super::Lines;
 use crate::config::id;
-use crate::repl::{Endpoint, Phase, Progress, State};
+use crate::replication::{Endpoint, Phase, Progress, State};
 use crate::state::Server;
 
 /// The whole section.

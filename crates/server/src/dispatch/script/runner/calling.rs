@@ -14,16 +14,16 @@ use crate::commands::registry::{Command, Lookup};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::dispatch::admit::{CHANGES, NOT_SAVED, not_appended};
-use crate::dispatch::announce::{Caller, announce};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
+use crate::dispatch::notifications::{Caller, announce};
 use crate::dispatch::record::{self, Ending, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
-use crate::dispatch::{cluster, logging, slot_stats, sources};
+use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
-use crate::messages::wake;
 use crate::net::client::{Buffers, Flags as ClientFlags};
-use crate::script::Stop;
+use crate::notify::messages::wake;
+use crate::scripting::Stop;
 use crate::state::{Onlooker, Question};
 
 use super::{CallEnd, Runner};
@@ -96,7 +96,7 @@ impl Runner<'_, '_, '_> {
             let mut slot = self.slot.get();
             let bound = self.one_slot.then_some(&mut slot);
             let (server, client) = (&self.thread.server, &self.client);
-            let refusal = cluster::refusal_in_script(view, server, client, command, args, bound);
+            let refusal = redirect::refusal_in_script(view, server, client, command, args, bound);
             self.slot.set(slot);
             if let Some(refusal) = refusal {
                 return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
@@ -196,7 +196,7 @@ impl Runner<'_, '_, '_> {
             held: self.held.as_held(),
             pass: self.pass,
         };
-        let deletes_expired = sources::deletes_expired(self.thread, command);
+        let deletes_expired = expired_sources::deletes_expired(self.thread, command);
         let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
         if deletes_expired {
             context.keys.delete_expired();
@@ -204,7 +204,7 @@ impl Runner<'_, '_, '_> {
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
         if context.keys.effects.logs() {
-            logging::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
+            propagate::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
         }
         if context.keys.effects.hooks.has(Hooks::TELLS) {
             announce(&mut context, after.runs_again(), Caller::Script);

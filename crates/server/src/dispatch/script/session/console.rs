@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Output, Reactor, Received, Registered, Token};
 
-use crate::script::Console;
+use crate::scripting::Console;
 use crate::state::Server;
 
 /// The only connection.

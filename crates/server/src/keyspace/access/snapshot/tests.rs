@@ -11,8 +11,8 @@ use super::{Attempt, Snapshot, Use};
 use crate::keyspace::access::{AccessContext, Expiry, Held, Keys, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
-use crate::keyspace::event::Event;
 use crate::keyspace::{Keyspace, Seat};
+use crate::notify::keyspace_event::Event;
 
 const NOW_MS: u64 = 1_800_000_000_000;
 

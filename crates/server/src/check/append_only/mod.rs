@@ -1,0 +1,358 @@
+//! Checks append-only files: one file, or all that a manifest names.
+
+mod commands;
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use commands::{Commands, Step};
+
+use super::dump;
+use crate::config::{error_text, program_version};
+use crate::persistence::aof_files::manifest::{Manifest, Part};
+
+/// Nothing more is to be done: the line about it is printed, the exit code is 1.
+struct Stop;
+
+/// What a check does beside looking.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wishes {
+    /// Cut off what is broken.
+    fix: bool,
+    /// Cut off what happened behind that time, seconds since the epoch; 0 for nothing.
+    until_s: i64,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Sound,
+    Empty,
+    Truncated,
+    CutAtTime,
+}
+
+/// Runs the check; the arguments are those behind the program's name. The result is the exit code.
+pub fn check(program: &str, arguments: &[OsString]) -> u8 {
+    let (mut input, mut out) = (io::stdin().lock(), io::stdout().lock());
+    let code = u8::from(run(program, arguments, (&mut input, &mut out)).is_err());
+    let _ = out.flush();
+    code
+}
+
+// What cannot be printed is lost, as with any program whose reader has gone away.
+macro_rules! say {
+    ($out:expr, $($text:tt)*) => { drop(writeln!($out, $($text)*)) };
+}
+
+type Streams<'s> = (&'s mut dyn BufRead, &'s mut dyn Write);
+
+fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<(), Stop> {
+    let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let mut wishes = Wishes::default();
+    let path = match words.as_slice() {
+        ["-v" | "--version"] => {
+            say!(streams.1, "valkey-check-aof {}", program_version());
+            return Ok(());
+        }
+        [_] => &arguments[0],
+        ["--fix", _] => {
+            wishes.fix = true;
+            &arguments[1]
+        }
+        ["--truncate-to-timestamp", time, _] => {
+            let Ok(time) = time.parse() else {
+                say!(streams.1, "Invalid timestamp, aborting...");
+                return Err(Stop);
+            };
+            wishes.until_s = time;
+            &arguments[2]
+        }
+        _ => {
+            say!(
+                streams.1,
+                "Usage: {program} [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
+            );
+            return Err(Stop);
+        }
+    };
+    let mut check = Check {
+        wishes,
+        commands: Commands::new(),
+        input: streams.0,
+        out: streams.1,
+    };
+    let path = Path::new(path);
+    if check.is_manifest(path)? {
+        check.all_parts(path)
+    } else {
+        let is_dump = check.is_dump(path)?;
+        say!(check.out, "Start checking Old-Style AOF");
+        let name = path.display().to_string();
+        let outcome = check.file(&name, path, true, is_dump)?;
+        check.tell(outcome, &name, "AOF");
+        Ok(())
+    }
+}
+
+struct Check<'s> {
+    wishes: Wishes,
+    commands: Commands,
+    input: &'s mut dyn BufRead,
+    out: &'s mut dyn Write,
+}
+
+impl Check<'_> {
+    fn open(&mut self, path: &Path) -> Result<File, Stop> {
+        File::open(path).map_err(|error| {
+            let reason = error_text(&error);
+            say!(self.out, "Cannot open file {}: {reason}", path.display());
+            Stop
+        })
+    }
+
+    /// Whether the first line that is no note names a file.
+    fn is_manifest(&mut self, path: &Path) -> Result<bool, Stop> {
+        let mut lines = io::BufReader::new(self.open(path)?).split(b'\n');
+        let first = lines.find(|line| line.as_ref().map_or(true, |line| line.first() != Some(&b'#')));
+        match first.transpose() {
+            Ok(line) => Ok(line.is_some_and(|line| line.starts_with(b"file"))),
+            Err(_) => {
+                say!(self.out, "Cannot read file: {}", path.display());
+                Err(Stop)
+            }
+        }
+    }
+
+    fn is_dump(&mut self, path: &Path) -> Result<bool, Stop> {
+        let mut magic = [0; 8];
+        let mut file = self.open(path)?;
+        Ok(file.read_exact(&mut magic).is_ok() && (magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY")))
+    }
+
+    fn tell(&mut self, outcome: Outcome, name: &str, kind: &str) {
+        let until_s = self.wishes.until_s;
+        match outcome {
+            Outcome::Sound => say!(self.out, "{kind} {name} is valid"),
+            Outcome::Empty => say!(self.out, "{kind} {name} is empty"),
+            Outcome::Truncated => say!(self.out, "Successfully truncated AOF {name}"),
+            Outcome::CutAtTime => say!(self.out, "Successfully truncated AOF {name} to timestamp {until_s}"),
+        }
+    }
+
+    fn manifest(&mut self, path: &Path) -> Result<Manifest, Stop> {
+        let text = std::fs::read(path).map_err(|error| {
+            let (path, reason) = (path.display(), error_text(&error));
+            say!(
+                self.out,
+                "Fatal error: can't open the AOF manifest file {path} for reading: {reason}"
+            );
+            Stop
+        })?;
+        Manifest::parse(&text).map_err(|error| {
+            say!(self.out, "*** FATAL AOF MANIFEST FILE ERROR ***");
+            if let Some((number, line)) = &error.line {
+                say!(self.out, "Reading the manifest file, at line {number}");
+                say!(self.out, ">>> '{line}'");
+            }
+            say!(self.out, "{}", error.reason);
+            Stop
+        })
+    }
+
+    /// Checks all files that a manifest names. Only the last one may be cut.
+    fn all_parts(&mut self, manifest_path: &Path) -> Result<(), Stop> {
+        say!(self.out, "Start checking Multi Part AOF");
+        let manifest = self.manifest(manifest_path)?;
+        let directory = match manifest_path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let path = |part: &Part| -> PathBuf { directory.join(&part.name) };
+        if let Some(base) = &manifest.base {
+            let is_dump = self.is_dump(&path(base))?;
+            let format = if is_dump { "RDB" } else { "RESP" };
+            say!(self.out, "Start to check BASE AOF ({format} format).");
+            let is_last = manifest.increments.is_empty();
+            let outcome = self.file(&base.name, &path(base), is_last, is_dump)?;
+            self.tell(outcome, &base.name, "BASE AOF");
+        }
+        if let Some(last) = manifest.increments.last() {
+            say!(self.out, "Start to check INCR files.");
+            for part in &manifest.increments {
+                let is_last = part.sequence == last.sequence;
+                let outcome = self.file(&part.name, &path(part), is_last, false)?;
+                self.tell(outcome, &part.name, "INCR AOF");
+            }
+        }
+        say!(self.out, "All AOF files and manifest are valid");
+        Ok(())
+    }
+
+    fn file(&mut self, name: &str, path: &Path, is_last: bool, is_dump: bool) -> Result<Outcome, Stop> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let mut file = opened.map_err(|error| {
+            let (path, reason) = (path.display(), error_text(&error));
+            say!(self.out, "Cannot open file {path}: {reason}, aborting...");
+            Stop
+        })?;
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        if size == 0 {
+            return Ok(Outcome::Empty);
+        }
+        let start = if is_dump { self.preamble(path, &file)? } else { 0 };
+        file.seek(SeekFrom::Start(start)).map_err(|error| {
+            say!(self.out, "Failed to fseek in AOF {name}: {}", error_text(&error));
+            Stop
+        })?;
+        self.commands.begin(&file, start);
+        if let Some(at) = self.read_commands(name, path)? {
+            return self.cut_at_time(&file, (name, path), is_last, at);
+        }
+        let sound_bytes = self.commands.sound_bytes();
+        self.conclude(&file, name, is_last, (size, sound_bytes))
+    }
+
+    /// Checks the dump in front; where it ends.
+    fn preamble(&mut self, path: &Path, file: &File) -> Result<u64, Stop> {
+        say!(self.out, "[offset 0] Checking RDB file {}", path.display());
+        let mut check = dump::Check::new(file, false, self.out);
+        let sound = check.run();
+        check.conclude(sound);
+        let end = check.offset();
+        if !sound {
+            say!(self.out, "RDB preamble of AOF file is not sane, aborting.");
+            return Err(Stop);
+        }
+        say!(self.out, "RDB preamble is OK, proceeding with AOF tail...");
+        Ok(end)
+    }
+
+    /// Reads commands up to the end or to what is none; where time is up, if it is.
+    fn read_commands(&mut self, name: &str, path: &Path) -> Result<Option<u64>, Stop> {
+        loop {
+            match self.commands.step(&path.display().to_string()) {
+                Step::More => {}
+                Step::Done => return Ok(None),
+                Step::Unknown => {
+                    say!(self.out, "AOF {name} format error");
+                    return Ok(None);
+                }
+                Step::Unreadable => {
+                    say!(self.out, "Failed to read from AOF {name}, aborting...");
+                    return Err(Stop);
+                }
+                Step::Time { at, text } if self.wishes.until_s != 0 => {
+                    let digits = text
+                        .strip_suffix(b"\r\n")
+                        .and_then(|digits| std::str::from_utf8(digits).ok());
+                    let Some(time) = digits.and_then(|digits| digits.parse::<i64>().ok()) else {
+                        say!(self.out, "Invalid timestamp annotation");
+                        return Err(Stop);
+                    };
+                    if time > self.wishes.until_s {
+                        return Ok(Some(at));
+                    }
+                }
+                Step::Time { .. } => {}
+            }
+        }
+    }
+
+    fn cut_at_time(
+        &mut self,
+        file: &File,
+        (name, path): (&str, &Path),
+        is_last: bool,
+        at: u64,
+    ) -> Result<Outcome, Stop> {
+        let (until_s, path) = (self.wishes.until_s, path.display());
+        if at == 0 {
+            say!(
+                self.out,
+                "AOF {path} has nothing before timestamp {until_s}, aborting..."
+            );
+            return Err(Stop);
+        }
+        if !is_last {
+            say!(
+                self.out,
+                "Failed to truncate AOF {path} to timestamp {until_s} to offset {at} because it is not the last file."
+            );
+            say!(
+                self.out,
+                "If you insist, please delete all files after this file according to the manifest file and delete the \
+                 corresponding records in manifest file manually. Then re-run valkey-check-aof."
+            );
+            return Err(Stop);
+        }
+        if file.set_len(at).is_err() {
+            say!(self.out, "Failed to truncate AOF {name} to timestamp {until_s}");
+            return Err(Stop);
+        }
+        Ok(Outcome::CutAtTime)
+    }
+
+    fn conclude(
+        &mut self,
+        file: &File,
+        name: &str,
+        is_last: bool,
+        (size, sound_bytes): (u64, u64),
+    ) -> Result<Outcome, Stop> {
+        if let Some(what) = self.commands.fault() {
+            say!(self.out, "{what}");
+        }
+        let left = size.saturating_sub(sound_bytes);
+        let until_s = self.wishes.until_s;
+        if left == 0 && until_s != 0 {
+            say!(self.out, "Truncate nothing in AOF {name} to timestamp {until_s}");
+            return Ok(Outcome::Sound);
+        }
+        let line = self.commands.line();
+        say!(
+            self.out,
+            "AOF analyzed: filename={name}, size={size}, ok_up_to={sound_bytes}, ok_up_to_line={line}, diff={left}"
+        );
+        if left == 0 {
+            return Ok(Outcome::Sound);
+        }
+        if !self.wishes.fix {
+            say!(
+                self.out,
+                "AOF {name} is not valid. Use the --fix option to try fixing it."
+            );
+            return Err(Stop);
+        }
+        if !is_last {
+            say!(
+                self.out,
+                "Failed to truncate AOF {name} because it is not the last file"
+            );
+            return Err(Stop);
+        }
+        say!(
+            self.out,
+            "This will shrink the AOF {name} from {size} bytes, with {left} bytes, to {sound_bytes} bytes"
+        );
+        if !self.is_confirmed() {
+            say!(self.out, "Aborting...");
+            return Err(Stop);
+        }
+        if file.set_len(sound_bytes).is_err() {
+            say!(self.out, "Failed to truncate AOF {name}");
+            return Err(Stop);
+        }
+        Ok(Outcome::Truncated)
+    }
+
+    fn is_confirmed(&mut self) -> bool {
+        let _ = write!(self.out, "Continue? [y/N]: ");
+        let _ = self.out.flush();
+        let mut answer = Vec::new();
+        let read = self.input.read_until(b'\n', &mut answer);
+        read.is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
+    }
+}

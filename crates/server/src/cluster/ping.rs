@@ -1,0 +1,195 @@
+//! Greetings: PING, PONG and MEET. Who they come from, where that node is, and what else they carry.
+
+use super::links::Ends;
+use super::message::{Extensions, Gossip, Header, Kind, switch};
+use super::node::{Address, LinkId, Node, NodeFlags, NodeId};
+use super::state::State;
+use crate::observability::log;
+
+/// How long after a node was marked as failing it may be taken back, in node timeouts.
+const UNDO_TIMEOUTS: u64 = 2;
+
+/// A PING, PONG or MEET.
+pub(super) struct Greeting {
+    pub kind: Kind,
+    pub header: Header,
+    pub gossip: Vec<Gossip>,
+    pub extensions: Extensions,
+}
+
+impl State {
+    pub(super) fn receive_greeting(
+        &mut self,
+        link: LinkId,
+        sender: Option<NodeId>,
+        greeting: &Greeting,
+        ends: &Ends,
+        now_ms: u64,
+    ) {
+        let Greeting { kind, header, .. } = greeting;
+        if *kind != Kind::Pong {
+            self.find_own_address(*kind, ends);
+            if sender.is_none() && *kind == Kind::Meet {
+                self.meet_back(link, header, ends, now_ms);
+                self.hear_of_others(None, &greeting.gossip, true, now_ms);
+            }
+            self.greet(link, Kind::Pong, now_ms);
+        }
+        if let Some(node) = sender.and_then(|id| self.nodes.get_mut(&id))
+            && node.flags.has_any(NodeFlags::MEET)
+        {
+            node.flags.put(NodeFlags::MEET, false);
+            log::notice!("Successfully completed handshake with {}", node.named());
+        }
+        if !self.is_inbound(link) && !self.is_expected(link, sender, header, ends) {
+            return;
+        }
+        // A handshake that has just ended made its node known.
+        let sender = sender.or_else(|| self.node_of(link).filter(|id| *id == header.sender));
+        let Some(id) = sender else {
+            return;
+        };
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.flags
+            .put(NodeFlags::NO_FAILOVER, header.flags.has_any(NodeFlags::NO_FAILOVER));
+        if *kind == Kind::Ping && !node.is_in_handshake() {
+            self.update_address(id, link, header, ends);
+        }
+        if !self.is_inbound(link) && *kind == Kind::Pong {
+            self.answered(link, now_ms);
+        }
+        self.note_role_and_slots(id, header);
+        self.hear_of_others(Some(id), &greeting.gossip, false, now_ms);
+        self.note_extensions(id, &greeting.extensions, now_ms);
+    }
+
+    /// Others know under which address they reach this node.
+    fn find_own_address(&mut self, kind: Kind, ends: &Ends) {
+        let announced = self.settings.announced_ip.is_some();
+        let me = self.me_mut();
+        let unknown = kind == Kind::Meet || me.address.ip.is_empty();
+        if unknown && !announced && !ends.local.is_empty() && me.address.ip != ends.local {
+            me.address.ip.clone_from(&ends.local);
+            log::notice!("IP address for this node updated to {}", ends.local);
+            (self.todo.save, self.todo.publish) = (true, true);
+        }
+    }
+
+    /// Takes note of a node that wants to know this one; its name comes when it answers.
+    fn meet_back(&mut self, link: LinkId, header: &Header, ends: &Ends, now_ms: u64) {
+        let mut node = Node::new(NodeId::random(), NodeFlags::HANDSHAKE, now_ms);
+        let id = node.id;
+        node.address.ip = announced_or_seen(header, ends);
+        (node.address.tcp_port, node.address.tls_port) = self.settings.in_order((header.port, header.other_port));
+        node.address.bus_port = header.bus_port;
+        node.flags
+            .put(NodeFlags::EXTENSIONS, header.switches & switch::EXTENSIONS != 0);
+        self.nodes.insert(id, node);
+        self.belongs(link, id);
+        self.todo.save = true;
+    }
+
+    /// Whether the node at the other end of an outgoing link is the one that was called.
+    fn is_expected(&mut self, link: LinkId, sender: Option<NodeId>, header: &Header, ends: &Ends) -> bool {
+        let Some(called) = self.node_of(link) else {
+            return false;
+        };
+        let Some(node) = self.nodes.get_mut(&called) else {
+            return false;
+        };
+        if node.is_in_handshake() {
+            if let Some(known) = sender {
+                self.update_address(known, link, header, ends);
+                self.delete_node(called);
+                return false;
+            }
+            node.flags.put(NodeFlags::HANDSHAKE, false);
+            let roles = NodeFlags::PRIMARY.with(NodeFlags::REPLICA);
+            node.flags.0 |= header.flags.0 & roles.0;
+            if node.flags.has_any(NodeFlags::MEET) {
+                node.flags.put(NodeFlags::MEET, false);
+                log::notice!("Successfully completed handshake with {}", header.sender);
+            }
+            self.rename_node(called, header.sender);
+            (self.todo.save, self.todo.publish) = (true, true);
+            return true;
+        }
+        if called != header.sender {
+            log::notice!("PONG contains mismatching sender ID. About node {}", node.named());
+            node.flags.put(NodeFlags::NO_ADDRESS, true);
+            node.address = Default::default();
+            (self.todo.save, self.todo.publish) = (true, true);
+            self.close_link(link);
+            return false;
+        }
+        true
+    }
+
+    fn update_address(&mut self, id: NodeId, link: LinkId, header: &Header, ends: &Ends) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let (tcp_port, tls_port) = self.settings.in_order((header.port, header.other_port));
+        let address = Address {
+            ip: announced_or_seen(header, ends),
+            tcp_port,
+            tls_port,
+            bus_port: header.bus_port,
+        };
+        if node.link == Some(link) || address.ip.is_empty() || node.address == address || id == self.myself {
+            return;
+        }
+        self.move_to(id, address);
+        self.look = true;
+    }
+
+    /// A node is somewhere else now.
+    pub(super) fn move_to(&mut self, id: NodeId, address: Address) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        log::notice!(
+            "Address updated for node {}, now {}:{}",
+            node.named(),
+            address.ip,
+            address.port()
+        );
+        node.address = address;
+        node.flags.put(NodeFlags::NO_ADDRESS, false);
+        let link = node.link;
+        (self.todo.save, self.todo.publish) = (true, true);
+        if let Some(link) = link {
+            self.close_link(link);
+        }
+    }
+
+    /// A node has answered a ping.
+    fn answered(&mut self, link: LinkId, now_ms: u64) {
+        let Some(node) = self.node_of(link).and_then(|id| self.nodes.get_mut(&id)) else {
+            return;
+        };
+        (node.pong_received_ms, node.ping_sent_ms) = (now_ms, 0);
+        if node.has_timed_out() {
+            node.flags.put(NodeFlags::PFAIL, false);
+            (self.todo.save, self.look) = (true, true);
+        } else if node.has_failed() {
+            let undo_ms = self.settings.node_timeout_ms.saturating_mul(UNDO_TIMEOUTS);
+            let old = now_ms.saturating_sub(node.failed_ms) > undo_ms;
+            if !node.votes() || old {
+                log::notice!("Clear FAIL state for node {}: it is reachable again.", node.named());
+                node.flags.put(NodeFlags::FAIL, false);
+                (self.todo.save, self.look) = (true, true);
+            }
+        }
+    }
+}
+
+/// The address that a node announces, or else the one that its link shows.
+fn announced_or_seen(header: &Header, ends: &Ends) -> String {
+    match header.ip.is_empty() {
+        true => ends.peer.clone(),
+        false => header.ip.clone(),
+    }
+}

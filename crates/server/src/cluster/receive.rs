@@ -1,0 +1,191 @@
+//! What a node does with a message: who sent it, and who sees to what it says.
+
+use super::links::Ends;
+use super::message::{Header, Message, switch};
+use super::node::{LinkId, NodeFlags, NodeId};
+use super::ping::Greeting;
+use super::slot_set::SlotSet;
+use super::state::{Action, State};
+use crate::observability::log;
+
+impl State {
+    /// Takes a message that came over a link.
+    pub fn receive(&mut self, link: LinkId, message: Message, ends: &Ends, now_ms: u64) {
+        let Some(header) = header_of(&message) else {
+            self.receive_light(link, message, now_ms);
+            return;
+        };
+        let sender = self.sender(link, header);
+        if let Some(id) = sender {
+            self.note_sender(id, header, now_ms);
+        }
+        match message {
+            Message::Greeting {
+                kind,
+                header,
+                gossip,
+                extensions,
+            } => {
+                let greeting = Greeting {
+                    kind,
+                    header,
+                    gossip,
+                    extensions,
+                };
+                self.receive_greeting(link, sender, &greeting, ends, now_ms);
+            }
+            Message::Fail(header, failing) => self.receive_fail(sender, &header, failing, now_ms),
+            Message::Publish {
+                sharded,
+                channel,
+                payload,
+                ..
+            } if sender.is_some() => self.publish_here(sharded, channel, payload),
+            Message::VoteRequest(header) => {
+                if let Some(id) = sender {
+                    self.vote(id, &header);
+                }
+            }
+            Message::Vote(header) => {
+                if let Some(id) = sender {
+                    self.count_vote(id, &header, now_ms);
+                }
+            }
+            Message::Update {
+                id,
+                config_epoch,
+                slots,
+                ..
+            } if sender.is_some() => self.receive_update(id, config_epoch, &slots),
+            Message::ManualFailover(_) => {
+                if let Some(id) = sender {
+                    self.prepare_for(id, now_ms);
+                }
+            }
+            Message::Publish { .. } | Message::Update { .. } | Message::Other(_) => {}
+        }
+        self.announce_change(now_ms);
+    }
+
+    fn receive_light(&mut self, link: LinkId, message: Message, now_ms: u64) {
+        let known = self
+            .node_of(link)
+            .filter(|id| self.nodes.get(id).is_some_and(|node| !node.is_in_handshake()));
+        let Some(id) = known else {
+            log::notice!("Closing link for node that sent a lightweight message as its first message on the link");
+            self.close_link(link);
+            return;
+        };
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.data_received_ms = now_ms;
+        }
+        if let Message::Publish {
+            sharded,
+            channel,
+            payload,
+            ..
+        } = message
+        {
+            self.publish_here(sharded, channel, payload);
+        }
+    }
+
+    fn publish_here(&mut self, sharded: bool, channel: Vec<u8>, payload: Vec<u8>) {
+        self.statistics.pubsub_bytes_received += (channel.len() + payload.len()) as u64;
+        self.actions.push(Action::Publish {
+            sharded,
+            channel,
+            payload,
+        });
+    }
+
+    /// The node that sent a message, if it is known.
+    fn sender(&mut self, link: LinkId, header: &Header) -> Option<NodeId> {
+        let of_link = self.node_of(link);
+        if let Some(id) = of_link
+            && self.nodes.get(&id).is_some_and(|node| !node.is_in_handshake())
+        {
+            return Some(id);
+        }
+        let sender = self.nodes.get(&header.sender).map(|node| node.id)?;
+        if of_link.is_none() && self.is_inbound(link) {
+            self.belongs(link, sender);
+        }
+        Some(sender)
+    }
+
+    /// What every message says about its sender.
+    fn note_sender(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        if header.switches & switch::EXTENSIONS != 0 {
+            node.flags.put(NodeFlags::EXTENSIONS, true);
+        }
+        for flag in [NodeFlags::LIGHT_HEADERS, NodeFlags::PRIMARY_FAILED] {
+            node.flags.put(flag, header.flags.has_any(flag));
+        }
+        node.data_received_ms = now_ms;
+        if node.is_in_handshake() || id == self.myself {
+            return;
+        }
+        if header.primary.is_none() && header.config_epoch > node.config_epoch {
+            node.config_epoch = header.config_epoch;
+            (self.todo.save, self.todo.sync) = (true, true);
+        }
+        (node.offset, node.offset_ms) = (header.offset, now_ms);
+        self.current_epoch = self.current_epoch.max(header.current_epoch);
+        if header.primary.is_none() {
+            self.heed_claim(id, header.config_epoch);
+        }
+        self.note_standstill(id, header, now_ms);
+    }
+
+    fn receive_fail(&mut self, sender: Option<NodeId>, header: &Header, failing: NodeId, now_ms: u64) {
+        if sender.is_none() {
+            log::notice!(
+                "Ignoring FAIL message from unknown node {} about {failing}",
+                header.sender
+            );
+            return;
+        }
+        let spared = NodeFlags::FAIL.with(NodeFlags::MYSELF);
+        if let Some(node) = self.nodes.get_mut(&failing).filter(|node| !node.flags.has_any(spared)) {
+            log::notice!("FAIL message received from {} about {}", header.sender, node.named());
+            node.flags.put(NodeFlags::FAIL, true);
+            node.flags.put(NodeFlags::PFAIL, false);
+            node.failed_ms = now_ms;
+            (self.todo.save, self.look) = (true, true);
+        }
+    }
+
+    fn receive_update(&mut self, id: NodeId, config_epoch: u64, slots: &SlotSet) {
+        let Some(node) = self.nodes.get(&id).filter(|node| node.config_epoch < config_epoch) else {
+            return;
+        };
+        if node.is_replica() {
+            self.make_primary(id);
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.config_epoch = config_epoch;
+        }
+        (self.todo.save, self.todo.sync) = (true, true);
+        self.update_slots(id, config_epoch, slots);
+    }
+}
+
+fn header_of(message: &Message) -> Option<&Header> {
+    match message {
+        Message::Greeting { header, .. }
+        | Message::Fail(header, _)
+        | Message::VoteRequest(header)
+        | Message::Vote(header)
+        | Message::Update { header, .. }
+        | Message::ManualFailover(header)
+        | Message::Other(header) => Some(header),
+        Message::Publish { header, .. } => header.as_ref(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

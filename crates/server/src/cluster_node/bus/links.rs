@@ -1,0 +1,254 @@
+//! The bus's sockets, and the bytes that have come over them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weft_reactor::{Listener, Output, Reactor, Received, Socket};
+
+use crate::cluster::links::Ends;
+use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
+use crate::cluster::node::LinkId;
+use crate::cluster::settings::Settings;
+use crate::config::{Config, id};
+use crate::net::tls::Tls;
+use crate::observability::log;
+
+/// Room for what comes in.
+const ROOM: usize = 64 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 511;
+
+/// One link's bytes.
+struct Link {
+    received: Vec<u8>,
+    ends: Ends,
+    tls: Option<Tls>,
+}
+
+/// All links. Their numbers are tokens of the reactor; the listeners have the first ones.
+pub struct Links {
+    listeners: usize,
+    links: Vec<Option<Link>>,
+}
+
+/// What came over a link.
+#[derive(Default)]
+pub struct Taken {
+    /// The messages.
+    pub messages: Vec<TakenMessage>,
+    /// Whether the link is of no more use.
+    pub ended: bool,
+    /// Bytes.
+    pub bytes: u64,
+    /// Whose ends the link has.
+    pub ends: Ends,
+}
+
+/// A message that came in; its content only if it makes sense.
+pub struct TakenMessage {
+    /// Its kind, if there is such a kind.
+    pub kind: Option<Kind>,
+    /// What it says.
+    pub content: Option<Message>,
+}
+
+impl Links {
+    /// Opens the sockets that other nodes connect to.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
+    pub fn listen(config: &Config, reactor: &mut Reactor) -> std::io::Result<Self> {
+        let Some(port) = Settings::listening_bus_port(config) else {
+            log::warning!(
+                "Port number too high for cluster mode. The cluster bus port number is calculated by adding 10000 to \
+                 the port number, which must not exceed 65535."
+            );
+            return Err(std::io::Error::other("there is no port for the cluster bus"));
+        };
+        let mut listeners = 0;
+        for word in config.addresses(id::BIND).iter() {
+            let optional = word.starts_with('-');
+            match listen_at(word.trim_start_matches('-'), port) {
+                Ok(listener) => {
+                    reactor.register_listener(listeners, listener)?;
+                    listeners += 1;
+                }
+                Err(_) if optional => {}
+                Err(error) => {
+                    log::warning!("Failed listening on port {port} (cluster), aborting.");
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Links {
+            listeners,
+            links: Vec::new(),
+        })
+    }
+
+    /// Takes a connection in.
+    pub fn add(&mut self, reactor: &mut Reactor, socket: Socket, tls: Option<Tls>) -> Option<LinkId> {
+        // Both only tune.
+        let _ = socket.set_nodelay(true);
+        let _ = socket.set_keepalive(10);
+        let free = self.links.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() - 1
+        });
+        let link = self.listeners + place;
+        let ends = Ends {
+            peer: host_of(&socket.peer_name()),
+            local: host_of(&socket.local_name()),
+        };
+        if let Err(error) = reactor.register(link, socket) {
+            log::warning!("A link of the cluster bus cannot be watched: {error}");
+            return None;
+        }
+        if let Some(tls) = &tls
+            && let Err(error) = tls.begin(reactor, link)
+        {
+            log::verbose!("Connection with a node failed: {error}");
+            drop(reactor.deregister(link));
+            return None;
+        }
+        self.links[place] = Some(Link {
+            received: Vec::new(),
+            ends,
+            tls,
+        });
+        Some(link)
+    }
+
+    /// Begins to connect to a node.
+    pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16, tls: Option<Tls>) -> Option<LinkId> {
+        let address = SocketAddr::new(ip.parse::<IpAddr>().ok()?, port);
+        let socket = Socket::connect_tcp(address).ok()?;
+        let link = self.add(reactor, socket, tls)?;
+        if let Some(Some(known)) = self.links.get_mut(link - self.listeners) {
+            known.ends.peer = ip.to_owned();
+        }
+        Some(link)
+    }
+
+    /// Ends a link.
+    pub fn remove(&mut self, reactor: &mut Reactor, link: LinkId) {
+        if let Some(place) = link
+            .checked_sub(self.listeners)
+            .and_then(|place| self.links.get_mut(place))
+            && let Some(ended) = place.take()
+        {
+            if let Some(tls) = ended.tls {
+                tls.farewell(reactor, link);
+            }
+            drop(reactor.deregister(link));
+        }
+    }
+
+    /// Sends bytes; whether the link still stands.
+    pub fn send(&mut self, reactor: &mut Reactor, link: LinkId, bytes: Vec<u8>) -> bool {
+        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
+        let Some(Some(known)) = known else {
+            return true;
+        };
+        let mut output = Output::new();
+        output.bytes = bytes;
+        match &known.tls {
+            None => reactor.send(link, &mut output).is_ok(),
+            Some(tls) => tls.send(reactor, link, &mut output).is_ok(),
+        }
+    }
+
+    /// What was in flight over a link has gone; whether it still stands.
+    pub fn sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
+        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
+        match known {
+            Some(Some(Link { tls: Some(tls), .. })) => tls.go_on(reactor, link).is_ok(),
+            _ => true,
+        }
+    }
+
+    /// Bytes on their way over a link.
+    pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
+        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
+        let waiting = match known {
+            Some(Some(Link { tls: Some(tls), .. })) => tls.waiting(),
+            _ => 0,
+        };
+        reactor.in_flight(link) + waiting
+    }
+
+    /// Takes what has come over a link.
+    pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> Taken {
+        let mut taken = Taken::default();
+        let known = token
+            .checked_sub(self.listeners)
+            .and_then(|place| self.links.get_mut(place));
+        let Some(Some(link)) = known else {
+            return taken;
+        };
+        let received = match &link.tls {
+            None => reactor.receive(token, &mut link.received, ROOM),
+            Some(tls) => tls.receive(reactor, token, &mut link.received, ROOM),
+        };
+        match received {
+            Ok(Received::Bytes { count, .. }) => taken.bytes = count as u64,
+            Ok(Received::WouldBlock) => {}
+            Ok(Received::Closed) => taken.ended = true,
+            Err(error) => {
+                if link.tls.is_some() {
+                    log::verbose!("Error accepting or connecting to a cluster node: {error}");
+                }
+                taken.ended = true;
+            }
+        }
+        // An outgoing link does not know its own end before it stands.
+        if link.ends.local.is_empty() || link.ends.local == "?" || link.ends.local == "0.0.0.0" {
+            link.ends.local = reactor
+                .socket(token)
+                .map(|socket| host_of(&socket.local_name()))
+                .unwrap_or_default();
+        }
+        taken.ends = link.ends.clone();
+        let mut at = 0;
+        loop {
+            let rest = &link.received[at..];
+            match length(rest) {
+                Ok(Some(length)) if length <= rest.len() => {
+                    let bytes = &rest[..length];
+                    taken.messages.push(TakenMessage {
+                        kind: kind(bytes),
+                        content: decode(bytes).ok(),
+                    });
+                    at += length;
+                }
+                Ok(_) => break,
+                Err(Invalid::Signature | Invalid::Content) => {
+                    log::warning!("Bad message length or signature received on the Cluster bus.");
+                    taken.ended = true;
+                    break;
+                }
+            }
+        }
+        link.received.drain(..at);
+        if link.received.is_empty() {
+            link.received = Vec::new();
+        }
+        taken
+    }
+}
+
+fn listen_at(word: &str, port: u16) -> std::io::Result<Listener> {
+    let address: IpAddr = match word {
+        "*" => IpAddr::from([0, 0, 0, 0]),
+        "::*" => IpAddr::from([0u16; 8]),
+        word => word.parse().map_err(|_| std::io::ErrorKind::InvalidInput)?,
+    };
+    Listener::tcp(address, port, BACKLOG)
+}
+
+/// The host of `host:port`, without brackets.
+fn host_of(name: &str) -> String {
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host == "?" { String::new() } else { host.to_owned() }
+}

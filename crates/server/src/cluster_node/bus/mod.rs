@@ -1,0 +1,445 @@
+//! The cluster bus: a thread that talks to the other nodes and watches over the cluster's health.
+//!
+//! ```text
+//!   sockets ──▶ bytes ──▶ messages ─┐
+//!   ten times a second: a round ────┼──▶ State, under its lock ──▶ Todo, Actions
+//!   PUBLISH, CLUSTER … (wake-up) ───┘                                 │
+//!                                     1. the file is written ◀────────┤
+//!                                     2. the view is put into place ◀─┤
+//!                                     3. messages are sent, links ◀───┘
+//!                                        made and ended, keys deleted
+//! ```
+//!
+//! So nobody hears of what could be forgotten, and nothing is decided by a view that others know to be old. The thread
+//! never waits for a peer: what a socket does not take stays in flight, and a link with too much of it is ended.
+
+mod links;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Reactor, unix_ms};
+
+use crate::cluster::state::Action;
+use crate::cluster::{Cluster, Locked};
+use crate::cluster_node::topology;
+use crate::config::id;
+use crate::keyspace::effects::Effects;
+use crate::keyspace::{SLOTS, Seat, slot_drop};
+use crate::net::tls::{Contexts, Tls};
+use crate::notify::messages::{Post, wake};
+use crate::notify::pubsub::Space;
+use crate::observability::log;
+use crate::state::{Message, PauseReason, Server, Unserved};
+use links::Links;
+
+/// Between two rounds.
+const ROUND: Duration = Duration::from_millis(100);
+/// Events of one turn.
+const EVENTS_A_TURN: usize = 128;
+/// Between two looks while something is about to happen.
+const PRESSED: Duration = Duration::from_millis(2);
+/// Between two attempts to lease a slot.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// The bus, on a thread of its own.
+pub struct Bus {
+    server: Arc<Server>,
+    seat: Seat,
+    reactor: Reactor,
+    links: Links,
+    next_round: Instant,
+    /// Slots whose keys are to be deleted: they have another owner.
+    dropping: Vec<u16>,
+    /// Whether there is something to be looked at very soon.
+    pressed: bool,
+    /// Writes are held back for a replica that takes over; how far that is.
+    stop: Option<Stop>,
+}
+
+/// How far this node is on its way to a standstill.
+#[derive(Default)]
+struct Stop {
+    /// The ticket of the last write, once nobody can take another one.
+    last_ticket: Option<u64>,
+    /// Set by the log thread when it adds nothing any more.
+    settled: Arc<AtomicBool>,
+}
+
+impl Bus {
+    /// The bus of a server in cluster mode, listening. What the data and the file say is made to agree.
+    ///
+    /// # Errors
+    /// When the operating system refuses something.
+    pub fn prepare(server: &Arc<Server>) -> std::io::Result<Option<Bus>> {
+        let Some(cluster) = &server.cluster else {
+            return Ok(None);
+        };
+        let mut reactor = Reactor::new()?;
+        let no_seat = || std::io::Error::other("no seat is left at the keyspace");
+        let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
+        let links = Links::listen(&server.config, &mut reactor)?;
+        // Nobody has made a bus before.
+        let _ = cluster.bus.set(reactor.waker());
+        let mut bus = Bus {
+            server: server.clone(),
+            seat,
+            reactor,
+            links,
+            next_round: Instant::now(),
+            dropping: Vec::new(),
+            pressed: false,
+            stop: None,
+        };
+        bus.agree_with_data(cluster);
+        Ok(Some(bus))
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the operating system refuses it.
+    pub fn start(mut self) -> std::io::Result<()> {
+        std::thread::Builder::new()
+            .name("weft-bus".to_owned())
+            .spawn(move || self.run())
+            .map(drop)
+    }
+
+    fn run(&mut self) {
+        let server = self.server.clone();
+        let Some(cluster) = &server.cluster else {
+            return;
+        };
+        let mut events = Vec::new();
+        loop {
+            let timeout = self.next_round.saturating_duration_since(Instant::now());
+            let timeout = if self.pressed { timeout.min(PRESSED) } else { timeout };
+            events.clear();
+            if let Err(error) = self.reactor.wait(Some(timeout), &mut events, EVENTS_A_TURN) {
+                log::warning!("The cluster bus cannot wait for events: {error}");
+                std::thread::sleep(ROUND);
+            }
+            // A node that sleeps neither talks nor listens.
+            server.repl.stand_still();
+            for event in events.drain(..) {
+                self.handle(cluster, event);
+            }
+            self.propagate(cluster);
+            if self.pressed {
+                self.press_on(cluster);
+            }
+            if Instant::now() >= self.next_round {
+                self.next_round = Instant::now() + ROUND;
+                self.round(cluster);
+            }
+            self.conclude(cluster);
+            self.pressed |= topology::look_at_acknowledgements(&server);
+        }
+    }
+
+    fn lock<'c>(&self, cluster: &'c Cluster) -> Locked<'c> {
+        topology::lock(&self.server, cluster)
+    }
+
+    fn handle(&mut self, cluster: &Cluster, event: Event) {
+        let now_ms = unix_ms();
+        match event {
+            Event::Accepted(_, socket) => {
+                let Ok(tls) = self.tls(|contexts| contexts.accept_node()) else {
+                    return;
+                };
+                if let Some(link) = self.links.add(&mut self.reactor, socket, tls) {
+                    self.lock(cluster).link_made(link, None, now_ms);
+                }
+            }
+            Event::AcceptFailed(_, error) => log::warning!("Error accepting cluster node: {error}"),
+            Event::Readable(link) => {
+                let taken = self.links.receive(&mut self.reactor, link);
+                let mut state = self.lock(cluster);
+                state.statistics.bytes_received += taken.bytes;
+                for message in taken.messages {
+                    if let Some(kind) = message.kind {
+                        state.statistics.received[kind.number()] += 1;
+                        if state.faults.dropped == Some(kind.number()) {
+                            if state.faults.ends_links {
+                                state.close_link(link);
+                            }
+                            continue;
+                        }
+                    }
+                    if let Some(content) = message.content {
+                        state.receive(link, content, &taken.ends, now_ms);
+                    }
+                }
+                if taken.ended {
+                    state.link_lost(link);
+                    drop(state);
+                    self.links.remove(&mut self.reactor, link);
+                }
+            }
+            Event::SendFailed(link) | Event::Closed(link) => {
+                self.lock(cluster).link_lost(link);
+                self.links.remove(&mut self.reactor, link);
+            }
+            Event::Writable(link) => {
+                if !self.links.sent(&mut self.reactor, link) {
+                    self.lock(cluster).link_lost(link);
+                    self.links.remove(&mut self.reactor, link);
+                }
+            }
+        }
+    }
+
+    /// The layer of a new link, if the bus has TLS. The log tells why there is none that should be there.
+    fn tls(&self, make: impl FnOnce(&Contexts) -> Result<Tls, String>) -> Result<Option<Tls>, ()> {
+        if !self.server.config.boolean(id::TLS_CLUSTER) {
+            return Ok(None);
+        }
+        make(&self.server.tls)
+            .map(Some)
+            .map_err(|reason| log::warning!("A link of the cluster bus cannot be made: {reason}"))
+    }
+
+    fn round(&mut self, cluster: &Cluster) {
+        let mut state = self.lock(cluster);
+        for (link, figures) in &mut state.links {
+            figures.queued_bytes = self.links.in_flight(&self.reactor, *link);
+            figures.blocked = figures.queued_bytes > 0;
+        }
+        state.round(unix_ms());
+        cluster.set_company(state.nodes.len() > 1);
+    }
+
+    /// Hands on what was published here.
+    fn propagate(&mut self, cluster: &Cluster) {
+        let published = cluster.take_published();
+        if published.is_empty() {
+            return;
+        }
+        let mut state = self.lock(cluster);
+        for (sharded, channel, payload) in published {
+            state.propagate(sharded, &channel, &payload);
+        }
+    }
+
+    /// Does what changes of the state ask for.
+    fn conclude(&mut self, cluster: &Cluster) {
+        let (publish, mut actions) = {
+            let mut state = self.lock(cluster);
+            if std::mem::take(&mut state.look) {
+                state.update_health(unix_ms());
+            }
+            self.pressed = state.is_pressed();
+            (state.todo.publish, std::mem::take(&mut state.actions))
+        };
+        if !topology::save(&self.server, cluster) {
+            // What could be forgotten, a vote above all, must not be said.
+            actions.retain(|action| !matches!(action, Action::Send(..)));
+        }
+        if publish {
+            // If a script keeps it from happening, the next turn tries again.
+            self.pressed |= !topology::publish(&self.server, cluster, &mut self.seat);
+        }
+        for action in actions {
+            self.act(cluster, action);
+        }
+        self.drop_keys(cluster);
+    }
+
+    fn act(&mut self, cluster: &Cluster, action: Action) {
+        match action {
+            Action::Send(link, bytes) => {
+                if !self.links.send(&mut self.reactor, link, bytes) {
+                    self.lock(cluster).link_lost(link);
+                    self.links.remove(&mut self.reactor, link);
+                }
+            }
+            Action::Close(link) => self.links.remove(&mut self.reactor, link),
+            Action::Connect { node, ip, port } => {
+                let tls = self.tls(|contexts| contexts.connect(&ip));
+                let link = tls
+                    .ok()
+                    .and_then(|tls| self.links.connect(&mut self.reactor, &ip, port, tls));
+                let mut state = self.lock(cluster);
+                match link {
+                    Some(link) => state.link_made(link, Some(node), unix_ms()),
+                    None => {
+                        // Silence is counted from now on.
+                        if let Some(node) = state.nodes.get_mut(&node).filter(|node| node.ping_sent_ms == 0) {
+                            node.ping_sent_ms = unix_ms();
+                        }
+                    }
+                }
+            }
+            Action::HoldWrites(until_ms) => self.hold_writes(until_ms),
+            Action::LetWrites => self.let_writes(),
+            Action::DropKeys(slots) => self.dropping.extend(slots),
+            Action::Publish {
+                sharded,
+                channel,
+                payload,
+            } => self.deliver(sharded, &channel, &payload),
+        }
+    }
+
+    /// Delivers a message that was published on another node.
+    fn deliver(&mut self, sharded: bool, channel: &[u8], payload: &[u8]) {
+        let mut effects = Effects::default();
+        let space = if sharded { Space::ShardChannels } else { Space::Channels };
+        Post::new(&self.server, &mut effects, self.seat.index()).publish(space, channel, payload);
+        wake(&self.server, &mut effects);
+    }
+
+    // ---- manual failover -----------------------------------------------------------------------------------
+
+    /// A replica is about to take over: from now on nothing is admitted that writes.
+    fn hold_writes(&mut self, until_ms: u64) {
+        self.server.repl.holds_still.store(true, Ordering::SeqCst);
+        self.server
+            .pause_clients(PauseReason::Failover, unix_ms(), until_ms, false);
+        self.stop = Some(Stop::default());
+        self.pressed = true;
+    }
+
+    fn let_writes(&mut self) {
+        self.stop = None;
+        self.server.repl.holds_still.store(false, Ordering::SeqCst);
+        self.server.unpause_clients(PauseReason::Failover);
+    }
+
+    /// Looks at what is about to happen.
+    fn press_on(&mut self, cluster: &Cluster) {
+        let is_still = self.lock(cluster).is_stopping() && self.stands_still();
+        let mut state = self.lock(cluster);
+        match is_still {
+            true => state.stand_still(unix_ms()),
+            false => state.look_at_offset(unix_ms()),
+        }
+    }
+
+    /// Whether all that was admitted before the pause is in the backlog, and nothing comes behind it.
+    fn stands_still(&mut self) -> bool {
+        let server = self.server.clone();
+        let Some(stop) = &mut self.stop else {
+            return false;
+        };
+        let Some(last_ticket) = stop.last_ticket else {
+            let running = &server.scripts.running;
+            if running.try_keep_out() {
+                // Who has the keyspace to itself knows that nobody writes.
+                let all = self.seat.exclusive();
+                stop.last_ticket = Some(server.journal.last_ticket());
+                let settled = stop.settled.clone();
+                match server.repl.feeds.load(Ordering::SeqCst) {
+                    true => server.journal.mark(move |_| settled.store(true, Ordering::SeqCst)),
+                    false => settled.store(true, Ordering::SeqCst),
+                }
+                drop(all);
+                running.let_in();
+            }
+            return false;
+        };
+        let feeds = server.repl.feeds.load(Ordering::SeqCst);
+        let is_in = || server.repl.replicas.shelf().offset_of(last_ticket).is_some();
+        stop.settled.load(Ordering::SeqCst) && (!feeds || is_in())
+    }
+
+    // ---- keys ----------------------------------------------------------------------------------------------
+
+    /// Deletes keys of slots that have another owner, once commands go by that.
+    fn drop_keys(&mut self, cluster: &Cluster) {
+        if self.dropping.is_empty() {
+            return;
+        }
+        let view = cluster.view();
+        if view.is_replica {
+            // Its primary decides what there is.
+            self.dropping.clear();
+            return;
+        }
+        let mut waiting = Vec::new();
+        for slot in std::mem::take(&mut self.dropping) {
+            if view.is_mine(slot) {
+                // The view that says otherwise is not in place yet, or the slot has come back.
+                let state = self.lock(cluster);
+                if state.owner(slot) != Some(state.myself) {
+                    waiting.push(slot);
+                }
+            } else if self.server.keyspace.slots.header(usize::from(slot)).may_hold_any() {
+                self.drop_keys_of(slot);
+            }
+        }
+        self.dropping = waiting;
+    }
+
+    fn drop_keys_of(&mut self, number: u16) {
+        let (server, row) = (self.server.clone(), self.seat.index());
+        let keyspace = &server.keyspace;
+        let mut effects = Effects {
+            scribe: server.journal.scribe(),
+            ..Effects::of(keyspace)
+        };
+        let tables = loop {
+            let pass = self.seat.enter();
+            if let Some(mut lease) = pass.write_spinning(usize::from(number)) {
+                effects.hooks = keyspace.hooks.now();
+                let (tables, databases, keys) =
+                    slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
+                slot_drop::log_deleted(&mut effects, &tables, &databases);
+                effects.scribe.commit();
+                Post::new(&server, &mut effects, row).tell(0);
+                if keys > 0 {
+                    log::notice!("Deleted {keys} keys in slot {number}, which another node has now");
+                }
+                break tables;
+            }
+            pass.announce_writer(usize::from(number));
+            drop(pass);
+            std::thread::sleep(RETRY);
+        };
+        if !effects.ready.is_empty() {
+            let ready = std::mem::take(&mut effects.ready).into();
+            server.workers[0].send(Message::Serve(Unserved::new(ready)));
+        }
+        let objects = tables.iter().map(|table| table.len() as u64).sum();
+        server.lazyfree.free(objects, 0, Box::new(tables));
+        Post::new(&server, &mut effects, row).broadcast();
+        wake(&server, &mut effects);
+    }
+
+    /// Slots with keys that nobody has become this node's; keys of slots that others have are deleted.
+    fn agree_with_data(&mut self, cluster: &Cluster) {
+        let occupied: Vec<u16> = (0..SLOTS as u16)
+            .filter(|slot| self.server.keyspace.slots.header(usize::from(*slot)).may_hold_any())
+            .collect();
+        let mut state = self.lock(cluster);
+        if state.me().is_replica() {
+            return;
+        }
+        let (myself, mut lost) = (state.myself, Vec::new());
+        for slot in occupied {
+            match state.owner(slot) {
+                None => {
+                    log::notice!("I have keys for unassigned slot {slot}. Taking responsibility for it.");
+                    state.add_slot(myself, slot);
+                    state.todo.save = true;
+                }
+                Some(owner) if owner != myself && state.importing.get(&slot) != Some(&owner) => {
+                    log::notice!(
+                        "I have keys for slot {slot}, but the slot is assigned to another node. Deleting keys in the slot."
+                    );
+                    lost.push(slot);
+                }
+                Some(_) => {}
+            }
+        }
+        drop(state);
+        for slot in lost {
+            self.drop_keys_of(slot);
+        }
+        topology::save(&self.server, cluster);
+        topology::publish(&self.server, cluster, &mut self.seat);
+    }
+}

@@ -1,0 +1,4 @@
+//! This node of a cluster: the bus that talks to the other nodes, and the changes that follow from it.
+
+pub mod bus;
+pub mod topology;

@@ -1,0 +1,246 @@
+//! CLUSTER, and the commands by which clients find their way in a cluster. What there is to know is in
+//! [`crate::cluster`]; changes are made on a background thread, for the file is written before the reply.
+
+use weft_resp::Reply;
+use weft_resp::number::parse_i64;
+
+use super::context::{After, Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use crate::cluster::Cluster;
+use crate::cluster::node::{Node, NodeFlags};
+use crate::cluster::view::Asker;
+use crate::cluster::{nodes_text, state::State};
+use crate::keyspace::SLOTS;
+use crate::keyspace::hash::cluster_slot;
+use crate::net::client::{Client, Flags};
+
+mod change;
+mod flush;
+mod help;
+mod migrations;
+mod scan;
+mod statistics;
+mod topology;
+
+/// The commands of this file and its children, and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("asking", leased(asking)),
+    ("cluster|addslots", leased(change::add_slots)),
+    ("cluster|addslotsrange", leased(change::add_slots_range)),
+    ("cluster|bumpepoch", leased(change::bump_epoch)),
+    ("cluster|cancelslotmigrations", leased(migrations::cancel)),
+    ("cluster|count-failure-reports", leased(count_failure_reports)),
+    ("cluster|countkeysinslot", leased(count_keys_in_slot).reaching_further()),
+    ("cluster|delslots", leased(change::delete_slots)),
+    ("cluster|delslotsrange", leased(change::delete_slots_range)),
+    ("cluster|failover", leased(change::failover)),
+    ("cluster|flushslot", super::context::exclusive(flush::flush_slot)),
+    ("cluster|flushslots", leased(change::flush_slots)),
+    ("cluster|forget", leased(change::forget)),
+    ("cluster|getkeysinslot", leased(keys_in_slot).reaching_further()),
+    ("cluster|getslotmigrations", leased(migrations::list)),
+    ("cluster|help", leased(help::help)),
+    ("cluster|info", leased(info)),
+    ("cluster|keyslot", leased(key_slot)),
+    ("cluster|links", leased(topology::links)),
+    ("cluster|meet", leased(change::meet)),
+    ("cluster|migrateslots", leased(migrations::migrate)),
+    ("cluster|myid", leased(my_id)),
+    ("cluster|myshardid", leased(my_shard_id)),
+    ("cluster|nodes", leased(nodes)),
+    ("cluster|replicas", leased(replicas)),
+    ("cluster|replicate", leased(change::replicate)),
+    ("cluster|reset", leased(change::reset)),
+    ("cluster|saveconfig", leased(change::save_config)),
+    ("cluster|set-config-epoch", leased(change::set_config_epoch)),
+    ("cluster|setslot", leased(change::set_slot)),
+    ("cluster|shards", leased(topology::shards)),
+    ("cluster|slaves", leased(replicas)),
+    ("cluster|slot-stats", leased(statistics::slot_stats).reaching_further()),
+    ("cluster|slots", leased(topology::slots)),
+    ("cluster|syncslots", leased(migrations::sync)),
+    ("clusterscan", leased(scan::cluster_scan).reaching_further()),
+    ("readonly", leased(read_only)),
+    ("readwrite", leased(read_write)),
+];
+
+/// The error of all that needs a cluster.
+pub(super) const DISABLED: CommandError = CommandError::constant("ERR This instance has cluster support disabled");
+
+/// The cluster, if there is one.
+fn cluster_of<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
+    ctx.server.cluster.as_ref().ok_or(DISABLED)
+}
+
+/// Looks at the state.
+fn look<R>(ctx: &Context<'_, '_>, at: impl FnOnce(&State) -> R) -> Result<R, CommandError> {
+    let cluster = cluster_of(ctx)?;
+    Ok(at(&crate::cluster_node::topology::lock(ctx.server, cluster)))
+}
+
+/// A slot's number.
+fn slot_of(word: &[u8]) -> Result<u16, CommandError> {
+    parse_i64(word)
+        .and_then(|slot| u16::try_from(slot).ok())
+        .filter(|slot| usize::from(*slot) < SLOTS)
+        .ok_or(CommandError::constant("ERR Invalid or out of range slot"))
+}
+
+/// The error of a subcommand with words too many or too few, where the metadata permits them.
+fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
+    CommandError::about(
+        "ERR unknown subcommand or wrong number of arguments for '",
+        ctx.arg(1),
+        "'. Try CLUSTER HELP.",
+    )
+}
+
+/// How a client asks where nodes are.
+fn asker(client: &Client) -> Asker {
+    Asker {
+        ipv6: client.local_address.starts_with('['),
+        tls: client.flags.has(Flags::TLS),
+    }
+}
+
+// ---- connections ------------------------------------------------------------------------------------------
+
+fn put_flag(ctx: &mut Context<'_, '_>, flag: Flags, on: bool) -> CommandResult {
+    ctx.client.flags.put(flag, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn asking(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    put_flag(ctx, Flags::ASKING, true)
+}
+
+fn read_only(ctx: &mut Context<'_, '_>) -> CommandResult {
+    put_flag(ctx, Flags::READONLY, true)
+}
+
+fn read_write(ctx: &mut Context<'_, '_>) -> CommandResult {
+    put_flag(ctx, Flags::READONLY, false)
+}
+
+// ---- looking ----------------------------------------------------------------------------------------------
+
+fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let up = cluster_of(ctx)?.view().up;
+    let text = look(ctx, |state| nodes_text::info(state, up))?;
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn nodes(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asker = asker(ctx.client);
+    let text = look(ctx, |state| nodes_text::nodes(state, asker))?;
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn my_id(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let id = look(ctx, |state| state.myself)?;
+    ctx.reply.bulk(id.as_bytes());
+    Ok(())
+}
+
+fn my_shard_id(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let shard = look(ctx, |state| state.me().shard)?;
+    ctx.reply.bulk(shard.as_bytes());
+    Ok(())
+}
+
+/// Clients that only count slots may ask any server: this is the one subcommand that needs no cluster.
+fn key_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.integer(cluster_slot(ctx.arg(2)).into());
+    Ok(())
+}
+
+fn unknown_node(word: &[u8]) -> CommandError {
+    CommandError::about("ERR Unknown node ", word, "")
+}
+
+fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asker = asker(ctx.client);
+    let lines = look(ctx, |state| {
+        let node = state.named(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+        if node.is_replica() {
+            return Err(CommandError::constant("ERR The specified node is not a master"));
+        }
+        let line = |replica: &Node| nodes_text::line(state, replica, asker);
+        Ok(state.replicas(node.id).map(line).collect::<Vec<String>>())
+    })??;
+    ctx.reply.array(lines.len());
+    for line in lines {
+        ctx.reply.bulk(line.as_bytes());
+    }
+    Ok(())
+}
+
+fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.now_ms;
+    let count = look(ctx, |state| {
+        let node = state.named(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+        if node.flags.has_any(NodeFlags::FAIL) {
+            return Ok::<usize, CommandError>(0);
+        }
+        Ok(state.failure_reports(node, now_ms))
+    })??;
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+// ---- keys of a slot ---------------------------------------------------------------------------------------
+
+/// Looks into a slot; `None` if somebody else writes it at the moment: the command is put off.
+fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
+    let reach = crate::keyspace::walk::Reach::of(&ctx.keys.held, ctx.pass);
+    let seen = reach.view(usize::from(slot), look);
+    if seen.is_none() {
+        ctx.after = After::Defer;
+    }
+    seen
+}
+
+fn count_keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let slot = u16::try_from(slot)
+        .ok()
+        .filter(|slot| usize::from(*slot) < SLOTS)
+        .ok_or(CommandError::constant("ERR Invalid slot"))?;
+    let db = ctx.keys.db;
+    let count = |slot: &crate::keyspace::Slot| slot.table(db).map_or(0, |table| table.len());
+    if let Some(keys) = view_slot(ctx, slot, count) {
+        ctx.reply.integer(keys as i64);
+    }
+    Ok(())
+}
+
+fn keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
+    cluster_of(ctx)?;
+    let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let count = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let invalid = CommandError::constant("ERR Invalid slot or number of keys");
+    let slot = u16::try_from(slot)
+        .ok()
+        .filter(|slot| usize::from(*slot) < SLOTS)
+        .ok_or(invalid.clone())?;
+    let count = usize::try_from(count).map_err(|_| invalid)?;
+    let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
+    let found = view_slot(ctx, slot, |slot| {
+        let (mut bytes, mut found) = (Vec::new(), 0);
+        for entry in slot.table(db).iter().flat_map(|table| table.iter()).take(count) {
+            Reply::new(&mut bytes, protocol).bulk(entry.key());
+            found += 1;
+        }
+        (bytes, found)
+    });
+    if let Some((bytes, found)) = found {
+        ctx.reply.array(found);
+        ctx.reply.raw(&bytes);
+    }
+    Ok(())
+}

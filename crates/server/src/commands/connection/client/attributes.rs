@@ -1,0 +1,96 @@
+//! CLIENT: what a connection says about itself.
+
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::config;
+use crate::net::client::{Flags, shown};
+
+/// Refuses a name that would break the lines of CLIENT LIST.
+///
+/// # Errors
+/// When a byte is no visible ASCII character. What stands behind a zero byte is not looked at, as no line shows it.
+pub fn check_name(name: &[u8]) -> CommandResult {
+    if is_printable(name) {
+        return Ok(());
+    }
+    Err(CommandError::constant(
+        "ERR Client names cannot contain spaces, newlines or special characters.",
+    ))
+}
+
+fn is_printable(value: &[u8]) -> bool {
+    shown(value).iter().all(u8::is_ascii_graphic)
+}
+
+pub(crate) fn name(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.client.name.is_empty() {
+        ctx.reply.null();
+    } else {
+        ctx.reply.bulk(&ctx.client.name);
+    }
+    Ok(())
+}
+
+pub(crate) fn set_name(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(2);
+    check_name(name)?;
+    ctx.client.name = name.to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn set_info(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (attribute, value) = (ctx.arg(2), ctx.arg(3));
+    let target = if attribute.eq_ignore_ascii_case(b"lib-name") {
+        &mut ctx.client.lib_name
+    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+        &mut ctx.client.lib_version
+    } else {
+        return Err(CommandError::about("ERR Unrecognized option '", attribute, "'"));
+    };
+    if !is_printable(value) {
+        let reason = " cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::about("ERR ", attribute, reason));
+    }
+    *target = value.to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn capa(ctx: &mut Context<'_, '_>) -> CommandResult {
+    // Capabilities that this server does not know are none of its business.
+    for index in 2..ctx.argc() {
+        if ctx.arg(index).eq_ignore_ascii_case(b"redirect") {
+            ctx.client.flags.put(Flags::CAPA_REDIRECT, true);
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn no_evict(ctx: &mut Context<'_, '_>) -> CommandResult {
+    switch(ctx, Flags::NO_EVICT)
+}
+
+pub(crate) fn no_touch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    switch(ctx, Flags::NO_TOUCH)
+}
+
+pub(crate) fn import_source(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let importing = ctx.server.config.boolean(config::id::IMPORT_MODE);
+    if !importing && !ctx.arg(2).eq_ignore_ascii_case(b"off") {
+        return Err(CommandError::constant("ERR Server is not in import mode"));
+    }
+    switch(ctx, Flags::IMPORT_SOURCE)
+}
+
+fn switch(ctx: &mut Context<'_, '_>, flag: Flags) -> CommandResult {
+    let word = ctx.arg(2);
+    let on = word.eq_ignore_ascii_case(b"on");
+    if !on && !word.eq_ignore_ascii_case(b"off") {
+        return Err(CommandError::SYNTAX);
+    }
+    ctx.client.flags.put(flag, on);
+    ctx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! CLIENT: what a connection says about itself, and what it asks about others.
+//!
+//! A client belongs to the worker that serves its connection. What concerns the caller alone is done in place;
+//! anything about other clients is a question to all workers, and the caller waits for their answers.
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{After, Binding, CommandResult, Context, exclusive, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::net::client::{Buffers, Client, Flags};
+use crate::state::{ClientVisitor, Part, PauseReason, Question};
+use filter::{Filter, Scene};
+
+pub mod attributes;
+mod filter;
+mod help;
+mod tracking;
+
+/// The subcommands of CLIENT and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("client|caching", leased(tracking::caching)),
+    ("client|capa", leased(attributes::capa)),
+    ("client|getname", leased(attributes::name)),
+    ("client|getredir", leased(tracking::redirection)),
+    ("client|help", leased(help::help)),
+    ("client|id", leased(id)),
+    ("client|import-source", leased(attributes::import_source)),
+    ("client|info", leased(info).asking()),
+    ("client|kill", leased(kill).asking()),
+    ("client|list", leased(list).asking()),
+    ("client|no-evict", leased(attributes::no_evict)),
+    ("client|no-touch", leased(attributes::no_touch)),
+    ("client|pause", exclusive(pause)),
+    ("client|reply", leased(reply)),
+    ("client|setinfo", leased(attributes::set_info)),
+    ("client|setname", leased(attributes::set_name)),
+    ("client|tracking", leased(tracking::tracking)),
+    ("client|trackinginfo", leased(tracking::info)),
+    ("client|unblock", leased(unblock).asking()),
+    ("client|unpause", leased(unpause)),
+];
+
+fn id(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.integer(ctx.client.id as i64);
+    Ok(())
+}
+
+fn reply(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mode = ctx.arg(2);
+    let flags = &mut ctx.client.flags;
+    if mode.eq_ignore_ascii_case(b"on") {
+        flags.put(Flags::REPLY_OFF.with(Flags::REPLY_SKIP), false);
+        ctx.reply.ok();
+    } else if mode.eq_ignore_ascii_case(b"off") {
+        flags.put(Flags::REPLY_OFF, true);
+    } else if mode.eq_ignore_ascii_case(b"skip") {
+        let off = flags.has(Flags::REPLY_OFF);
+        flags.put(Flags::REPLY_SKIP_NEXT, !off);
+    } else {
+        return Err(CommandError::SYNTAX);
+    }
+    Ok(())
+}
+
+// ---- pause ------------------------------------------------------------------------------------------------
+
+fn pause(ctx: &mut Context<'_, '_>) -> CommandResult {
+    // A word too many is let through, as in Valkey: the mode is only read where it is the last word.
+    let all = match ctx.argc() {
+        4 if ctx.arg(3).eq_ignore_ascii_case(b"write") => false,
+        4 if !ctx.arg(3).eq_ignore_ascii_case(b"all") => {
+            return Err(CommandError::constant("ERR CLIENT PAUSE mode must be WRITE or ALL"));
+        }
+        _ => true,
+    };
+    let until_ms = pause_end_ms(ctx.arg(2), ctx.now_ms)?;
+    ctx.server.pause_clients(PauseReason::Client, ctx.now_ms, until_ms, all);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn pause_end_ms(timeout: &[u8], now_ms: u64) -> Result<u64, CommandError> {
+    let timeout_ms =
+        parse_i64(timeout).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
+    if timeout_ms < 0 {
+        return Err(CommandError::constant("ERR timeout is negative"));
+    }
+    timeout_ms
+        .checked_add(now_ms as i64)
+        .map(|until_ms| until_ms as u64)
+        .ok_or(CommandError::constant("ERR timeout is out of range"))
+}
+
+fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.server.unpause_clients(PauseReason::Client);
+    ctx.reply.ok();
+    Ok(())
+}
+
+// ---- questions about all clients --------------------------------------------------------------------------
+
+/// Parks the caller and asks all workers. `ask` gets the caller's id; `combine` turns the parts into the reply.
+fn ask_all(
+    ctx: &mut Context<'_, '_>,
+    ask: impl Fn(u64, &mut dyn ClientVisitor) -> Part + Send + Sync + 'static,
+    combine: impl Fn(Vec<Part>) -> Vec<u8> + Send + Sync + 'static,
+) {
+    ctx.after = After::Ask(Box::new(Box::new(move |asker| {
+        let caller = asker.1;
+        Question {
+            ask: Box::new(move |clients| ask(caller, clients)),
+            combine: Box::new(combine),
+            parts: std::sync::Mutex::default(),
+            missing: std::sync::atomic::AtomicUsize::new(0),
+            asker,
+            waits: None,
+        }
+    })));
+}
+
+fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let filter = parse_filter(ctx, false)?;
+    ask_for_lines(ctx, filter);
+    Ok(())
+}
+
+fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<Filter, CommandError> {
+    let server = ctx.server;
+    let scene = Scene {
+        databases: server.config.databases() as i64,
+        is_user: &|name| server.acl.account(name).is_some(),
+    };
+    Filter::parse(ctx.args, scene, skip_caller)
+}
+
+fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ask_for_lines(ctx, Filter::id(ctx.client.id));
+    Ok(())
+}
+
+/// Replies with a line for each client that passes the filter.
+fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
+    let now_ms = ctx.now_ms;
+    let protocol = ctx.client.protocol;
+    let argument_bytes = (0..ctx.argc()).map(|index| ctx.arg(index).len()).sum();
+    let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
+        let mut lines = Vec::new();
+        clients.each(&mut |client: &mut Client, mut buffers: Buffers| {
+            if !filter.passes(client, caller, now_ms) {
+                return;
+            }
+            if client.id == caller {
+                // The command under way is its own.
+                buffers.arguments = argument_bytes;
+                buffers.total += argument_bytes;
+            }
+            lines.extend_from_slice(&client.describe(now_ms, buffers));
+            lines.push(b'\n');
+        });
+        lines
+    };
+    ask_all(ctx, ask, move |parts| {
+        let lines = in_order_of_ids(&parts);
+        reply_bytes(protocol, |reply| reply.verbatim("txt", &lines))
+    });
+}
+
+/// All lines of all workers, ordered by the number that each begins with (`id=`).
+fn in_order_of_ids(parts: &[Part]) -> Vec<u8> {
+    let mut lines: Vec<(u64, &[u8])> = parts
+        .iter()
+        .flat_map(|part| part.split_inclusive(|byte| *byte == b'\n'))
+        .map(|line| (id_of_line(line), line))
+        .collect();
+    // A connection that moved between two workers may have been described by both.
+    lines.sort_by_key(|(id, _)| *id);
+    lines.dedup_by_key(|(id, _)| *id);
+    lines.into_iter().flat_map(|(_, line)| line).copied().collect()
+}
+
+fn id_of_line(line: &[u8]) -> u64 {
+    line.iter()
+        .skip(b"id=".len())
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0, |id, digit| id * 10 + u64::from(digit - b'0'))
+}
+
+fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by_address = ctx.argc() == 3;
+    let filter = if by_address {
+        Filter::address(ctx.arg(2))
+    } else {
+        parse_filter(ctx, true)?
+    };
+    let now_ms = ctx.now_ms;
+    let protocol = ctx.client.protocol;
+    // Links belong to no worker: they are ended here and now, also within a transaction.
+    let mut links: u64 = 0;
+    let me = ctx.client.id;
+    ctx.server.visit_linked(&mut |client: &mut Client, _: Buffers| {
+        if !client.flags.has(Flags::CLOSE_ASAP) && filter.passes(client, me, now_ms) {
+            links += 1;
+            client.flags.put(Flags::CLOSE_ASAP, true);
+        }
+    });
+    let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
+        let mut killed: u64 = 0;
+        clients.each(&mut |client: &mut Client, _: Buffers| {
+            let is_link = client.flags.has_any(Flags::PRIMARY.with(Flags::REPLICA));
+            if is_link || client.flags.has(Flags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
+                return;
+            }
+            killed += 1;
+            let end = if client.id == caller {
+                Flags::CLOSE_AFTER_REPLY
+            } else {
+                Flags::CLOSE_ASAP
+            };
+            client.flags.put(end, true);
+        });
+        killed.to_le_bytes().to_vec()
+    };
+    ask_all(ctx, ask, move |parts| {
+        let killed = links + total(&parts);
+        reply_bytes(protocol, |reply| match (by_address, killed) {
+            (true, 0) => reply.error("ERR No such client"),
+            (true, _) => reply.ok(),
+            (false, killed) => reply.integer(killed as i64),
+        })
+    });
+    Ok(())
+}
+
+fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
+    // A word too many is let through here too.
+    let with_error = match ctx.argc() {
+        4 if ctx.arg(3).eq_ignore_ascii_case(b"error") => true,
+        4 if !ctx.arg(3).eq_ignore_ascii_case(b"timeout") => {
+            return Err(CommandError::constant(
+                "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR",
+            ));
+        }
+        _ => false,
+    };
+    let id = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let Ok(id) = u64::try_from(id) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let protocol = ctx.client.protocol;
+    let ask = move |_: u64, clients: &mut dyn ClientVisitor| {
+        let unblocked = u64::from(clients.unblock(id, with_error));
+        unblocked.to_le_bytes().to_vec()
+    };
+    ask_all(ctx, ask, move |parts| {
+        reply_bytes(protocol, |reply| reply.integer(total(&parts).min(1) as i64))
+    });
+    Ok(())
+}
+
+/// The sum of parts that are counts.
+fn total(parts: &[Part]) -> u64 {
+    parts
+        .iter()
+        .filter_map(|part| Some(u64::from_le_bytes(part.as_slice().try_into().ok()?)))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;

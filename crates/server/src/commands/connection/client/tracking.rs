@@ -1,0 +1,230 @@
+//! CLIENT TRACKING and its kin: server-assisted client-side caching, as [`crate::notify::tracking`] describes it.
+
+use std::collections::BTreeSet;
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{CommandResult, Context};
+use crate::commands::error::CommandError;
+use crate::keyspace::effects::Hooks;
+use crate::notify::messages::stop_tracking;
+use crate::notify::tracking::Tracking;
+
+pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let wanted = parse(ctx)?;
+    let word = ctx.arg(2);
+    if word.eq_ignore_ascii_case(b"off") {
+        stop_tracking(ctx.server, ctx.client);
+    } else if word.eq_ignore_ascii_case(b"on") {
+        start(ctx, wanted)?;
+    } else {
+        return Err(CommandError::SYNTAX);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What the words ask for; prefixes in their order.
+struct Wanted<'a> {
+    options: Tracking,
+    prefixes: Vec<&'a [u8]>,
+}
+
+fn parse<'a>(ctx: &Context<'a, '_>) -> Result<Wanted<'a>, CommandError> {
+    let mut wanted = Wanted {
+        options: Tracking::default(),
+        prefixes: Vec::new(),
+    };
+    let options = &mut wanted.options;
+    let mut at = 3;
+    while at < ctx.argc() {
+        let word = ctx.arg(at).to_ascii_uppercase();
+        let has_value = at + 1 < ctx.argc();
+        match word.as_slice() {
+            b"REDIRECT" if has_value => {
+                at += 1;
+                options.redirect = redirect(ctx, options.redirect, ctx.arg(at))?;
+            }
+            b"PREFIX" if has_value => {
+                at += 1;
+                wanted.prefixes.push(ctx.arg(at));
+            }
+            b"BCAST" => options.broadcast = true,
+            b"OPTIN" => options.opt_in = true,
+            b"OPTOUT" => options.opt_out = true,
+            b"NOLOOP" => options.no_loop = true,
+            _ => return Err(CommandError::SYNTAX),
+        }
+        at += 1;
+    }
+    Ok(wanted)
+}
+
+/// The client that an argument names, which must be there.
+fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, CommandError> {
+    if before != 0 {
+        return Err(CommandError::constant(
+            "ERR A client can only redirect to a single other client",
+        ));
+    }
+    let id = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
+    u64::try_from(id)
+        .ok()
+        .filter(|id| ctx.server.directory.worker_of(*id).is_some())
+        .ok_or(CommandError::constant(
+            "ERR The client ID you want redirect to does not exist",
+        ))
+}
+
+fn start(ctx: &mut Context<'_, '_>, wanted: Wanted<'_>) -> CommandResult {
+    let Wanted { mut options, prefixes } = wanted;
+    let before = ctx.client.tracking.as_deref();
+    check_options(before, &options, prefixes.is_empty())?;
+    if options.broadcast {
+        let known = before.map(|before| before.prefixes.clone()).unwrap_or_default();
+        check_prefixes(&known, &prefixes)?;
+        options.prefixes = known;
+        if prefixes.is_empty() {
+            options.prefixes.insert(Box::default());
+        }
+        options.prefixes.extend(prefixes.into_iter().map(Into::into));
+    }
+    // What CLIENT CACHING said is about the next command, whatever this one changes.
+    options.caching = before.is_some_and(|before| before.caching);
+    let hooks = &ctx.server.keyspace.hooks;
+    let first = || hooks.put(Hooks::TRACKING, true);
+    ctx.server.tracking.enable(ctx.client.id, before, &options, first);
+    ctx.client.tracking = Some(Box::new(options));
+    Ok(())
+}
+
+/// Refuses options that contradict each other, or the way in which the client tracks already.
+fn check_options(before: Option<&Tracking>, options: &Tracking, no_prefixes: bool) -> CommandResult {
+    let refusals = [
+        (
+            !options.broadcast && !no_prefixes,
+            "ERR PREFIX option requires BCAST mode to be enabled",
+        ),
+        (
+            before.is_some_and(|before| before.broadcast != options.broadcast),
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it \
+             with a different mode.",
+        ),
+        (
+            options.broadcast && (options.opt_in || options.opt_out),
+            "ERR OPTIN and OPTOUT are not compatible with BCAST",
+        ),
+        (
+            options.opt_in && options.opt_out,
+            "ERR You can't specify both OPTIN mode and OPTOUT mode",
+        ),
+        (
+            before.is_some_and(|before| (options.opt_in && before.opt_out) || (options.opt_out && before.opt_in)),
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
+             with a different mode.",
+        ),
+    ];
+    match refusals.iter().find(|(refused, _)| *refused) {
+        Some((_, text)) => Err(CommandError::constant(text)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses prefixes of which one begins another: a key would be told twice.
+fn check_prefixes(known: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
+    let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    let error = |prefix: &[u8], what: &str, other: &[u8], end: &str| {
+        let shown = crate::commands::error::shown;
+        let parts = [
+            b"ERR Prefix '",
+            shown(prefix),
+            b"' overlaps with ",
+            what.as_bytes(),
+            b" prefix '",
+            shown(other),
+        ];
+        CommandError::bytes([&parts.concat(), end.as_bytes()].concat())
+    };
+    for (index, prefix) in prefixes.iter().enumerate() {
+        if let Some(other) = known.iter().find(|other| overlap(prefix, other)) {
+            let end = "'. Prefixes for a single client must not overlap.";
+            return Err(error(prefix, "an existing", other, end));
+        }
+        if let Some(other) = prefixes[index + 1..].iter().find(|other| overlap(prefix, other)) {
+            let end = "'. Prefixes for a single client must not overlap.";
+            return Err(error(prefix, "another provided", other, end));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn caching(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(tracking) = &mut ctx.client.tracking else {
+        return Err(CommandError::constant(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ));
+    };
+    let (yes, no) = (
+        ctx.args.at(2).eq_ignore_ascii_case(b"yes"),
+        ctx.args.at(2).eq_ignore_ascii_case(b"no"),
+    );
+    match (yes, no) {
+        (true, _) if !tracking.opt_in => {
+            return Err(CommandError::constant(
+                "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+            ));
+        }
+        (_, true) if !tracking.opt_out => {
+            return Err(CommandError::constant(
+                "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+            ));
+        }
+        (false, false) => return Err(CommandError::SYNTAX),
+        _ => tracking.caching = true,
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn redirection(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.integer(ctx.client.redirect());
+    Ok(())
+}
+
+pub(crate) fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let tracking = ctx.client.tracking.as_deref();
+    let flags = flag_words(tracking);
+    ctx.reply.map(3);
+    ctx.reply.bulk(b"flags");
+    ctx.reply.set(flags.len());
+    for flag in flags {
+        ctx.reply.bulk(flag.as_bytes());
+    }
+    ctx.reply.bulk(b"redirect");
+    ctx.reply.integer(ctx.client.redirect());
+    ctx.reply.bulk(b"prefixes");
+    let none = BTreeSet::new();
+    let prefixes = tracking.map_or(&none, |tracking| &tracking.prefixes);
+    ctx.reply.array(prefixes.len());
+    for prefix in prefixes {
+        ctx.reply.bulk(prefix);
+    }
+    Ok(())
+}
+
+fn flag_words(tracking: Option<&Tracking>) -> Vec<&'static str> {
+    let Some(tracking) = tracking else {
+        return vec!["off"];
+    };
+    let words = [
+        (true, "on"),
+        (tracking.broadcast, "bcast"),
+        (tracking.opt_in, "optin"),
+        (tracking.opt_in && tracking.caching, "caching-yes"),
+        (tracking.opt_out, "optout"),
+        (tracking.opt_out && tracking.caching, "caching-no"),
+        (tracking.no_loop, "noloop"),
+        (tracking.broken_redirect, "broken_redirect"),
+    ];
+    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word).collect()
+}

@@ -1,0 +1,245 @@
+//! The connection commands: login, protocol, database, and the life of the connection itself.
+
+pub mod client;
+use weft_resp::Protocol;
+use weft_resp::number::parse_i64;
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use super::permission;
+use crate::acl::{DEFAULT_USER, Reason, Refusal};
+use crate::commands::connection::client::attributes::check_name;
+use crate::config::{COMPATIBLE_VERSION, id};
+use crate::net::client::{Buffers, Flags};
+use crate::notify::messages::leave;
+
+/// The connection commands and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("auth", leased(auth)),
+    ("echo", leased(echo)),
+    ("hello", leased(hello)),
+    ("ping", leased(ping)),
+    ("quit", leased(quit)),
+    ("reset", leased(reset)),
+    ("select", leased(select)),
+];
+
+/// What clients that know Redis alone are told with `extended-redis-compatibility`.
+const REDIS_VERSION: &str = "7.2.4";
+
+const WRONG_PASSWORD: CommandError =
+    CommandError::constant("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD: CommandError = CommandError::constant(
+    "ERR AUTH <password> called without any password configured for the default user. \
+     Are you sure your configuration is correct?",
+);
+const HELLO_BEFORE_AUTH: CommandError = CommandError::constant(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+     <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
+
+fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_messages = ctx.client.flags.has(Flags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
+    match ctx.argc() {
+        1 | 2 if in_messages => {
+            // As a message: a subscriber of RESP2 expects nothing else.
+            ctx.reply.array(2);
+            ctx.reply.bulk(b"pong");
+            ctx.reply.bulk(ctx.args.at(1));
+        }
+        1 => ctx.reply.simple("PONG"),
+        2 => ctx.reply.bulk(ctx.args.at(1)),
+        _ => {
+            return Err(CommandError::constant(
+                "ERR wrong number of arguments for 'ping' command",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn echo(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.bulk(ctx.args.at(1));
+    Ok(())
+}
+
+fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.ok();
+    ctx.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+    Ok(())
+}
+
+fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    super::transaction::discard_all(ctx);
+    leave(ctx.server, ctx.client);
+    ctx.client.reset(ctx.server.acl.greet());
+    ctx.reply.protocol = ctx.client.protocol;
+    ctx.reply.simple("RESET");
+    Ok(())
+}
+
+fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let index = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let index = i32::try_from(index).map_err(|_| {
+        CommandError::constant("ERR value is out of range, value must between -2147483648 and 2147483647")
+    })?;
+    if index < 0 || index as usize >= ctx.server.config.databases() {
+        return Err(CommandError::constant("ERR DB index is out of range"));
+    }
+    ctx.client.db = index as usize;
+    ctx.server.keyspace.counts.open(ctx.client.db);
+    ctx.reply.ok();
+    Ok(())
+}
+
+// ---- login ------------------------------------------------------------------------------------------------
+
+fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
+    match ctx.argc() {
+        2 if ctx.server.acl.asks_for_no_password() => return Err(NO_PASSWORD),
+        2 => log_in(ctx, DEFAULT_USER, ctx.arg(1))?,
+        3 => log_in(ctx, ctx.arg(1), ctx.arg(2))?,
+        _ => return Err(CommandError::SYNTAX),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Logs the client in. A failure leaves it as it was: logged in, if it was that before.
+fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
+    if let Some(login) = ctx.server.acl.log_in(user, password) {
+        ctx.client.login = login;
+        ctx.client.flags.put(Flags::HAS_AUTHENTICATED, true);
+        return Ok(());
+    }
+    let refusal = Refusal {
+        reason: Reason::Auth,
+        scene: permission::scene_of(ctx.client),
+        object: ctx.arg(0).to_vec(),
+        user: user.to_vec(),
+    };
+    let client = ctx.client.describe(ctx.now_ms, Buffers::default());
+    permission::note((ctx.server, ctx.keys.access.seat, ctx.now_ms), refusal, client);
+    Err(WRONG_PASSWORD)
+}
+
+// ---- HELLO ------------------------------------------------------------------------------------------------
+
+/// The options of HELLO.
+#[derive(Default)]
+struct Hello<'a> {
+    protocol: Option<Protocol>,
+    login: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = parse_hello(ctx)?;
+    if let Some((user, password)) = options.login {
+        log_in(ctx, user, password)?;
+    }
+    if !ctx.client.login.is_authenticated() {
+        return Err(HELLO_BEFORE_AUTH);
+    }
+    if let Some(name) = options.name {
+        ctx.client.name = name.to_vec();
+    }
+    if let Some(protocol) = options.protocol {
+        ctx.client.protocol = protocol;
+        ctx.reply.protocol = protocol;
+    }
+    describe_server(ctx);
+    Ok(())
+}
+
+fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
+    let mut options = Hello::default();
+    if ctx.argc() < 2 {
+        return Ok(options);
+    }
+    options.protocol = Some(match parse_i64(ctx.arg(1)) {
+        Some(2) => Protocol::Resp2,
+        Some(3) => Protocol::Resp3,
+        Some(_) => {
+            return Err(CommandError::constant("NOPROTO unsupported protocol version"));
+        }
+        None => {
+            return Err(CommandError::constant(
+                "ERR Protocol version is not an integer or out of range",
+            ));
+        }
+    });
+    let mut at = 2;
+    while at < ctx.argc() {
+        let option = ctx.arg(at);
+        let values = ctx.argc() - at - 1;
+        if option.eq_ignore_ascii_case(b"AUTH") && values >= 2 {
+            options.login = Some((ctx.arg(at + 1), ctx.arg(at + 2)));
+            at += 3;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && values >= 1 {
+            check_name(ctx.arg(at + 1))?;
+            options.name = Some(ctx.arg(at + 1));
+            at += 2;
+        } else {
+            return Err(CommandError::about("ERR Syntax error in HELLO option '", option, "'"));
+        }
+    }
+    Ok(options)
+}
+
+fn describe_server(ctx: &mut Context<'_, '_>) {
+    let config = &ctx.server.config;
+    let zone = config.text(id::AVAILABILITY_ZONE);
+    let (name, version) = if config.boolean(id::EXTENDED_REDIS_COMPATIBILITY) {
+        ("redis", REDIS_VERSION)
+    } else {
+        ("valkey", COMPATIBLE_VERSION)
+    };
+    let protocol = match ctx.client.protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    let mode = if config.boolean(id::CLUSTER_ENABLED) {
+        "cluster"
+    } else {
+        "standalone"
+    };
+    let role = if config.primary().is_some() {
+        "replica"
+    } else {
+        "master"
+    };
+    let has_scripts = super::registry().by_original_name(b"eval").is_some();
+    let reply = &mut ctx.reply;
+    reply.map(if zone.is_empty() { 7 } else { 8 });
+    reply.bulk(b"server");
+    reply.bulk(name.as_bytes());
+    reply.bulk(b"version");
+    reply.bulk(version.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(protocol);
+    reply.bulk(b"id");
+    reply.integer(ctx.client.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(mode.as_bytes());
+    reply.bulk(b"role");
+    reply.bulk(role.as_bytes());
+    reply.bulk(b"modules");
+    reply.array(usize::from(has_scripts));
+    if has_scripts {
+        // Valkey loads its script engine as a module, and clients see it as one.
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(b"lua");
+        reply.bulk(b"ver");
+        reply.integer(1);
+        reply.bulk(b"path");
+        reply.bulk(b"lua");
+        reply.bulk(b"args");
+        reply.array(0);
+    }
+    if !zone.is_empty() {
+        reply.bulk(b"availability_zone");
+        reply.bulk(&zone);
+    }
+}

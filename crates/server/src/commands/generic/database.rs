@@ -1,0 +1,217 @@
+//! Commands on whole databases: size, emptying, exchange.
+//!
+//! Emptying is two steps. In exclusive mode every table is merely taken out of its slot, which costs microseconds
+//! however many keys there are; then the tables are freed where nobody waits for it: by the lazyfree thread (ASYNC), or
+//! on a background thread while the client that asked for SYNC, and nobody else, waits for the reply.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::keyspace::access::{AccessContext, Held, Whole};
+use crate::keyspace::flush::{Taken, take, touch_watched};
+use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready_keys};
+use crate::notify::messages::Post;
+use crate::persistence::save;
+use crate::propagation::Target;
+use crate::state::{Job, Server};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("dbsize", leased(dbsize)),
+    ("flushall", exclusive(flushall)),
+    ("flushdb", exclusive(flushdb)),
+    ("swapdb", exclusive(swapdb)),
+];
+
+const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index is out of range");
+
+/// The database that an argument names.
+///
+/// # Errors
+/// When it is no number, or none of a database.
+pub fn database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
+    let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        return Err(CommandError::constant(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
+    }
+    existing_database(ctx, number)
+}
+
+fn existing_database(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
+    let counts = &ctx.server.keyspace.counts;
+    let db = usize::try_from(number)
+        .ok()
+        .filter(|db| *db < counts.databases())
+        .ok_or(DATABASE_OUT_OF_RANGE)?;
+    counts.open(db);
+    Ok(db)
+}
+
+fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let keys = ctx.server.keyspace.counts.keys(ctx.keys.db);
+    ctx.reply.integer(keys as i64);
+    Ok(())
+}
+
+fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx)?;
+    let databases = 0..ctx.server.keyspace.counts.databases();
+    save::end_for_flush(ctx.server);
+    let Taken { tables, keys } = empty(ctx, databases);
+    if ctx.server.config.save_points().is_empty() {
+        free(ctx, tables, keys, asynchronous);
+    } else if asynchronous {
+        let bytes = ctx.server.bytes_of_keys(keys);
+        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
+        save_what_is_left(ctx, Vec::new());
+    } else {
+        save_what_is_left(ctx, tables);
+    }
+    Ok(())
+}
+
+/// Frees tables, replaces the last dump, for what is in that shall not come back, and replies.
+fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
+    let work = move |server: &Arc<Server>, seat: &mut Seat| {
+        drop(tables);
+        // The log has told if it failed; the data is gone in any case.
+        let _ = save::save_after_flush(server, seat);
+        b"+OK\r\n".to_vec()
+    };
+    if ctx.may_block {
+        ctx.in_background(work);
+    } else {
+        // A part of something larger, for whose end nobody shall wait longer.
+        ctx.reply.ok();
+        let job: Job = Box::new(move |server, seat| drop(work(server, seat)));
+        // The threads are gone only at shutdown.
+        let _ = ctx.server.background.send(job);
+    }
+}
+
+fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx)?;
+    let db = ctx.keys.db;
+    let Taken { tables, keys } = empty(ctx, db..db + 1);
+    free(ctx, tables, keys, asynchronous);
+    Ok(())
+}
+
+/// Whether memory is to be freed after the reply.
+fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
+    match (ctx.argc(), ctx.arg(1)) {
+        (1, _) => Ok(ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH)),
+        (2, mode) if mode.eq_ignore_ascii_case(b"SYNC") => Ok(false),
+        (2, mode) if mode.eq_ignore_ascii_case(b"ASYNC") => Ok(true),
+        _ => Err(CommandError::SYNTAX),
+    }
+}
+
+/// Empties databases, and tells whom that concerns.
+fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
+    let taken = take(
+        &mut everything(&mut ctx.keys.held),
+        databases.clone(),
+        &ctx.server.keyspace,
+        ctx.keys.access.seat,
+    );
+    ctx.keys.effects.dirty += taken.keys;
+    // Also where nothing was there: whoever repeats it may have something.
+    ctx.keys.effects.log_for(Target::ALL);
+    note_ready(ctx, databases);
+    let seat = ctx.keys.access.seat;
+    Post::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
+    taken
+}
+
+/// Has tables freed, and replies.
+fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
+    let bytes = ctx.server.bytes_of_keys(keys);
+    if tables.is_empty() {
+        ctx.reply.ok();
+    } else if asynchronous {
+        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
+        ctx.reply.ok();
+    } else if ctx.may_block {
+        ctx.in_background(move |_, _| {
+            drop(tables);
+            b"+OK\r\n".to_vec()
+        });
+    } else {
+        // A part of something larger, for whose end nobody shall wait longer. It does not count as freed lazily.
+        ctx.server.lazyfree.free(0, bytes, Box::new(tables));
+        ctx.reply.ok();
+    }
+}
+
+fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
+    let Some(all) = held.whole() else {
+        unreachable!("this command is bound as an exclusive one");
+    };
+    all
+}
+
+fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.cluster.is_some() {
+        return Err(CommandError::constant("ERR SWAPDB is not allowed in cluster mode"));
+    }
+    let number = |argument: &[u8], error: &'static str| {
+        parse_i64(argument)
+            .filter(|number| i32::try_from(*number).is_ok())
+            .ok_or(CommandError::constant(error))
+    };
+    let one = number(ctx.arg(1), "ERR invalid first DB index")?;
+    let other = number(ctx.arg(2), "ERR invalid second DB index")?;
+    let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
+    if one != other {
+        swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
+        ctx.server.keyspace.preimages.swapped(one, other);
+        note_ready(ctx, [one, other].into_iter());
+    }
+    ctx.keys.effects.dirty += 1;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Has those served who wait for keys of databases that changed as a whole.
+fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
+    if ctx.server.blocked.keys() == 0 {
+        return;
+    }
+    let hasher = &ctx.server.keyspace.hasher;
+    let all = everything(&mut ctx.keys.held);
+    for index in 0..SLOTS {
+        for db in databases.clone() {
+            let hash = |name: &[u8]| hasher.hash(name);
+            ready_keys::note_all(all.cell(index), db, index as u16, hash, &mut ctx.keys.effects.ready);
+        }
+    }
+}
+
+fn swap(all: &mut Whole<'_, '_>, one: usize, other: usize, access: &AccessContext<'_>) {
+    for index in 0..SLOTS {
+        let header = all.header(index);
+        if header.may_hold(one) || header.may_hold(other) {
+            let (header, slot) = all.parts_mut(index);
+            touch_watched(slot, one, Some(other), access.now_ms);
+            touch_watched(slot, other, Some(one), access.now_ms);
+            slot.swap(one, other);
+            publish(header, slot);
+        }
+    }
+    let AccessContext { counts, seat, .. } = *access;
+    let keys = counts.keys(other) as i64 - counts.keys(one) as i64;
+    let expiring = counts.with_expiry(other) as i64 - counts.with_expiry(one) as i64;
+    counts.add(seat, one, keys, expiring);
+    counts.add(seat, other, -keys, -expiring);
+    let volatile = counts.volatile(other) as i64 - counts.volatile(one) as i64;
+    counts.add_volatile(seat, one, volatile);
+    counts.add_volatile(seat, other, -volatile);
+}

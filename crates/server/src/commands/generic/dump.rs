@@ -1,0 +1,186 @@
+//! DUMP and RESTORE: a value as bytes that another server understands.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_resp::number::parse_i64;
+use weft_table::ValueRef;
+
+use super::expire::is_already_expired;
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::keyspace::access::Expiry;
+use crate::keyspace::string_encoding::stored;
+use crate::notify::keyspace_event::Event;
+use crate::observability::log;
+use crate::rdb::dump_payload;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("dump", leased(dump)),
+    ("restore", leased(restore)),
+    ("restore-asking", leased(restore)),
+];
+
+/// What encoding or decoding a byte of a collection takes, ns.
+const COLLECTION_BYTE_NS: u64 = 5;
+/// Longer strings are compressed in the background.
+const IN_PLACE_BYTES: usize = 64 * 1024;
+
+fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
+    let protocol = ctx.client.protocol;
+    let in_place_ns = ctx.in_place_ns();
+    let large = match ctx.keys.read(0).map(|entry| entry.value()) {
+        None => {
+            ctx.reply.null();
+            return Ok(());
+        }
+        Some(ValueRef::Blob(blob)) if blob.len() > IN_PLACE_BYTES => blob.clone(),
+        Some(ValueRef::Object(object)) if object.allocated_bytes() as u64 * COLLECTION_BYTE_NS > in_place_ns => {
+            ctx.leave();
+            return Ok(());
+        }
+        Some(value) => {
+            ctx.reply.bulk(&dump_payload::dump(value, compress));
+            return Ok(());
+        }
+    };
+    ctx.off_worker(move |_| {
+        let bytes = dump_payload::dump(ValueRef::Blob(&large), compress);
+        reply_bytes(protocol, |reply| reply.bulk(&bytes))
+    })
+}
+
+/// The options of RESTORE.
+#[derive(Default)]
+struct RestoreOptions {
+    replace: bool,
+    absolute_ttl: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError> {
+    let mut options = RestoreOptions::default();
+    let mut index = 4;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
+        match next {
+            _ if is("REPLACE") => options.replace = true,
+            _ if is("ABSTTL") => options.absolute_ttl = true,
+            Some(next) if is("IDLETIME") && options.frequency.is_none() => {
+                let idle_s = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
+                let invalid = CommandError::constant("ERR Invalid IDLETIME value, must be >= 0");
+                options.idle_s = Some(u64::try_from(idle_s).map_err(|_| invalid)?);
+                index += 1;
+            }
+            Some(next) if is("FREQ") && options.idle_s.is_none() => {
+                let frequency = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
+                let invalid = CommandError::constant("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(u8::try_from(frequency).map_err(|_| invalid)?);
+                index += 1;
+            }
+            _ => return Err(CommandError::SYNTAX),
+        }
+        index += 1;
+    }
+    Ok(options)
+}
+
+/// When the restored key expires, in ms since the epoch. A time to live beyond all time wraps around into the past.
+fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>, CommandError> {
+    let ttl = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if ttl < 0 {
+        return Err(CommandError::constant("ERR Invalid TTL value, must be >= 0"));
+    }
+    let base_ms = if absolute { 0 } else { ctx.now_ms as i64 };
+    Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
+}
+
+/// Has the log tell of a bad payload, at most once a second: any client may send as many as it likes.
+#[cold]
+fn note_bad_payload(now_ms: u64, payload: &[u8]) {
+    static TOLD_S: AtomicU64 = AtomicU64::new(0);
+    static UNTOLD: AtomicU64 = AtomicU64::new(0);
+    let now_s = now_ms / 1000;
+    if TOLD_S.swap(now_s, Ordering::Relaxed) == now_s {
+        UNTOLD.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let kind = payload.first().copied().unwrap_or_default();
+    let before = match UNTOLD.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        count => format!(" ({count} more since the last such line)"),
+    };
+    log::warning!("RESTORE was given a payload that makes no sense: integrity check failed for type {kind}{before}");
+}
+
+fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = restore_options(ctx)?;
+    let key = ctx.keys.write(0);
+    let taken = key.exists();
+    key.unchanged();
+    if taken && !options.replace {
+        return Err(CommandError::constant("BUSYKEY Target key name already exists."));
+    }
+    let at_ms = restored_expiry(ctx, options.absolute_ttl)?;
+    let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
+    if dump_payload::is_collection(ctx.arg(3)) && ctx.leaves_worker(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
+        return Ok(());
+    }
+    if !dump_payload::verify(ctx.arg(3), relaxed) {
+        return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
+    }
+    if let Some(kind) = dump_payload::foreign_type(ctx.arg(3)) {
+        return Err(CommandError::text(format!("ERR Unsupported foreign data type: {kind}")));
+    }
+    let Some(loaded) = dump_payload::load(ctx.arg(3), &ctx.server.config) else {
+        note_bad_payload(ctx.now_ms, ctx.arg(3));
+        return Err(CommandError::constant("ERR Bad data format"));
+    };
+    let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
+    let clock = restored_clock(ctx, &options);
+    let mut key = ctx.keys.write(0);
+    let deleted = key.delete();
+    if expired {
+        if deleted {
+            key.effects().log_passed(ctx.args.at(1));
+            key.changed(Event::generic("del"));
+        } else {
+            key.unchanged();
+        }
+    } else {
+        let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
+        loaded.with_new(stored, |value| key.set(value, expiry));
+        if let Some(clock) = clock
+            && let Some(entry) = key.entry()
+        {
+            entry.set_clock(clock);
+        }
+        if let Some(at_ms) = at_ms
+            && !options.absolute_ttl
+        {
+            let mut digits = itoa::Buffer::new();
+            let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+            words[2] = digits.format(at_ms).as_bytes();
+            words.push(b"ABSTTL");
+            key.log_instead(&words);
+        }
+        key.changed(Event::generic("restore"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The access clock that the options ask for; each counts only under a policy that uses it.
+fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32> {
+    let clock = ctx.keys.access.clock;
+    if clock.lfu {
+        options.frequency.map(|frequency| clock.with_frequency(frequency))
+    } else {
+        options.idle_s.map(|idle_s| clock.with_idle(idle_s))
+    }
+}

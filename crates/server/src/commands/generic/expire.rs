@@ -1,0 +1,198 @@
+//! Expiry of keys: setting it under conditions, asking for it, removing it.
+
+use weft_resp::number::parse_i64;
+
+use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::keyspace::access::{Expiry, Touch};
+use crate::notify::keyspace_event::Event;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("expire", leased(expire)),
+    ("expireat", leased(expireat)),
+    ("expiretime", leased(expiretime)),
+    ("persist", leased(persist)),
+    ("pexpire", leased(pexpire)),
+    ("pexpireat", leased(pexpireat)),
+    ("pexpiretime", leased(pexpiretime)),
+    ("pttl", leased(pttl)),
+    ("ttl", leased(ttl)),
+];
+
+/// Under which conditions an expiry is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// `NX`: the key has none.
+    unset: bool,
+    /// `XX`: the key has one.
+    set: bool,
+    /// `GT`: the new one is later.
+    later: bool,
+    /// `LT`: the new one is earlier.
+    earlier: bool,
+}
+
+impl Conditions {
+    /// The conditions that options name.
+    ///
+    /// # Errors
+    /// An option is unknown, or two exclude each other.
+    pub fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, CommandError> {
+        let mut conditions = Conditions::default();
+        for option in options {
+            let named = [
+                ("NX", &mut conditions.unset),
+                ("XX", &mut conditions.set),
+                ("GT", &mut conditions.later),
+                ("LT", &mut conditions.earlier),
+            ];
+            match named
+                .into_iter()
+                .find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes()))
+            {
+                Some((_, condition)) => *condition = true,
+                None => {
+                    return Err(CommandError::about("ERR Unsupported option ", option, ""));
+                }
+            }
+        }
+        let Conditions {
+            unset,
+            set,
+            later,
+            earlier,
+        } = conditions;
+        if unset && (set || later || earlier) {
+            return Err(CommandError::constant(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if later && earlier {
+            return Err(CommandError::constant(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
+        }
+        Ok(conditions)
+    }
+
+    /// Whether a key that expires at `current` (never: `None`) may expire at `new` instead.
+    pub fn allow(self, current: Option<i64>, new: i64) -> bool {
+        match current {
+            // Never is later than any time.
+            None => !self.set && !self.later,
+            Some(current) => !self.unset && (!self.later || new > current) && (!self.earlier || new < current),
+        }
+    }
+}
+
+fn expire(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiry(ctx, ExpiryUnit::Seconds)
+}
+
+fn pexpire(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiry(ctx, ExpiryUnit::Milliseconds)
+}
+
+fn expireat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiry(ctx, ExpiryUnit::UnixSeconds)
+}
+
+fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiry(ctx, ExpiryUnit::UnixMilliseconds)
+}
+
+/// Whether a key that is given this expiry is deleted instead.
+pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
+    at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+}
+
+/// Before which time a key that is given this expiry is deleted instead, ms since the epoch.
+#[inline]
+pub fn passed_ms(ctx: &Context<'_, '_>, expiry: Expiry) -> u64 {
+    match expiry {
+        Expiry::At(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.alive_ms(),
+        Expiry::At(_) | Expiry::Keep | Expiry::Never => 0,
+    }
+}
+
+fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
+    let conditions = Conditions::parse(ctx.args.iter().skip(3))?;
+    let amount = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let at_ms = any_absolute_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?;
+    let delete = is_already_expired(ctx, at_ms);
+    let mut key = ctx.keys.write(0);
+    let allowed = key
+        .use_entry()
+        .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
+    if !allowed {
+        key.unchanged();
+    } else if delete {
+        key.delete_passed();
+        key.effects().log_passed(ctx.args.at(1));
+        key.changed(Event::EXPIRED);
+    } else {
+        key.set_expiry(Some(at_ms.max(0) as u64));
+        if key.effects().logs() {
+            let mut digits = itoa::Buffer::new();
+            let mut words: Vec<&[u8]> = vec![b"PEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
+            words.extend(ctx.args.iter().skip(3));
+            key.log_instead(&words);
+        }
+        key.changed(Event::generic("expire"));
+    }
+    ctx.reply.integer(i64::from(allowed));
+    Ok(())
+}
+
+fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut key = ctx.keys.write(0);
+    let expires = key.use_entry().is_some_and(|entry| entry.expire_at_ms().is_some());
+    if expires {
+        key.set_expiry(None);
+        key.changed(Event::generic("persist"));
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(i64::from(expires));
+    Ok(())
+}
+
+fn ttl(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.now_ms as i64;
+    reply_with_expiry(ctx, |at_ms| in_seconds(at_ms.saturating_sub(now_ms).max(0)))
+}
+
+fn pttl(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.now_ms as i64;
+    reply_with_expiry(ctx, |at_ms| at_ms.saturating_sub(now_ms).max(0))
+}
+
+fn expiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_expiry(ctx, in_seconds)
+}
+
+fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
+    reply_with_expiry(ctx, |at_ms| at_ms)
+}
+
+/// Rounds milliseconds to seconds.
+pub fn in_seconds(ms: i64) -> i64 {
+    ms / 1000 + i64::from(ms % 1000 >= 500)
+}
+
+/// Replies with what `show` makes of the key's expiry, -1 without one, -2 without the key.
+fn reply_with_expiry(ctx: &mut Context<'_, '_>, show: impl FnOnce(i64) -> i64) -> CommandResult {
+    let db = ctx.keys.db;
+    let answer = match ctx.keys.read_with(0, db, Touch::No) {
+        None => -2,
+        Some(entry) => entry.expire_at_ms().map_or(-1, |at_ms| show(at_ms as i64)),
+    };
+    ctx.reply.integer(answer);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! Times that clients give: units, overflow, and what they mean in milliseconds since the epoch.
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::error::CommandError;
+
+/// How an amount of time is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryUnit {
+    /// Seconds from now (`EX`).
+    Seconds,
+    /// Milliseconds from now (`PX`).
+    Milliseconds,
+    /// Seconds since the epoch (`EXAT`).
+    UnixSeconds,
+    /// Milliseconds since the epoch (`PXAT`).
+    UnixMilliseconds,
+}
+
+impl ExpiryUnit {
+    /// The unit that an option of SET names.
+    pub fn of_option(option: &[u8]) -> Option<Self> {
+        let units = [
+            ("EX", ExpiryUnit::Seconds),
+            ("PX", ExpiryUnit::Milliseconds),
+            ("EXAT", ExpiryUnit::UnixSeconds),
+            ("PXAT", ExpiryUnit::UnixMilliseconds),
+        ];
+        units
+            .into_iter()
+            .find(|(name, _)| option.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, unit)| unit)
+    }
+
+    fn in_seconds(self) -> bool {
+        matches!(self, ExpiryUnit::Seconds | ExpiryUnit::UnixSeconds)
+    }
+
+    fn relative(self) -> bool {
+        matches!(self, ExpiryUnit::Seconds | ExpiryUnit::Milliseconds)
+    }
+}
+
+/// The time that a positive amount means, in ms since the epoch.
+///
+/// # Errors
+/// When the amount is no integer, not positive, or too large for a 64-bit time.
+pub fn absolute_ms(amount: &[u8], unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<u64, CommandError> {
+    let amount = parse_i64(amount).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if amount <= 0 {
+        return Err(invalid_expire_time(command));
+    }
+    any_absolute_ms(amount, unit, now_ms, command).map(|at| at as u64)
+}
+
+/// The time that any amount means, in ms since the epoch; negative when it lies before that.
+///
+/// # Errors
+/// When the amount is too large for a 64-bit time.
+pub fn any_absolute_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
+    let ms = if unit.in_seconds() {
+        amount.checked_mul(1000)
+    } else {
+        Some(amount)
+    };
+    let base_ms = if unit.relative() { now_ms as i64 } else { 0 };
+    ms.and_then(|ms| ms.checked_add(base_ms))
+        .ok_or_else(|| invalid_expire_time(command))
+}
+
+/// The error about a time that is none.
+pub fn invalid_expire_time(command: &str) -> CommandError {
+    CommandError::text(format!("ERR invalid expire time in '{command}' command"))
+}

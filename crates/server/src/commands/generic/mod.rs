@@ -1,0 +1,286 @@
+//! The commands that work on keys of any type: existence, deletion, names, databases, copies.
+
+pub mod database;
+pub mod dump;
+pub mod expire;
+pub mod expiry_argument;
+pub mod migrate;
+pub mod object;
+pub mod randomkey;
+pub mod scan;
+pub mod scan_options;
+pub mod sort;
+pub mod wait;
+use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
+use weft_values::Value;
+use weft_values::hash::Hash;
+use weft_values::packed::PackedKind;
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use crate::commands::generic::database::database_index;
+use crate::commands::generic::object::encoding_name;
+use crate::keyspace::access::{Expiry, KeyWrite, Touch};
+use crate::keyspace::effects::Cause;
+use crate::keyspace::expiry::log_expired_fields;
+use crate::notify::keyspace_event::Event;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("copy", leased(copy)),
+    ("del", leased(del)),
+    ("exists", leased(exists)),
+    ("move", leased(move_to_database)),
+    ("rename", leased(rename)),
+    ("renamenx", leased(renamenx)),
+    ("touch", leased(touch)),
+    ("type", leased(type_of)),
+    ("unlink", leased(unlink)),
+];
+
+const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
+
+/// Bytes of a collection that are copied in a nanosecond.
+const COPIED_BYTES_A_NS: u64 = 2;
+
+/// The name of a value's type, as TYPE and SCAN know it.
+pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
+    match value {
+        ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_) => "string",
+        ValueRef::Packed(packed) => PackedKind::of(packed).type_name(),
+        ValueRef::Object(object) => object.type_name(),
+    }
+}
+
+/// A value of its own; large strings are shared, not copied.
+fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
+    match value {
+        ValueRef::Int(number) => OwnedValue::Int(number),
+        ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
+        ValueRef::Blob(blob) => OwnedValue::Blob(blob.clone()),
+        ValueRef::Packed(packed) => OwnedValue::Packed(packed.to_vec()),
+        ValueRef::Object(object) => OwnedValue::Object(Shared::new(object.clone())),
+    }
+}
+
+fn type_of(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let db = ctx.keys.db;
+    let name = ctx
+        .keys
+        .read_with(0, db, Touch::No)
+        .map_or("none", |entry| type_name(entry.value()));
+    ctx.reply.simple(name);
+    Ok(())
+}
+
+fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
+    count_existing(ctx, Touch::No)
+}
+
+fn touch(ctx: &mut Context<'_, '_>) -> CommandResult {
+    count_existing(ctx, Touch::Always)
+}
+
+fn count_existing(ctx: &mut Context<'_, '_>, touch: Touch) -> CommandResult {
+    let db = ctx.keys.db;
+    let mut existing = 0;
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        existing += i64::from(ctx.keys.read_with(index, db, touch).is_some());
+    }
+    ctx.reply.integer(existing);
+    Ok(())
+}
+
+fn del(ctx: &mut Context<'_, '_>) -> CommandResult {
+    delete_keys(ctx, Cause::Del)
+}
+
+fn unlink(ctx: &mut Context<'_, '_>) -> CommandResult {
+    delete_keys(ctx, Cause::Unlink)
+}
+
+/// Deletes the keys; what differs is who frees them.
+fn delete_keys(ctx: &mut Context<'_, '_>, cause: Cause) -> CommandResult {
+    let mut deleted = 0;
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let mut key = ctx.keys.write(index);
+        if key.delete_for(cause) {
+            key.changed(Event::generic("del"));
+            deleted += 1;
+        } else {
+            key.unchanged();
+        }
+    }
+    ctx.reply.integer(deleted);
+    Ok(())
+}
+
+fn rename(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !key_exists(ctx, 0, ctx.keys.db) {
+        return Err(CommandError::NO_SUCH_KEY);
+    }
+    if ctx.keys.name(0) != ctx.keys.name(1) {
+        let db = ctx.keys.db;
+        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let db = ctx.keys.db;
+    if !key_exists(ctx, 0, db) {
+        return Err(CommandError::NO_SUCH_KEY);
+    }
+    let free = ctx.keys.name(0) != ctx.keys.name(1) && !key_exists(ctx, 1, db);
+    if free {
+        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+    }
+    ctx.reply.integer(i64::from(free));
+    Ok(())
+}
+
+fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (from, to) = (ctx.keys.db, database_index(ctx, ctx.arg(2))?);
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let moved = key_exists(ctx, 0, from) && !key_exists(ctx, 0, to);
+    if moved {
+        move_entry(ctx, (0, from), (0, to), ["move_from", "move_to"]);
+    }
+    ctx.reply.integer(i64::from(moved));
+    Ok(())
+}
+
+/// Whether a key that the command writes exists in database `db`.
+fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
+    let key = ctx.keys.write_in(index, db);
+    let exists = key.use_entry().is_some();
+    key.unchanged();
+    exists
+}
+
+/// A key of the plan in a database.
+type Place = (usize, usize);
+
+/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events come in the order
+/// in which Valkey publishes them: `new`, then the two of the command.
+fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
+    let clock = ctx.keys.access.clock;
+    let mut source = ctx.keys.write_in(from.0, from.1);
+    let was_raw = source.entry().is_some_and(is_raw);
+    let removed = source.remove();
+    source.unchanged();
+    let Some(removed) = removed else {
+        return;
+    };
+    let mut target = ctx.keys.write_in(to.0, to.1);
+    target.put(removed);
+    keep_raw(&mut target, was_raw);
+    if let Some(entry) = target.entry() {
+        entry.set_clock(clock.of_new_entry());
+    }
+    target.unchanged();
+    // Counted as one change with the next; whoever waits for the source may learn that it is gone.
+    let source = ctx.keys.write_in(from.0, from.1);
+    source.changed_times(Event::generic(events[0]), 0);
+    ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
+}
+
+fn is_raw(entry: EntryRef<'_, Value>) -> bool {
+    encoding_name(entry) == "raw"
+}
+
+/// A string keeps the encoding `raw` under a shorter key, with which it would have got another one.
+fn keep_raw(target: &mut KeyWrite<'_>, was_raw: bool) {
+    if was_raw
+        && !target.entry().is_some_and(is_raw)
+        && let Some(mut entry) = target.entry_mut()
+    {
+        entry.bytes_mut(0);
+    }
+}
+
+/// The options of COPY: the database of the copy, and whether it may replace a key.
+fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
+    let (mut db, mut replace) = (ctx.keys.db, false);
+    let mut index = 3;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replace = true;
+        } else if option.eq_ignore_ascii_case(b"DB") && index + 1 < ctx.argc() {
+            db = database_index(ctx, ctx.arg(index + 1))?;
+            index += 1;
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 1;
+    }
+    Ok((db, replace))
+}
+
+fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (db, replace) = copy_options(ctx)?;
+    let in_place_ns = ctx.in_place_ns();
+    let now_ms = ctx.alive_ms();
+    if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
+        return Err(SAME_OBJECT);
+    }
+    let Some(source) = ctx.keys.read(0) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    if let ValueRef::Object(object) = source.value()
+        && object.allocated_bytes() as u64 / COPIED_BYTES_A_NS > in_place_ns
+    {
+        ctx.leave();
+        return Ok(());
+    }
+    let copy = duplicate(source.value());
+    let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
+    let was_raw = is_raw(source);
+    let mut target = ctx.keys.write_in(1, db);
+    if target.exists() && !replace {
+        target.unchanged();
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    target.delete();
+    let value = match copy {
+        OwnedValue::Int(number) => NewValue::Int(number),
+        OwnedValue::Bytes(ref bytes) => NewValue::Bytes(bytes),
+        OwnedValue::Blob(blob) => NewValue::Blob(blob),
+        OwnedValue::Packed(ref packed) => NewValue::Packed(packed),
+        OwnedValue::Object(object) => NewValue::Shared(object),
+    };
+    target.set(value, expiry);
+    let expired = target
+        .change_hash(|hash| take_expired(hash, now_ms))
+        .unwrap_or_default();
+    keep_raw(&mut target, was_raw);
+    target.changed(Event::generic("copy_to"));
+    if !expired.is_empty() && ctx.keys.effects.logs() {
+        // Whoever repeats the command copies them.
+        let words: Vec<&[u8]> = ctx.args.iter().collect();
+        let from = ctx.keys.db;
+        ctx.keys.effects.log_also(from, &words);
+        log_expired_fields(ctx.keys.effects, db, ctx.args.at(2), &expired);
+        ctx.keys.effects.log_nothing();
+    }
+    ctx.reply.integer(1);
+    Ok(())
+}
+
+/// Takes the fields that have expired out of a copied hash, unless there are no others; returns their names. A hash with
+/// nothing but expired fields keeps them until they are deleted, like the hash it was copied from.
+fn take_expired(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
+    let mut expired = Vec::new();
+    if hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_some() {
+        hash.remove_expired(now_ms, usize::MAX, |name| expired.push(name.into()));
+    }
+    expired
+}

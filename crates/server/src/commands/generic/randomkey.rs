@@ -1,0 +1,142 @@
+//! RANDOMKEY: any key of the database, each nearly as likely as any other, and never one that has expired.
+//!
+//! A slot is drawn at random and accepted in proportion to its number of keys, measured against what a well filled slot
+//! holds at this size of the database; in an accepted slot a key is drawn. Rejected draws are cheap while a fair share
+//! of the slots has keys. In a nearly empty database most draws would find nothing, so the slots that have keys are
+//! listed first, without leases, and draws are made among them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use weft_table::EntryRef;
+use weft_values::Value;
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::keyspace::SLOTS;
+use crate::keyspace::access::{PlannedKey, is_expired};
+use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
+
+/// The command of this file and its handler.
+pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reaching_further())];
+
+/// Draws until the search becomes systematic.
+const DRAWS: usize = 512;
+/// Below this number of keys the occupied slots are listed.
+const SPARSE_KEYS: u64 = SLOTS as u64 / 32;
+/// Keys that the systematic search looks at.
+const SEARCHED_KEYS: usize = 1000;
+
+/// Expired keys that one search reports.
+const EXPIRED_MOST: usize = 100;
+
+fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let search = Search {
+        reach: Reach::of(&ctx.keys.held, ctx.pass),
+        db: ctx.keys.db,
+        keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
+        alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
+        expired: RefCell::default(),
+    };
+    let found = search.run();
+    let hasher = &ctx.server.keyspace.hasher;
+    for name in search.expired.into_inner() {
+        let key = PlannedKey::unnamed(hasher.hash(&name));
+        ctx.keys.effects.queue_expired(ctx.keys.db, &key, &name, false);
+    }
+    match found {
+        Some(name) => ctx.reply.bulk(&name),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+struct Search<'r, 'p> {
+    reach: Reach<'r, 'p>,
+    db: usize,
+    /// About how many keys the database has.
+    keys: u64,
+    alive_at_ms: Option<u64>,
+    /// Keys that were met and have expired: they are deleted afterwards, as whoever meets one does.
+    expired: RefCell<BTreeSet<Vec<u8>>>,
+}
+
+impl Search<'_, '_> {
+    fn run(&self) -> Option<Vec<u8>> {
+        let drawn = if self.keys < SPARSE_KEYS {
+            let occupied: Vec<usize> = (0..SLOTS)
+                .filter(|slot| self.reach.header(*slot).may_hold(self.db))
+                .collect();
+            if occupied.is_empty() {
+                return None;
+            }
+            self.draw(|| occupied[fastrand::usize(..occupied.len())])
+        } else {
+            self.draw(|| fastrand::usize(..SLOTS))
+        };
+        drawn.or_else(|| self.search())
+    }
+
+    /// Draws slots until one gives a key.
+    fn draw(&self, mut slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
+        let full = well_filled(self.keys);
+        (0..DRAWS).find_map(|_| {
+            let slot = slot();
+            if !self.reach.header(slot).may_hold(self.db) {
+                return None;
+            }
+            let picked = self.reach.view(slot, |data| {
+                let table = data.table(self.db)?;
+                let accepted = fastrand::usize(..full) < table.len();
+                let entry = accepted.then(|| table.random(fastrand::u64(..)))??;
+                self.is_alive(entry).then(|| entry.key().to_vec())
+            });
+            picked.flatten()
+        })
+    }
+
+    /// Looks for any key from a random place on, in databases where nearly everything has expired.
+    fn search(&self) -> Option<Vec<u8>> {
+        let start = Cursor::of_slot(fastrand::usize(..SLOTS));
+        self.first_from(start).or_else(|| self.first_from(Cursor::START))
+    }
+
+    fn first_from(&self, start: Cursor) -> Option<Vec<u8>> {
+        let mut found = None;
+        let mut left = SEARCHED_KEYS;
+        let mut cursor = start;
+        while found.is_none() && left > 0 {
+            let stop = walk(&self.reach, self.db, cursor, 1, &mut |_, entry| {
+                left = left.saturating_sub(1);
+                if found.is_none() && self.is_alive(entry) {
+                    found = Some(entry.key().to_vec());
+                }
+            });
+            match stop {
+                Stop::End => break,
+                Stop::Enough(next) => cursor = next,
+                Stop::Contended(here) => cursor = here.next_slot(),
+            }
+        }
+        found
+    }
+
+    fn is_alive(&self, entry: EntryRef<'_, Value>) -> bool {
+        let alive = self
+            .alive_at_ms
+            .is_none_or(|now_ms| !is_expired(entry.expire_at_ms(), now_ms));
+        let mut expired = self.expired.borrow_mut();
+        if !alive && expired.len() < EXPIRED_MOST {
+            expired.insert(entry.key().to_vec());
+        }
+        alive
+    }
+}
+
+/// A number of keys that few slots exceed: keys fall into slots at random, so four standard deviations above the mean.
+fn well_filled(keys: u64) -> usize {
+    let mean = keys as f64 / SLOTS as f64;
+    (mean + 4.0 * mean.sqrt()).ceil() as usize + 1
+}
+
+#[cfg(test)]
+mod tests;

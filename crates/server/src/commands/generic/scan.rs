@@ -1,0 +1,315 @@
+//! SCAN and KEYS: the keys of a database, in steps or all at once.
+//!
+//! Both walk from slot to slot with one reader's lease at a time ([`crate::keyspace::walk`]), so nobody is stopped. What
+//! would keep the worker's other clients waiting runs on a background thread: KEYS on more than a few keys, and SCAN with
+//! a COUNT beyond that.
+
+use weft_resp::number::{parse_i64, parse_u64};
+use weft_resp::{Protocol, Reply, glob};
+use weft_table::EntryRef;
+use weft_values::Value;
+
+use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::commands::generic::type_name;
+use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
+use crate::keyspace::access::{PlannedKey, is_expired};
+use crate::keyspace::hash::slot_of_pattern;
+use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently, walk_slot};
+use crate::state::Server;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("keys", leased(keys).reaching_further()),
+    ("scan", leased(scan).reaching_further()),
+];
+
+/// Keys that a worker looks at in place; they take about 100 µs when they are far from the cache.
+const IN_PLACE_KEYS: usize = 1000;
+/// Keys that SCAN visits when no COUNT says otherwise.
+pub(crate) const DEFAULT_COUNT: usize = 10;
+/// Types that TYPE may ask for.
+const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+
+/// Which keys are wanted.
+#[derive(Clone)]
+pub(crate) struct Filter<P> {
+    /// They match this pattern; without one all do.
+    pub pattern: Option<P>,
+    /// They are of this type.
+    pub type_name: Option<&'static str>,
+    /// The time at which they must not have expired, ms since the epoch; `None` if expired keys are visible.
+    alive_at_ms: Option<u64>,
+}
+
+/// What a filter makes of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Unwanted,
+    Expired,
+    Wanted,
+}
+
+impl<P: AsRef<[u8]>> Filter<P> {
+    pub(crate) fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
+        if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
+            return Verdict::Unwanted;
+        }
+        if let Some(pattern) = &self.pattern
+            && !glob::matches(pattern.as_ref(), entry.key(), false)
+        {
+            return Verdict::Unwanted;
+        }
+        match self.alive_at_ms {
+            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => Verdict::Expired,
+            _ => Verdict::Wanted,
+        }
+    }
+}
+
+impl<'a> Filter<&'a [u8]> {
+    pub(crate) fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
+        Filter {
+            // A lone star matches even the empty key, which no pattern with a star does.
+            pattern: (pattern != b"*").then_some(pattern),
+            type_name: None,
+            alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
+        }
+    }
+
+    fn to_owned(&self) -> Filter<Vec<u8>> {
+        Filter {
+            pattern: self.pattern.map(<[u8]>::to_vec),
+            type_name: self.type_name,
+            alive_at_ms: self.alive_at_ms,
+        }
+    }
+}
+
+/// Names as bulk strings, counted.
+pub(crate) struct Found {
+    bytes: Vec<u8>,
+    count: usize,
+    protocol: Protocol,
+}
+
+impl Found {
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Found {
+            bytes: Vec::new(),
+            count: 0,
+            protocol,
+        }
+    }
+
+    pub(crate) fn add(&mut self, name: &[u8]) {
+        Reply::new(&mut self.bytes, self.protocol).bulk(name);
+        self.count += 1;
+    }
+
+    pub(crate) fn reply(&self, reply: &mut Reply<'_>) {
+        reply.array(self.count);
+        reply.raw(&self.bytes);
+    }
+
+    fn reply_with_cursor(&self, stop: Stop, reply: &mut Reply<'_>) {
+        let next = match stop {
+            Stop::End => Cursor::START,
+            Stop::Enough(next) | Stop::Contended(next) => next,
+        };
+        reply.array(2);
+        reply.bulk(next.number().to_string().as_bytes());
+        self.reply(reply);
+    }
+}
+
+/// The options of SCAN: COUNT and what filters.
+fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), CommandError> {
+    let mut count = DEFAULT_COUNT;
+    let mut filter = Filter::of_pattern(ctx, b"*");
+    let mut index = 2;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
+        match next {
+            Some(next) if is("COUNT") => {
+                let number = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
+                count = usize::try_from(number)
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or(CommandError::SYNTAX)?;
+            }
+            Some(next) if is("MATCH") => filter.pattern = Filter::of_pattern(ctx, next).pattern,
+            Some(next) if is("TYPE") => filter.type_name = Some(type_of_name(next)?),
+            _ if is("NOVALUES") => {
+                return Err(CommandError::constant("ERR NOVALUES option can only be used in HSCAN"));
+            }
+            _ if is("NOSCORES") => {
+                return Err(CommandError::constant("ERR NOSCORES option can only be used in ZSCAN"));
+            }
+            _ => return Err(CommandError::SYNTAX),
+        }
+        index += 2;
+    }
+    Ok((count, filter))
+}
+
+pub(crate) fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
+    TYPES
+        .into_iter()
+        .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        .ok_or_else(|| CommandError::about("ERR unknown type name '", name, "'"))
+}
+
+fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let from = parse_u64(ctx.arg(1)).ok_or(CommandError::constant("ERR invalid cursor"))?;
+    let (count, filter) = scan_options(ctx)?;
+    let from = Cursor::of_number(from);
+    let exclusive = ctx.keys.held.is_everything();
+    if let Some(slot) = only_slot(ctx, &filter) {
+        scan_slot(ctx, slot, from, count, &filter);
+    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
+    {
+        scan_in_background(ctx, from, count, filter.to_owned());
+    } else {
+        scan_in_place(ctx, from, count, &filter);
+    }
+    Ok(())
+}
+
+/// The slot of a cluster in which all wanted keys are.
+fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
+    ctx.server.cluster.as_ref()?;
+    slot_of_pattern(filter.pattern?)
+}
+
+fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
+    }
+}
+
+fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let db = ctx.keys.db;
+    let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    // A database that one call can show is shown to its end, so that nobody comes back for nothing.
+    let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
+    let at_least = count.saturating_add(usize::from(small));
+    let stop = walk(&reach, db, from, at_least, &mut |_, entry| match filter.judge(entry) {
+        Verdict::Unwanted => {}
+        Verdict::Wanted => found.add(entry.key()),
+        Verdict::Expired => {
+            let key = PlannedKey::unnamed(hasher.hash(entry.key()));
+            effects.queue_expired(db, &key, entry.key(), false);
+        }
+    });
+    if stop == Stop::Contended(from) {
+        // Nothing was reached at all.
+        ctx.after = After::Defer;
+    } else {
+        found.reply_with_cursor(stop, &mut ctx.reply);
+    }
+}
+
+fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
+    let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
+    ctx.in_background(move |server, seat| {
+        let mut found = Found::new(protocol);
+        let gives_up = |slot| is_held_for_long(server, slot);
+        let stop = walk_patiently(seat, &gives_up, db, from, count, &mut |_, entry| {
+            if filter.judge(entry) == Verdict::Wanted {
+                found.add(entry.key());
+            }
+        });
+        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+            Some(error) if stop == Stop::Contended(from) => reply.error_bytes(&error.0),
+            _ => found.reply_with_cursor(stop, reply),
+        })
+    });
+}
+
+fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let filter = Filter::of_pattern(ctx, ctx.arg(1));
+    if let Some(slot) = only_slot(ctx, &filter) {
+        keys_of_slot(ctx, slot, &filter);
+        return Ok(());
+    }
+    let exclusive = ctx.keys.held.is_everything();
+    let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
+    if !(exclusive || few) || !keys_in_place(ctx, &filter) {
+        keys_in_background(ctx, filter.to_owned());
+    }
+    Ok(())
+}
+
+fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    match stop {
+        Stop::Contended(_) => ctx.after = After::Defer,
+        Stop::End | Stop::Enough(_) => found.reply(&mut ctx.reply),
+    }
+}
+
+/// Replies with the names of all wanted keys, unless some slot is being written.
+fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
+    let mut found = Found::new(ctx.reply.protocol);
+    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.judge(entry) == Verdict::Wanted {
+            found.add(entry.key());
+        }
+    });
+    let complete = stop == Stop::End;
+    if complete {
+        found.reply(&mut ctx.reply);
+    }
+    complete
+}
+
+fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
+    let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
+    ctx.in_background(move |server, seat| {
+        let mut found = Found::new(protocol);
+        let gives_up = |slot| is_held_for_long(server, slot);
+        let stop = walk_patiently(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
+            if filter.judge(entry) == Verdict::Wanted {
+                found.add(entry.key());
+            }
+        });
+        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+            Some(error) => reply.error_bytes(&error.0),
+            None => found.reply(reply),
+        })
+    });
+}
+
+/// Whether a script that should have ended by now holds a slot.
+fn is_held_for_long(server: &Server, slot: u16) -> bool {
+    server.scripts.running.overdue_holder(Some(slot)).is_some()
+}
+
+/// The error if a walk gave up, for a script that should have ended by now holds the next slot.
+fn busy_at(server: &Server, stop: Stop) -> Option<CommandError> {
+    let Stop::Contended(here) = stop else {
+        return None;
+    };
+    let holder = server.scripts.running.overdue_holder(Some(here.slot()));
+    Some(holder.map_or(BUSY_SCRIPT, |run| busy_with(&run)))
+}

@@ -1,0 +1,77 @@
+//! The options of HSCAN, SSCAN and ZSCAN.
+
+use weft_resp::glob;
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::Context;
+use crate::commands::error::CommandError;
+
+/// Elements that a call visits when no COUNT says otherwise.
+const DEFAULT_COUNT: usize = 10;
+
+/// Which elements of a collection are wanted, and of each what.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanOptions<'a> {
+    /// COUNT: about how many elements a call visits.
+    pub count: usize,
+    /// MATCH; without one all match.
+    pattern: Option<&'a [u8]>,
+    /// NOVALUES or NOSCORES: the names alone.
+    pub names_only: bool,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// The options from argument `first` on. `names_only` is the option of this command that asks for the names alone.
+    ///
+    /// # Errors
+    /// The syntax is wrong, COUNT is no positive integer, or an option belongs to another command.
+    pub fn parse(ctx: &Context<'a, '_>, first: usize, names_only: Option<&str>) -> Result<Self, CommandError> {
+        let mut options = ScanOptions {
+            count: DEFAULT_COUNT,
+            pattern: None,
+            names_only: false,
+        };
+        let mut index = first;
+        while index < ctx.argc() {
+            let option = ctx.arg(index);
+            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+            let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
+            match next {
+                Some(next) if is("COUNT") => {
+                    options.count = count_of(next)?;
+                    index += 1;
+                }
+                Some(next) if is("MATCH") => {
+                    // A lone star matches even the empty string, which no pattern with a star does.
+                    options.pattern = (next != b"*").then_some(next);
+                    index += 1;
+                }
+                _ if names_only.is_some_and(is) => options.names_only = true,
+                _ if is("NOVALUES") => {
+                    return Err(CommandError::constant("ERR NOVALUES option can only be used in HSCAN"));
+                }
+                _ if is("NOSCORES") => {
+                    return Err(CommandError::constant("ERR NOSCORES option can only be used in ZSCAN"));
+                }
+                _ => return Err(CommandError::SYNTAX),
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+
+    /// Whether an element of this name is wanted.
+    #[inline]
+    pub fn wants(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
+    }
+}
+
+fn count_of(word: &[u8]) -> Result<usize, CommandError> {
+    let count = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let count = usize::try_from(count).map_err(|_| CommandError::SYNTAX)?;
+    if count == 0 {
+        return Err(CommandError::SYNTAX);
+    }
+    Ok(count)
+}

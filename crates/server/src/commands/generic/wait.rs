@@ -1,0 +1,122 @@
+//! WAIT and WAITAOF: how far a client's writes have come.
+//!
+//! The log's ticket of its last write tells which offset of the history a replica must have. Who cannot be answered at once
+//! is parked; the thread that serves replicas answers when there are enough of them (`supply`).
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{After, Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::replication::Wait;
+use crate::state::{LogWait, Server};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
+
+/// When a wait of so many milliseconds ends, in ms since the epoch; 0 waits for ever.
+fn deadline_ms(argument: &[u8], now_ms: u64) -> Result<u64, CommandError> {
+    let timeout = parse_i64(argument).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout).map_err(|_| CommandError::constant("ERR timeout is negative"))?;
+    if timeout_ms == 0 {
+        return Ok(u64::MAX);
+    }
+    now_ms
+        .checked_add(timeout_ms)
+        .filter(|at_ms| i64::try_from(*at_ms).is_ok())
+        .ok_or(CommandError::constant("ERR timeout is out of range"))
+}
+
+fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.primary().is_some() {
+        return Err(CommandError::constant(
+            "ERR WAIT cannot be used with replica instances. Please also note that if a replica is configured to be \
+             writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
+    let replicas = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let at_ms = deadline_ms(ctx.arg(2), ctx.now_ms)?;
+    await_replicas(ctx, at_ms, replicas, None);
+    Ok(())
+}
+
+/// How far replicas, and the disk, are for a client, as its reply.
+pub fn reply(server: &Server, wait: &Wait) -> Vec<u8> {
+    let (local, replicas) = progress(server, wait);
+    match wait.disk {
+        None => format!(":{replicas}\r\n"),
+        Some(_) => format!("*2\r\n:{local}\r\n:{replicas}\r\n"),
+    }
+    .into_bytes()
+}
+
+fn progress(server: &Server, wait: &Wait) -> (i64, i64) {
+    let replicas = &server.repl.replicas;
+    let having = match wait.disk {
+        None => replicas.having_ticket(wait.log_ticket),
+        Some(_) => replicas.having_synced_ticket(wait.log_ticket),
+    };
+    (server.is_on_disk(wait.log_ticket).into(), having)
+}
+
+fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Option<i64>) {
+    let wait = Wait {
+        worker: 0,
+        client: ctx.client.id,
+        ticket: 0,
+        log_ticket: ctx.client.log_ticket,
+        replicas,
+        disk,
+    };
+    let (local, having) = progress(ctx.server, &wait);
+    if (having >= replicas && local >= disk.unwrap_or(0)) || !ctx.may_block {
+        let bytes = reply(ctx.server, &wait);
+        ctx.reply.out.extend_from_slice(&bytes);
+    } else {
+        ctx.after = After::Replicas(Box::new((at_ms, wait)));
+    }
+}
+
+fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let local = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    if !(0..=1).contains(&local) {
+        return Err(CommandError::constant(
+            "ERR value is out of range, value must between 0 and 1",
+        ));
+    }
+    let replicas = parse_i64(ctx.arg(2))
+        .filter(|replicas| *replicas >= 0)
+        .ok_or(CommandError::constant("ERR value is out of range, must be positive"))?;
+    let at_ms = deadline_ms(ctx.arg(3), ctx.now_ms)?;
+    let config = &ctx.server.config;
+    if config.primary().is_some() {
+        return Err(CommandError::constant(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local \
+             and are not propagated.",
+        ));
+    }
+    if local > 0 && !config.boolean(id::APPENDONLY) {
+        return Err(CommandError::constant(
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+        ));
+    }
+    if replicas > 0 {
+        await_replicas(ctx, at_ms, replicas, Some(local));
+        return Ok(());
+    }
+    let ticket = ctx.client.log_ticket;
+    let is_there = ctx.server.is_on_disk(ticket);
+    let enough = local == 0 || is_there;
+    if enough || !ctx.may_block {
+        ctx.reply.array(2);
+        ctx.reply.integer(is_there.into());
+        ctx.reply.integer(ctx.server.repl.replicas.having_synced_ticket(ticket));
+    } else {
+        ctx.after = After::AwaitLog(Box::new(LogWait {
+            ticket,
+            replicas: replicas > 0,
+            at_ms,
+        }));
+    }
+    Ok(())
+}

@@ -1,0 +1,520 @@
+//! The commands on hashes.
+
+use std::collections::HashSet;
+
+use weft_resp::number::{parse_i64, parse_u64};
+use weft_resp::{LongDouble, Protocol, Reply};
+use weft_values::hash::{Field, FieldExpiry, Hash, HashRef};
+use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
+
+use super::context::{Binding, CommandResult, Context, leased};
+use super::error::CommandError;
+use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
+use crate::commands::generic::scan_options::ScanOptions;
+use crate::keyspace::access::KeyWrite;
+use crate::notify::keyspace_event::Event;
+use fields::{
+    CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, live_beside_expired, remove_fields,
+    set_fields, show, show_value,
+};
+
+pub mod expiry;
+pub mod fields;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("hdel", leased(hdel).of_member(2)),
+    ("hexists", leased(hexists).of_member(2)),
+    ("hget", leased(hget).of_member(2)),
+    ("hgetall", leased(hgetall).of_all_members()),
+    ("hincrby", leased(hincrby).of_member(2)),
+    ("hincrbyfloat", leased(hincrbyfloat).of_member(2)),
+    ("hkeys", leased(hkeys).of_all_members()),
+    ("hlen", leased(hlen)),
+    ("hmget", leased(hmget)),
+    ("hmset", leased(hmset)),
+    ("hrandfield", leased(hrandfield)),
+    ("hscan", leased(hscan)),
+    ("hset", leased(hset).of_member(2)),
+    ("hsetnx", leased(hsetnx).of_member(2)),
+    ("hstrlen", leased(hstrlen).of_member(2)),
+    ("hvals", leased(hvals).of_all_members()),
+];
+
+/// What drawing a field at random takes, ns.
+const DRAW_NS: u64 = 150;
+/// Bytes that a name or value takes in a reply beyond its own.
+const FRAME_BYTES: usize = 12;
+
+fn hset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if let Some(added) = set_given(ctx)? {
+        ctx.reply.integer(added as i64);
+    }
+    Ok(())
+}
+
+fn hmset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if set_given(ctx)?.is_some() {
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+/// Sets the fields that the arguments give. Returns how many are new; nothing if the handler left its worker.
+fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
+    if !ctx.argc().is_multiple_of(2) {
+        let name = ctx.command.full_name;
+        return Err(CommandError::text(format!(
+            "ERR wrong number of arguments for '{name}' command"
+        )));
+    }
+    let pairs = Pairs::new(ctx.args, 2, ctx.argc() / 2 - 1);
+    if ctx.leaves_worker(pairs.len() as u64 * CHANGE_NS) {
+        return Ok(None);
+    }
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
+    let mut key = checked(ctx.keys.write(0))?;
+    let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
+    key.expired_fields(done.expired);
+    key.changed_times(Event::hash("hset"), pairs.len() as u64);
+    Ok(Some(done.added))
+}
+
+fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
+    let pair = Pairs::new(ctx.args, 2, 1);
+    let name = ctx.arg(2);
+    let mut key = checked(ctx.keys.write(0))?;
+    if hash_at(&key).is_some_and(|hash| hash.value(name, now_ms).is_some()) {
+        key.unchanged();
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    if hash_at(&key).is_some_and(HashRef::is_volatile) {
+        // Where it is repeated the field may still be there, though it has expired.
+        key.log_instead(&[b"HSET", ctx.args.at(1), name, ctx.args.at(3)]);
+    }
+    let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
+    key.expired_fields(done.expired);
+    key.changed(Event::hash("hset"));
+    ctx.reply.integer(1);
+    Ok(())
+}
+
+fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let value = hash.and_then(|hash| hash.value(name, now_ms));
+    show_value(&mut ctx.reply, value);
+    Ok(())
+}
+
+fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let names = Names::new(ctx.args, 2, ctx.argc() - 2);
+    let now_ms = ctx.alive_ms();
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    ctx.reply.array(names.len());
+    for name in names.iter() {
+        let value = hash.and_then(|hash| hash.value(name, now_ms));
+        show_value(&mut ctx.reply, value);
+    }
+    Ok(())
+}
+
+fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let exists = hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
+    ctx.reply.integer(i64::from(exists));
+    Ok(())
+}
+
+fn hstrlen(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let value = hash.and_then(|hash| hash.value(name, now_ms));
+    ctx.reply.integer(value.map_or(0, Element::text_bytes) as i64);
+    Ok(())
+}
+
+fn hlen(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    ctx.reply.integer(hash.map_or(0, HashRef::len) as i64);
+    Ok(())
+}
+
+/// Which parts of fields are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    Names,
+    Values,
+    Both,
+}
+
+fn hgetall(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_fields(ctx, Parts::Both)
+}
+
+fn hkeys(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_fields(ctx, Parts::Names)
+}
+
+fn hvals(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show_fields(ctx, Parts::Values)
+}
+
+fn show_fields(ctx: &mut Context<'_, '_>, parts: Parts) -> CommandResult {
+    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.alive_ms());
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let reply = &mut ctx.reply;
+    let len = hash.map_or(0, |hash| hash.live_len(now_ms));
+    if len as u64 * SHOW_NS > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    match parts {
+        Parts::Both => reply.map(len),
+        Parts::Names | Parts::Values => reply.array(len),
+    }
+    let Some(hash) = hash else {
+        return Ok(());
+    };
+    reply.out.reserve(hash.stored_bytes() + 2 * len * FRAME_BYTES);
+    match parts {
+        Parts::Both => hash.for_each(now_ms, |field| show_both(reply, field)),
+        Parts::Names => hash.for_each(now_ms, |field| show(reply, field.name)),
+        Parts::Values => hash.for_each(now_ms, |field| show(reply, field.value)),
+    }
+    Ok(())
+}
+
+#[inline]
+fn show_both(reply: &mut Reply<'_>, field: Field<'_>) {
+    show(reply, field.name);
+    show(reply, field.value);
+}
+
+fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let names = Names::new(ctx.args, 2, ctx.argc() - 2);
+    if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
+        return Ok(());
+    }
+    let now_ms = ctx.alive_ms();
+    let mut key = checked(ctx.keys.write(0))?;
+    if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
+        key.log_instead(&[&[b"HDEL", ctx.args.at(1)], live.as_slice()].concat());
+    }
+    let removed = remove_fields(&mut key, names.iter(), now_ms);
+    if removed > 0 {
+        close(key, Event::hash("hdel"), removed as u64);
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn hincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let sum = change_number(ctx, "hincrby", |before, digits| {
+        let before = match before {
+            None => 0,
+            Some(Element::Int(number)) => number,
+            Some(Element::Bytes(bytes)) => {
+                parse_i64(bytes).ok_or(CommandError::constant("ERR hash value is not an integer"))?
+            }
+        };
+        let overflow = CommandError::constant("ERR increment or decrement would overflow");
+        let sum = before.checked_add(by).ok_or(overflow)?;
+        weft_resp::number::append_i64(sum, digits);
+        Ok(sum)
+    })?;
+    ctx.reply.integer(sum);
+    Ok(())
+}
+
+fn hincrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = LongDouble::parse(ctx.arg(3)).ok_or(CommandError::NOT_A_FLOAT)?;
+    if by.is_nan() || by.is_infinite() {
+        return Err(CommandError::constant("ERR value is NaN or Infinity"));
+    }
+    let text = change_number(ctx, "hincrbyfloat", |before, digits| {
+        let before = match before {
+            None => LongDouble::from_i64(0),
+            Some(Element::Int(number)) => LongDouble::from_i64(number),
+            Some(Element::Bytes(bytes)) => {
+                LongDouble::parse(bytes).ok_or(CommandError::constant("ERR hash value is not a float"))?
+            }
+        };
+        let sum = before.add(by);
+        if sum.is_nan() || sum.is_infinite() {
+            return Err(CommandError::constant("ERR increment would produce NaN or Infinity"));
+        }
+        sum.format_human(digits);
+        Ok(digits.clone())
+    })?;
+    ctx.reply.bulk(&text);
+    Ok(())
+}
+
+/// Replaces the value of a field by what `change` writes, given what it was. Its expiry stays.
+fn change_number<R>(
+    ctx: &mut Context<'_, '_>,
+    event: &'static str,
+    change: impl FnOnce(Option<Element<'_>>, &mut Vec<u8>) -> Result<R, CommandError>,
+) -> Result<R, CommandError> {
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
+    let name = ctx.arg(2);
+    let mut key = checked(ctx.keys.write(0))?;
+    let mut digits = Vec::new();
+    let before = hash_at(&key).and_then(|hash| hash.value(name, now_ms));
+    match change(before, &mut digits) {
+        Ok(result) => {
+            if key.effects().logs() {
+                log_number(&mut key, event, name, &digits, now_ms);
+            }
+            let pair = std::iter::once((name, &digits[..]));
+            let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
+            key.expired_fields(done.expired);
+            key.changed(Event::hash(event));
+            Ok(result)
+        }
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}
+
+/// Has the log repeat the value of a number that has changed, with its expiry. Only whole numbers of hashes in which
+/// nothing expires are the same wherever the command is repeated.
+#[cold]
+fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
+    let hash = hash_at(key);
+    if event == "hincrby" && !hash.is_some_and(HashRef::is_volatile) {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let expire_at_ms = match hash {
+        Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
+        _ => None,
+    };
+    let key_name = key.named();
+    match expire_at_ms {
+        None => key.log_instead(&[b"HSET", key_name, name, value]),
+        Some(at_ms) => {
+            let at = digits.format(at_ms).as_bytes();
+            key.log_instead(&[b"HSETEX", key_name, b"PXAT", at, b"FIELDS", b"1", name, value]);
+        }
+    }
+}
+
+/// How many fields HRANDFIELD returns, and whether with their values.
+struct Draw {
+    count: i64,
+    with_values: bool,
+}
+
+impl Draw {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
+        let count = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+        if count == i64::MIN {
+            return Err(CommandError::constant(
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            ));
+        }
+        let with_values = ctx.argc() == 4 && ctx.arg(3).eq_ignore_ascii_case(b"WITHVALUES");
+        if ctx.argc() > 3 && !with_values {
+            return Err(CommandError::SYNTAX);
+        }
+        // The reply has twice as many elements.
+        if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+            return Err(CommandError::constant("ERR value is out of range"));
+        }
+        Ok(Draw { count, with_values })
+    }
+
+    fn begin(&self, reply: &mut Reply<'_>, fields: usize) {
+        let flat = self.with_values && reply.protocol == Protocol::Resp2;
+        reply.array(if flat { fields * 2 } else { fields });
+    }
+
+    fn show(&self, reply: &mut Reply<'_>, field: Field<'_>) {
+        if !self.with_values {
+            show(reply, field.name);
+            return;
+        }
+        if reply.protocol == Protocol::Resp3 {
+            reply.array(2);
+        }
+        show_both(reply, field);
+    }
+}
+
+fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let now_ms = ctx.alive_ms();
+    if ctx.argc() == 2 {
+        let hash = hash_of_entry(ctx.keys.read(0))?;
+        let mut name = None;
+        if let Some(hash) = hash {
+            draw_repeated(hash, 1, now_ms, |field| name = Some(field.name));
+        }
+        show_value(&mut ctx.reply, name);
+        return Ok(());
+    }
+    let draw = Draw::parse(ctx)?;
+    let in_place_ns = ctx.in_place_ns();
+    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let live = hash.map_or(0, |hash| hash.live_len(now_ms));
+    let Some(hash) = hash.filter(|_| live > 0 && draw.count != 0) else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let wanted = usize::try_from(draw.count.unsigned_abs()).unwrap_or(usize::MAX);
+    let shown = if draw.count < 0 { wanted } else { wanted.min(live) };
+    if (shown as u64).saturating_mul(DRAW_NS) > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let limit = ReplyLimit::of(ctx.server, ctx.client);
+    let reply = &mut ctx.reply;
+    draw.begin(reply, shown);
+    if draw.count < 0 {
+        // Fields that have expired are sorted out at each look.
+        let (mut left, a_look) = (shown, live.max(ELEMENTS_A_LOOK));
+        while left > 0 && !limit.is_passed(reply.out.len()) {
+            draw_repeated(hash, left.min(a_look), now_ms, |field| draw.show(reply, field));
+            left -= left.min(a_look);
+        }
+    } else {
+        draw_distinct(hash, shown, live, now_ms, |field| draw.show(reply, field));
+    }
+    Ok(())
+}
+
+fn below(end: usize) -> usize {
+    fastrand::usize(..end)
+}
+
+/// A large hash all of whose fields count.
+fn without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
+    match hash {
+        HashRef::Large(hash) if !hash.has_expired_fields(now_ms) => Some(hash),
+        _ => None,
+    }
+}
+
+/// Draws fields that have not expired, each as if it were the first; none if there are none.
+fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
+    if let Some(hash) = without_expired(hash, now_ms) {
+        for _ in 0..count {
+            if let Some(record) = hash.random(below) {
+                visit(Field {
+                    name: Element::Bytes(record.key),
+                    value: Element::Bytes(record.value),
+                });
+            }
+        }
+        return;
+    }
+    let mut fields = Vec::new();
+    hash.for_each(now_ms, |field| fields.push(field));
+    if !fields.is_empty() {
+        (0..count).for_each(|_| visit(fields[below(fields.len())]));
+    }
+}
+
+/// Draws `count` different fields of the `live` that have not expired.
+fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
+    if count < live / 4
+        && let Some(hash) = without_expired(hash, now_ms)
+    {
+        let records = hash.records();
+        let mut drawn = HashSet::with_capacity(count);
+        while drawn.len() < count
+            && let Some(id) = records.random(below)
+        {
+            if drawn.insert(id) {
+                let record = records.record(id);
+                visit(Field {
+                    name: Element::Bytes(record.key),
+                    value: Element::Bytes(record.value),
+                });
+            }
+        }
+        return;
+    }
+    // Each field is taken with the chance that makes up for those still to come.
+    let (mut wanted, mut left) = (count, live);
+    hash.for_each(now_ms, |field| {
+        if wanted > 0 && below(left.max(1)) < wanted {
+            wanted -= 1;
+            visit(field);
+        }
+        left = left.saturating_sub(1);
+    });
+}
+
+fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
+    let now_ms = ctx.alive_ms();
+    let Some(fields) = hash_of_entry(ctx.keys.read(0))?.map(HashRef::len) else {
+        ctx.reply.array(2);
+        ctx.reply.bulk(b"0");
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(ctx, 3, Some("NOVALUES"))?;
+    if ctx.leaves_worker(fields.min(options.count) as u64 * SHOW_NS) {
+        return Ok(());
+    }
+    let Some(hash) = hash_of_entry(ctx.keys.peek(0))? else {
+        return Ok(());
+    };
+    let mut bytes = Vec::new();
+    let mut found = Found {
+        reply: Reply::new(&mut bytes, ctx.reply.protocol),
+        options,
+        elements: 0,
+    };
+    let next = match hash {
+        HashRef::Large(hash) if hash.encoding_name() == "hashtable" => {
+            hash.scan(cursor, options.count, now_ms, &mut |record| {
+                found.add(Field {
+                    name: Element::Bytes(record.key),
+                    value: Element::Bytes(record.value),
+                });
+            })
+        }
+        compact => {
+            compact.for_each(now_ms, |field| found.add(field));
+            0
+        }
+    };
+    ctx.reply.array(2);
+    ctx.reply.bulk(next.to_string().as_bytes());
+    ctx.reply.array(found.elements);
+    ctx.reply.raw(found.reply.out);
+    Ok(())
+}
+
+/// What HSCAN found.
+struct Found<'a> {
+    reply: Reply<'a>,
+    options: ScanOptions<'a>,
+    elements: usize,
+}
+
+impl Found<'_> {
+    fn add(&mut self, field: Field<'_>) {
+        if !self.options.wants(field.name.text(&mut [0; DECIMAL_MAX_BYTES])) {
+            return;
+        }
+        show(&mut self.reply, field.name);
+        self.elements += 1;
+        if !self.options.names_only {
+            show(&mut self.reply, field.value);
+            self.elements += 1;
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! HyperLogLog commands: strings that count distinct elements.
+//!
+//! A count is remembered in the string itself, so PFCOUNT of a single key writes. That is the only change of a value
+//! that no event tells of.
+
+mod self_test;
+
+use weft_table::{EntryRef, NewValue, ValueRef};
+use weft_values::Value;
+use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, Mark, Union, Writer};
+
+use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use super::error::{CommandError, shown};
+use crate::config::id;
+use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::notify::keyspace_event::Event;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("pfadd", leased(pfadd)),
+    ("pfcount", leased(pfcount)),
+    ("pfdebug", leased(pfdebug)),
+    ("pfmerge", leased(pfmerge)),
+    ("pfselftest", leased(pfselftest)),
+];
+
+const NOT_A_HYPERLOGLOG: CommandError =
+    CommandError::constant("WRONGTYPE Key is not a valid HyperLogLog string value.");
+const CORRUPTED: CommandError = CommandError::constant("INVALIDOBJ Corrupted HLL object detected");
+
+impl From<Corrupted> for CommandError {
+    fn from(Corrupted: Corrupted) -> Self {
+        CORRUPTED
+    }
+}
+
+/// What adding an element to a long sparse HyperLogLog takes, ns.
+const ADD_NS: u64 = 200;
+/// What adding up the registers of a dense one takes, ns.
+const MERGE_NS: u64 = 10_000;
+
+/// The bytes of a HyperLogLog.
+///
+/// # Errors
+/// When the value is none.
+fn bytes_of(entry: EntryRef<'_, Value>) -> Result<(&[u8], Encoding), CommandError> {
+    let bytes: &[u8] = match entry.value() {
+        ValueRef::Bytes(bytes) => bytes,
+        ValueRef::Blob(blob) => blob,
+        ValueRef::Int(_) => return Err(NOT_A_HYPERLOGLOG),
+        ValueRef::Packed(_) | ValueRef::Object(_) => return Err(CommandError::WRONG_TYPE),
+    };
+    let encoding = hll::encoding(bytes).ok_or(NOT_A_HYPERLOGLOG)?;
+    Ok((bytes, encoding))
+}
+
+fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
+    usize::try_from(ctx.server.config.integer(id::HLL_SPARSE_MAX_BYTES)).unwrap_or(usize::MAX)
+}
+
+/// Stores a HyperLogLog that was changed. It counts as a string that was modified in place.
+fn store(key: &mut KeyWrite<'_>, bytes: &[u8]) {
+    key.set(NewValue::Bytes(bytes), Expiry::Keep);
+    if let Some(mut entry) = key.entry_mut() {
+        entry.bytes_mut(0);
+    }
+}
+
+fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.leaves_worker((ctx.argc() as u64).saturating_mul(ADD_NS)) {
+        return Ok(());
+    }
+    let limit = sparse_max_bytes(ctx);
+    let args = ctx.args;
+    let mut key = ctx.keys.write(0);
+    let marks = (2..args.len()).map(|index| Mark::of(args.at(index)));
+    match add(&mut key, marks, limit) {
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+        Ok(0) => key.unchanged(),
+        Ok(changes) => {
+            key.changed_times(Event::string("pfadd"), changes);
+            ctx.reply.integer(1);
+            return Ok(());
+        }
+    }
+    ctx.reply.integer(0);
+    Ok(())
+}
+
+/// Adds elements; returns how many of them changed something, the key's coming into being included.
+fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = Mark>, limit: usize) -> Result<u64, CommandError> {
+    let (mut bytes, mut changes) = match key.entry() {
+        None => (hll::empty(), 1),
+        Some(entry) => match bytes_of(entry)? {
+            (_, Encoding::Dense) => return Ok(add_to_dense(key, marks)),
+            (bytes, Encoding::Sparse) => (bytes.to_vec(), 0),
+        },
+    };
+    let mut writer = Writer::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
+    for mark in marks {
+        changes += u64::from(writer.raise(mark)?);
+    }
+    if changes > 0 {
+        hll::forget_cardinality(&mut bytes);
+        store(key, &bytes);
+    } else {
+        key.use_entry();
+    }
+    Ok(changes)
+}
+
+/// Adds elements where the registers are. Those of a string that others share are copied only for a change.
+fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = Mark>) -> u64 {
+    let mut changes = 0;
+    for mark in marks {
+        let raises = key
+            .entry()
+            .and_then(|entry| bytes_of(entry).ok())
+            .is_some_and(|(bytes, _)| hll::dense_register(bytes, mark.index) < mark.count);
+        if raises && let Some(mut entry) = key.entry_mut() {
+            let bytes = entry.bytes_mut(hll::DENSE_BYTES);
+            changes += u64::from(hll::dense_raise(bytes, mark));
+            hll::forget_cardinality(bytes);
+        }
+    }
+    if changes == 0 {
+        key.use_entry();
+    }
+    changes
+}
+
+fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.keys.len() != 1 {
+        return pfcount_of_many(ctx);
+    }
+    let count = match ctx.keys.read(0) {
+        None => 0,
+        Some(entry) => {
+            let (bytes, _) = bytes_of(entry)?;
+            match hll::remembered_cardinality(bytes) {
+                Some(count) => count,
+                None => {
+                    let count = hll::cardinality(bytes)?;
+                    remember(ctx, count);
+                    count
+                }
+            }
+        }
+    };
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn remember(ctx: &mut Context<'_, '_>, count: u64) {
+    let mut key = ctx.keys.write(0);
+    if let Some(mut entry) = key.entry_mut() {
+        hll::remember_cardinality(entry.bytes_mut(0), count);
+    }
+    key.changed(Event::SILENT);
+}
+
+fn pfcount_of_many(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.leaves_worker(ctx.keys.len() as u64 * MERGE_NS) {
+        return Ok(());
+    }
+    let union = union_of(ctx)?.0;
+    ctx.reply.integer(union.cardinality() as i64);
+    Ok(())
+}
+
+/// All keys merged, and whether one of them is dense.
+fn union_of(ctx: &mut Context<'_, '_>) -> Result<(Union, bool), CommandError> {
+    let mut union = Union::default();
+    let mut any_dense = false;
+    for index in 0..ctx.keys.len() {
+        if let Some(entry) = ctx.keys.read(index) {
+            let (bytes, encoding) = bytes_of(entry)?;
+            union.merge(bytes)?;
+            any_dense |= encoding == Encoding::Dense;
+        }
+    }
+    Ok((union, any_dense))
+}
+
+fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.leaves_worker(ctx.keys.len() as u64 * MERGE_NS) {
+        return Ok(());
+    }
+    let limit = sparse_max_bytes(ctx);
+    let (union, any_dense) = union_of(ctx)?;
+    let mut key = ctx.keys.write(0);
+    match merge_into(&mut key, &union, any_dense, limit) {
+        Ok(()) => key.changed(Event::string("pfadd")),
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn merge_into(key: &mut KeyWrite<'_>, union: &Union, any_dense: bool, limit: usize) -> Result<(), CommandError> {
+    let mut bytes = match key.entry() {
+        None => hll::empty(),
+        Some(entry) => bytes_of(entry)?.0.to_vec(),
+    };
+    let mut writer = Writer::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
+    if any_dense {
+        writer.make_dense()?;
+    }
+    for mark in union.marks() {
+        writer.raise(mark)?;
+    }
+    hll::forget_cardinality(&mut bytes);
+    store(key, &bytes);
+    Ok(())
+}
+
+fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(1).to_ascii_lowercase();
+    if name == b"simd" {
+        return simd(ctx);
+    }
+    let Some(entry) = ctx.keys.read(0) else {
+        return Err(CommandError::constant("ERR The specified key does not exist"));
+    };
+    let (bytes, encoding) = bytes_of(entry)?;
+    match name.as_slice() {
+        b"getreg" => {
+            make_dense(ctx)?;
+            reply_with_registers(ctx)
+        }
+        b"decode" if encoding != Encoding::Sparse => Err(CommandError::constant("ERR HLL encoding is not sparse")),
+        b"decode" => {
+            let text = hll::spelled(bytes);
+            ctx.reply.bulk(text.as_bytes());
+            Ok(())
+        }
+        b"encoding" => {
+            ctx.reply.simple(encoding.name());
+            Ok(())
+        }
+        b"todense" => {
+            let made = make_dense(ctx)?;
+            ctx.reply.integer(i64::from(made));
+            Ok(())
+        }
+        _ => Err(CommandError::about(
+            "ERR Unknown PFDEBUG subcommand '",
+            shown(ctx.arg(1)),
+            "'",
+        )),
+    }
+}
+
+/// Vector instructions are not switched on and off here; the switch is answered for the sake of tests that use it.
+fn simd(ctx: &mut Context<'_, '_>) -> CommandResult {
+    match ctx.arg(2).to_ascii_lowercase().as_slice() {
+        b"on" => ctx.reply.simple("enabled"),
+        b"off" => ctx.reply.simple("disabled"),
+        _ => return Err(CommandError::constant("ERR Argument must be ON or OFF")),
+    }
+    Ok(())
+}
+
+/// Makes the HyperLogLog dense; whether it was not.
+fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
+    let mut key = ctx.keys.write(0);
+    let dense = key.entry().map(|entry| -> Result<_, CommandError> {
+        let mut bytes = bytes_of(entry)?.0.to_vec();
+        let mut writer = Writer::new(&mut bytes, usize::MAX).ok_or(NOT_A_HYPERLOGLOG)?;
+        let made = writer.make_dense()?;
+        Ok(made.then_some(bytes))
+    });
+    match dense {
+        Some(Ok(Some(bytes))) => {
+            store(&mut key, &bytes);
+            key.changed(Event::SILENT);
+            Ok(true)
+        }
+        Some(Err(error)) => {
+            key.unchanged();
+            Err(error)
+        }
+        Some(Ok(None)) | None => {
+            key.unchanged();
+            Ok(false)
+        }
+    }
+}
+
+fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(entry) = ctx.keys.read(0) else {
+        return Err(CORRUPTED);
+    };
+    let (bytes, _) = bytes_of(entry)?;
+    ctx.reply.array(hll::REGISTERS);
+    for index in 0..hll::REGISTERS {
+        ctx.reply.integer(i64::from(hll::dense_register(bytes, index)));
+    }
+    Ok(())
+}
+
+fn pfselftest(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let protocol = ctx.client.protocol;
+    let limit = sparse_max_bytes(ctx);
+    ctx.off_worker(move |_| {
+        reply_bytes(protocol, |reply| match self_test::run(limit) {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error_bytes(format!("TESTFAILED {failure}").as_bytes()),
+        })
+    })
+}

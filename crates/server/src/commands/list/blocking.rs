@@ -1,0 +1,172 @@
+//! The commands on lists that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
+
+use weft_resp::Reply;
+use weft_values::list::End;
+
+use crate::clients_waiting::blocking::{Operation, WaitKey, Waiter};
+use crate::commands::blocked::{Reach, deadline_ms, wait, wait_key};
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::list::pop::{
+    ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one,
+};
+use crate::commands::list::stored::{Rules, list_at};
+use crate::keyspace::access::KeyWrite;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("blmove", leased(blmove)),
+    ("blmpop", leased(blmpop)),
+    ("blpop", leased(blpop)),
+    ("brpop", leased(brpop)),
+    ("brpoplpush", leased(brpoplpush)),
+];
+
+fn blpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Head)
+}
+
+fn brpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    pop(ctx, End::Tail)
+}
+
+fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+    let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
+    let rules = Rules::of(&ctx.server.config);
+    for index in 0..ctx.keys.len() {
+        let name = ctx.keys.name(index);
+        let mut key = ctx.keys.write(index);
+        match list_at(key.entry()).map(|list| list.is_some()) {
+            Err(error) => {
+                key.unchanged();
+                return Err(error);
+            }
+            Ok(false) => key.unchanged(),
+            Ok(true) => {
+                ctx.reply.array(2);
+                ctx.reply.bulk(name);
+                log_pop(&mut key, end, None);
+                pop_one(key, end, rules, &mut ctx.reply);
+                return Ok(());
+            }
+        }
+    }
+    let keys = 0..ctx.keys.len();
+    wait(ctx, Operation::ListPop(end), keys, deadline_ms);
+    Ok(())
+}
+
+fn blmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let pop = many_pop(ctx, 2)?;
+    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
+    if !pop_first_of(ctx, pop)? {
+        let ManyPop { end, count } = pop;
+        let keys = 0..ctx.keys.len();
+        wait(ctx, Operation::ListPopMany(end, count), keys, deadline_ms);
+    }
+    Ok(())
+}
+
+fn blmove(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (from, to) = (end_named(ctx.arg(3))?, end_named(ctx.arg(4))?);
+    move_or_wait(ctx, from, to, 5)
+}
+
+fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
+    move_or_wait(ctx, End::Tail, End::Head, 3)
+}
+
+/// `timeout` is the index of that argument.
+fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -> CommandResult {
+    let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
+    let rules = Rules::of(&ctx.server.config);
+    let (source, target) = (ctx.arg(1), ctx.arg(2));
+    if move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+        match timeout {
+            3 => ctx.keys.effects.log_instead(&[b"RPOPLPUSH", source, target]),
+            _ => ctx
+                .keys
+                .effects
+                .log_instead(&[b"LMOVE", source, target, ctx.arg(3), ctx.arg(4)]),
+        }
+    } else {
+        let destination = wait_key(ctx, 1);
+        wait(ctx, Operation::ListMove { from, to, destination }, 0..1, deadline_ms);
+    }
+    Ok(())
+}
+
+/// Serves a waiter from `key`, which holds a list.
+///
+/// # Errors
+/// When the destination of a move is no list.
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
+    let rules = Rules::of(reach.config());
+    match &waiter.operation {
+        Operation::ListPop(end) => {
+            reply.array(2);
+            reply.bulk(&key.name);
+            let mut key = reach.write(waiter.db, key);
+            log_pop(&mut key, *end, None);
+            pop_one(key, *end, rules, reply);
+        }
+        Operation::ListPopMany(end, count) => {
+            reply.array(2);
+            reply.bulk(&key.name);
+            let mut key = reach.write(waiter.db, key);
+            log_pop(&mut key, *end, Some(*count));
+            pop_many(key, *end, *count, rules, reply);
+        }
+        Operation::ListMove { from, to, destination } => {
+            let mut keys = WaitedMove {
+                reach,
+                db: waiter.db,
+                source: key,
+                destination,
+            };
+            move_element(&mut keys, *from, *to, rules, reply)?;
+            let (source, target) = (&key.name, &destination.name);
+            let is_old = crate::commands::registry()
+                .commands()
+                .get(waiter.permit.command as usize)
+                .is_some_and(|command| command.full_name == "brpoplpush");
+            match is_old {
+                true => reach.effects().log_instead(&[b"RPOPLPUSH", source, target]),
+                false => {
+                    let (from, to) = (end_word(*from), end_word(*to));
+                    reach.effects().log_instead(&[b"LMOVE", source, target, from, to]);
+                }
+            }
+        }
+        _ => unreachable!("only who waits for a list is served from one"),
+    }
+    Ok(())
+}
+
+fn end_word(end: End) -> &'static [u8] {
+    match end {
+        End::Head => b"LEFT",
+        End::Tail => b"RIGHT",
+    }
+}
+
+/// The keys of a BLMOVE that has waited.
+struct WaitedMove<'w> {
+    reach: &'w mut dyn Reach,
+    db: usize,
+    source: &'w WaitKey,
+    destination: &'w WaitKey,
+}
+
+impl MoveKeys for WaitedMove<'_> {
+    fn are_same(&self) -> bool {
+        self.source.name == self.destination.name
+    }
+
+    fn source(&mut self) -> KeyWrite<'_> {
+        self.reach.write(self.db, self.source)
+    }
+
+    fn destination(&mut self) -> KeyWrite<'_> {
+        self.reach.write(self.db, self.destination)
+    }
+}

@@ -1,0 +1,353 @@
+//! FUNCTION: libraries of functions are loaded, listed, dumped and dropped.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weft_reactor::unix_ms;
+use weft_resp::{Protocol, Reply, glob};
+
+use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
+use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
+use crate::commands::error::{CommandError, shown};
+use crate::config::id;
+use crate::observability::lock;
+use crate::observability::metrics::Counter;
+use crate::rdb::{dump_payload, functions};
+use crate::scripting::{Flags, Kind, Library, LoadedFunction, Policy, forget_interpreters, load_library};
+use crate::state::Server;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("function|delete", exclusive(delete)),
+    ("function|dump", leased(dump)),
+    ("function|flush", exclusive(flush)),
+    ("function|help", leased(help)),
+    ("function|kill", leased(kill)),
+    ("function|list", leased(list)),
+    ("function|load", leased(load)),
+    ("function|restore", leased(restore)),
+    ("function|stats", leased(stats)),
+];
+
+fn wrong_number(name: &[u8]) -> CommandError {
+    CommandError::about(
+        "ERR unknown subcommand or wrong number of arguments for '",
+        name,
+        "'. Try FUNCTION HELP.",
+    )
+}
+
+fn failed(text: &[u8]) -> CommandError {
+    CommandError::bytes([b"ERR ", text].concat())
+}
+
+/// Libraries change one after the other, and in that order the log has it. DELETE and FLUSH, which are exclusive, wait for
+/// whoever is in the gate.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// Between two looks at whether the log has got further.
+const LOG_PERIOD: Duration = Duration::from_millis(1);
+
+/// Runs code of clients where it makes nobody wait (`prepare`), and changes the libraries with what came of it (`apply`).
+fn changing<P: 'static>(
+    ctx: &mut Context<'_, '_>,
+    prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
+    apply: impl FnOnce(&Server, P) -> Result<Vec<u8>, CommandError> + Send + 'static,
+) -> CommandResult {
+    if ctx.may_block {
+        let protocol = ctx.client.protocol;
+        let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
+        let db = ctx.keys.db;
+        ctx.in_background(move |server, seat| {
+            let row = seat.index();
+            let change = |prepared| loop {
+                while server.pause.holds_writes(unix_ms()) {
+                    std::thread::sleep(LOG_PERIOD);
+                }
+                let _order = lock(&CHANGES);
+                // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
+                let _pass = seat.enter();
+                if server.pause.holds_writes(unix_ms()) {
+                    continue;
+                }
+                if server.repl.follows() && server.config.boolean(id::REPLICA_READ_ONLY) {
+                    return Err(CommandError::constant(
+                        "READONLY You can't write against a read only replica.",
+                    ));
+                }
+                let reply = apply(server, prepared)?;
+                server.metrics.add(row, Counter::Dirty, 1);
+                let ticket = log_change(server, db, &words);
+                return Ok((reply, ticket));
+            };
+            let result = prepare(server).and_then(change);
+            match result {
+                Ok((reply, ticket)) => {
+                    while server.journal.withholds(ticket) {
+                        std::thread::sleep(LOG_PERIOD);
+                    }
+                    reply
+                }
+                Err(error) => reply_bytes(protocol, |reply| reply.error_bytes(&error.0)),
+            }
+        });
+        return Ok(());
+    }
+    let reply = prepare(ctx.server).and_then(|prepared| apply(ctx.server, prepared))?;
+    ctx.reply.raw(&reply);
+    ctx.keys.effects.dirty += 1;
+    Ok(())
+}
+
+/// Has the log repeat a command that changed libraries, within a passage of the gate; returns its ticket.
+fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
+    let target = server.keyspace.hooks.now().log_target();
+    if !target.any() {
+        return 0;
+    }
+    let mut scribe = server.journal.scribe();
+    scribe.end_call(target, db, true, words.iter().map(Vec::as_slice));
+    scribe.commit();
+    scribe.last_ticket()
+}
+
+fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let last = ctx.argc() - 1;
+    let mut replace = false;
+    for option in ctx.args.iter().take(last).skip(2) {
+        if !option.eq_ignore_ascii_case(b"replace") {
+            return Err(CommandError::about("ERR Unknown option given: ", option, ""));
+        }
+        replace = true;
+    }
+    let code = ctx.arg(last).to_vec();
+    let prepare = move |server: &Server| {
+        let load = || {
+            let name = crate::scripting::library_name(&code)?;
+            server.scripts.libraries.check_name(&name, replace)?;
+            Ok((name, load_library(&server.scripts, &code, true)?))
+        };
+        load().map_err(|text: Vec<u8>| failed(&text))
+    };
+    changing(ctx, prepare, move |server, (name, library)| {
+        let added = server.scripts.libraries.add(&library, replace);
+        added.map_err(|text| failed(&text))?;
+        Ok(reply_bytes(Protocol::Resp2, |reply| reply.bulk(&name)))
+    })
+}
+
+fn delete(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if !ctx.server.scripts.libraries.delete(ctx.arg(2)) {
+        return Err(CommandError::constant("ERR Library not found"));
+    }
+    ctx.keys.effects.dirty += 1;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() > 3 {
+        return Err(wrong_number(ctx.arg(1)));
+    }
+    let asynchronous = is_asynchronous(ctx, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
+    let scripts = &ctx.server.scripts;
+    scripts.offer_insecure(Kind::Function, ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API));
+    scripts.libraries.flush();
+    if !asynchronous {
+        forget_interpreters(&ctx.server.scripts, Kind::Function);
+    }
+    ctx.keys.effects.dirty += 1;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let codes = ctx.server.scripts.libraries.codes();
+    let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
+    ctx.reply.bulk(&functions::dump(&codes, compress));
+    Ok(())
+}
+
+fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let policy = match (ctx.argc(), ctx.arg(3)) {
+        (3, _) => Policy::Append,
+        (4, policy) if policy.eq_ignore_ascii_case(b"append") => Policy::Append,
+        (4, policy) if policy.eq_ignore_ascii_case(b"replace") => Policy::Replace,
+        (4, policy) if policy.eq_ignore_ascii_case(b"flush") => Policy::Flush,
+        (4, _) => {
+            return Err(CommandError::constant(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+        _ => return Err(wrong_number(ctx.arg(1))),
+    };
+    let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
+    if !dump_payload::verify(ctx.arg(2), relaxed) {
+        return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
+    }
+    let codes = functions::load(ctx.arg(2)).map_err(|reason| failed(reason.as_bytes()))?;
+    let prepare = move |server: &Server| load_all(server, &codes).map_err(|text| failed(&text));
+    changing(ctx, prepare, move |server, libraries| {
+        let restored = server.scripts.libraries.restore(&libraries, policy);
+        restored.map_err(|text| failed(&text))?;
+        Ok(b"+OK\r\n".to_vec())
+    })
+}
+
+fn load_all(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
+    let load = |code: &Vec<u8>| load_library(&server.scripts, code, true);
+    codes.iter().map(load).collect()
+}
+
+fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
+    kill_one(ctx.server, true)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (mut with_code, mut pattern) = (false, None);
+    let mut index = 2;
+    while index < ctx.argc() {
+        let option = ctx.arg(index);
+        if !with_code && option.eq_ignore_ascii_case(b"withcode") {
+            with_code = true;
+        } else if pattern.is_none() && option.eq_ignore_ascii_case(b"libraryname") {
+            index += 1;
+            if index >= ctx.argc() {
+                return Err(CommandError::constant("ERR library name argument was not given"));
+            }
+            pattern = Some(ctx.arg(index));
+        } else {
+            return Err(CommandError::about("ERR Unknown argument ", option, ""));
+        }
+        index += 1;
+    }
+    let set = ctx.server.scripts.libraries.current();
+    let wanted = |library: &&Arc<Library>| pattern.is_none_or(|pattern| glob::matches(pattern, &library.name, true));
+    let libraries: Vec<&Arc<Library>> = set.libraries().filter(wanted).collect();
+    ctx.reply.array(libraries.len());
+    for library in libraries {
+        write_library(&mut ctx.reply, library, with_code);
+    }
+    Ok(())
+}
+
+fn write_library(reply: &mut Reply<'_>, library: &Library, with_code: bool) {
+    reply.map(3 + usize::from(with_code));
+    reply.bulk(b"library_name");
+    reply.bulk(&library.name);
+    reply.bulk(b"engine");
+    reply.bulk(b"LUA");
+    reply.bulk(b"functions");
+    reply.array(library.functions.len());
+    for function in &library.functions {
+        write_function(reply, function);
+    }
+    if with_code {
+        reply.bulk(b"library_code");
+        reply.bulk(&library.code);
+    }
+}
+
+fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
+    reply.map(3);
+    reply.bulk(b"name");
+    reply.bulk(&function.name);
+    reply.bulk(b"description");
+    match &function.description {
+        Some(text) => reply.bulk(shown(text)),
+        None => reply.null(),
+    }
+    reply.bulk(b"flags");
+    let flags: Vec<&str> = Flags::NAMED
+        .iter()
+        .filter(|(flag, _)| function.flags.has(*flag))
+        .map(|(_, name)| *name)
+        .collect();
+    reply.set(flags.len());
+    for flag in flags {
+        reply.simple(flag);
+    }
+}
+
+fn stats(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let run = ctx.server.scripts.running.longest();
+    if run.as_ref().is_some_and(|run| run.is_overdue() && !run.is_function) {
+        return Err(BUSY_SCRIPT);
+    }
+    let set = ctx.server.scripts.libraries.current();
+    let reply = &mut ctx.reply;
+    reply.map(2);
+    reply.bulk(b"running_script");
+    match run.filter(|run| run.is_function) {
+        None => reply.null(),
+        Some(run) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&run.name);
+            reply.bulk(b"command");
+            reply.array(run.command.len());
+            for word in &run.command {
+                reply.bulk(word);
+            }
+            reply.bulk(b"duration_ms");
+            reply.integer(run.elapsed().as_millis() as i64);
+        }
+    }
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.integer(set.libraries().len() as i64);
+    reply.bulk(b"functions_count");
+    reply.integer(set.function_count() as i64);
+    Ok(())
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_lines(HELP)
+}
+
+/// What clients and their authors compare and parse, line by line.
+const HELP: &[&str] = &[
+    "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "LOAD [REPLACE] <FUNCTION CODE>",
+    "    Create a new library with the given library name and code.",
+    "DELETE <LIBRARY NAME>",
+    "    Delete the given library.",
+    "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+    "    Return general information on all the libraries:",
+    "    * Library name",
+    "    * The engine used to run the Library",
+    "    * Functions list",
+    "    * Library code (if WITHCODE is given)",
+    "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
+    "STATS",
+    "    Return information about the current function running:",
+    "    * Function name",
+    "    * Command used to run the function",
+    "    * Duration in MS that the function is running",
+    "    If no function is running, return nil",
+    "    In addition, returns a list of available engines.",
+    "KILL",
+    "    Kill the current running function.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Delete all the libraries.",
+    "    When called without the optional mode argument, the behavior is determined by the",
+    "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the libraries.",
+    "    * SYNC: Synchronously flush the libraries.",
+    "DUMP",
+    "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE command",
+    "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+    "    Restore the libraries represented by the given payload, it is possible to give a restore policy to",
+    "    control how to handle existing libraries (default APPEND):",
+    "    * FLUSH: delete all existing libraries.",
+    "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
+    "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
+    "      libraries with the new libraries (notice that even on this option there is a chance of failure",
+    "      in case of functions name collision with another library).",
+    "HELP",
+    "    Print this help.",
+];

@@ -1,0 +1,170 @@
+//! SCRIPT, and the bindings of EVAL and FCALL, which the dispatcher runs.
+
+use crate::commands::context::{Binding, CommandResult, Context, leased, script};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::net::client::Flags;
+use crate::scripting::{Kind, Run, forget_interpreters, prepare_script};
+use crate::state::Server;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("eval", script()),
+    ("eval_ro", script()),
+    ("evalsha", script()),
+    ("evalsha_ro", script()),
+    ("fcall", script()),
+    ("fcall_ro", script()),
+    ("script|debug", leased(debug)),
+    ("script|exists", leased(exists)),
+    ("script|flush", leased(flush)),
+    ("script|help", leased(help)),
+    ("script|kill", leased(kill)),
+    ("script|load", leased(load)),
+    ("script|show", leased(show)),
+];
+
+/// No script is cached under a digest.
+pub const NO_SCRIPT: CommandError = CommandError::constant("NOSCRIPT No matching script.");
+/// A script of EVAL is busy.
+pub const BUSY_SCRIPT: CommandError =
+    CommandError::constant("BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+/// A function is busy.
+pub const BUSY_FUNCTION: CommandError =
+    CommandError::constant("BUSY Valkey is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
+
+/// The error for who waits for what this run holds.
+pub fn busy_with(run: &Run) -> CommandError {
+    if run.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
+}
+
+/// Whether what SCRIPT FLUSH or FUNCTION FLUSH drops is to be freed later; `name` is the command's in the error.
+///
+/// # Errors
+/// When the mode is none.
+pub fn is_asynchronous(ctx: &Context<'_, '_>, error: &'static str) -> Result<bool, CommandError> {
+    match (ctx.argc(), ctx.arg(2)) {
+        (2, _) => Ok(ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH)),
+        (3, mode) if mode.eq_ignore_ascii_case(b"SYNC") => Ok(false),
+        (3, mode) if mode.eq_ignore_ascii_case(b"ASYNC") => Ok(true),
+        _ => Err(CommandError::constant(error)),
+    }
+}
+
+fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() > 4 {
+        return Err(CommandError::constant(
+            "ERR unknown subcommand or wrong number of arguments for 'DEBUG'. Try SCRIPT HELP.",
+        ));
+    }
+    if ctx.argc() == 4 && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {
+        return Err(CommandError::about(
+            "ERR No scripting engine found with name '",
+            ctx.arg(3),
+            "' to enable debug",
+        ));
+    }
+    if !ctx.reply.out.is_empty() {
+        return Err(CommandError::constant(
+            "ERR SCRIPT DEBUG must be called outside a pipeline",
+        ));
+    }
+    let mode = ctx.arg(2);
+    let is_sync = mode.eq_ignore_ascii_case(b"sync");
+    let debugs = is_sync || mode.eq_ignore_ascii_case(b"yes");
+    if !debugs && !mode.eq_ignore_ascii_case(b"no") {
+        return Err(CommandError::constant("ERR Use SCRIPT DEBUG YES/SYNC/NO"));
+    }
+    if debugs && ctx.client.flags.has(Flags::TLS) {
+        // The thread of a session reads and writes the socket itself.
+        return Err(CommandError::constant("ERR Scripts cannot be debugged over TLS"));
+    }
+    ctx.client.flags.put(Flags::DEBUGS, debugs);
+    ctx.client.flags.put(Flags::DEBUGS_SYNC, is_sync);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.array(ctx.argc() - 2);
+    for digest in ctx.args.iter().skip(2) {
+        let found = ctx.server.scripts.cache.find(digest).is_some();
+        ctx.reply.integer(i64::from(found));
+    }
+    Ok(())
+}
+
+fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let asynchronous = is_asynchronous(ctx, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
+    ctx.server.scripts.cache.flush();
+    if !asynchronous {
+        // Other threads drop theirs before their next script.
+        forget_interpreters(&ctx.server.scripts, Kind::Eval);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
+    kill_one(ctx.server, false)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Kills a script or a function.
+///
+/// # Errors
+/// When none runs that can be killed so.
+pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
+    use crate::scripting::CannotKill;
+    server.scripts.running.kill(functions).map_err(|reason| match reason {
+        CannotKill::NoneRuns => CommandError::constant("NOTBUSY No scripts in execution right now."),
+        CannotKill::Wrote => CommandError::constant(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
+             script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        ),
+        CannotKill::OtherKind if functions => BUSY_SCRIPT,
+        CannotKill::OtherKind => BUSY_FUNCTION,
+    })
+}
+
+fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let program = prepare_script(&ctx.server.scripts, Some(ctx.arg(2)), b"", true)
+        .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))?;
+    ctx.reply.bulk(program.name());
+    Ok(())
+}
+
+fn show(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let script = ctx.server.scripts.cache.find(ctx.arg(2)).ok_or(NO_SCRIPT)?;
+    ctx.reply.bulk(&script.source);
+    Ok(())
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_lines(HELP)
+}
+
+/// What clients and their authors compare and parse, line by line.
+const HELP: &[&str] = &[
+    "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DEBUG (YES|SYNC|NO) [<engine_name>]",
+    "    Set the debug mode for subsequent scripts executed of the specified engine.",
+    "    Default engine name: 'lua'",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Return information about the existence of the scripts in the script cache.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Flush the Lua scripts cache. Very dangerous on replicas.",
+    "    When called without the optional mode argument, the behavior is determined",
+    "     by the lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the scripts cache.",
+    "    * SYNC: Synchronously flush the scripts cache.",
+    "KILL",
+    "    Kill the currently executing Lua script.",
+    "LOAD <script>",
+    "    Load a script into the scripts cache without executing it.",
+    "SHOW <sha1>",
+    "    Show a script from the scripts cache.",
+    "HELP",
+    "    Print this help.",
+];

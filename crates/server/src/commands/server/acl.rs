@@ -1,0 +1,389 @@
+//! ACL: the users, their rules, and the log of what was refused.
+//!
+//! What narrows permissions runs in exclusive mode; the essay of [`crate::acl`] says why.
+
+use std::sync::Arc;
+
+use weft_resp::Reply;
+use weft_resp::number::parse_i64;
+
+use crate::acl::{Account, LogEntry, Selector, has_blanks, random_digits};
+use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
+use crate::commands::error::{CommandError, shown, shown_name};
+use crate::commands::permission;
+use crate::commands::permission::Wish;
+use crate::commands::registry::Lookup;
+use crate::config::id;
+use crate::net::client::Flags;
+use crate::observability::{lock, log};
+use crate::state::{Message, Server};
+
+/// The subcommands of ACL and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("acl|cat", leased(cat)),
+    ("acl|deluser", exclusive(delete_users)),
+    ("acl|dryrun", leased(dry_run)),
+    ("acl|genpass", leased(generate_password)),
+    ("acl|getuser", leased(user)),
+    ("acl|help", leased(help)),
+    ("acl|list", leased(list)),
+    ("acl|load", leased(load).reaching_further()),
+    ("acl|log", leased(log_entries)),
+    ("acl|save", leased(save)),
+    ("acl|setuser", exclusive(set_user)),
+    ("acl|users", leased(users)),
+    ("acl|whoami", leased(who_am_i)),
+];
+
+/// The most bits of a generated password.
+const PASSWORD_BITS_MAX: i64 = 4096;
+/// Its bits, if nobody says otherwise.
+const PASSWORD_BITS: i64 = 256;
+/// Entries of the log that are shown, if nobody says otherwise.
+const LOG_ENTRIES: i64 = 10;
+
+const NO_FILE: CommandError = CommandError::constant(
+    "ERR This instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command \
+     and then issue a CONFIG REWRITE (assuming you have a configuration file set) in order to store users in the \
+     configuration.",
+);
+
+/// The error of a subcommand with too many words.
+fn too_many_words(ctx: &Context<'_, '_>) -> CommandError {
+    let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
+    text.extend_from_slice(shown_name(ctx.arg(1)));
+    text.extend_from_slice(b"'. Try ACL HELP.");
+    CommandError::bytes(text)
+}
+
+// ---- users ------------------------------------------------------------------------------------------------
+
+fn set_user(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(2);
+    if has_blanks(name) {
+        return Err(CommandError::constant(
+            "ERR Usernames can't contain spaces or null characters",
+        ));
+    }
+    let rules: Vec<&[u8]> = ctx.args.iter().skip(3).collect();
+    let server = ctx.server;
+    let narrowed = server
+        .acl
+        .set_user(name, &rules, &server.config)
+        .map_err(|text| CommandError::bytes([b"ERR ", &*text].concat()))?;
+    tell_workers(server, narrowed.into_iter().collect());
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let names = || ctx.args.iter().skip(2);
+    if names().any(|name| shown(name) == crate::acl::DEFAULT_USER) {
+        return Err(CommandError::constant("ERR The 'default' user cannot be removed"));
+    }
+    let deleted = ctx.server.acl.delete_users(names());
+    let is_deleted = |account: &Arc<Account>| Arc::ptr_eq(account, ctx.client.login.account());
+    if deleted.iter().any(is_deleted) {
+        // The reply is still sent.
+        ctx.client.login = ctx.server.acl.greet().logged_out();
+        ctx.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+    }
+    tell_workers(ctx.server, Vec::new());
+    ctx.reply.integer(deleted.len() as i64);
+    Ok(())
+}
+
+/// Has all workers look at their clients: some may have to be disconnected, among them subscribers whose users lost
+/// channels.
+fn tell_workers(server: &Server, lost_channels: Vec<Arc<Account>>) {
+    let lost_channels: Arc<[Arc<Account>]> = lost_channels.into();
+    for worker in &server.workers {
+        worker.send(Message::UsersChanged {
+            lost_channels: lost_channels.clone(),
+        });
+    }
+}
+
+fn user(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(account) = ctx.server.acl.account(ctx.arg(2)) else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let user = account.user();
+    let reply = &mut ctx.reply;
+    reply.map(7);
+    reply.bulk(b"flags");
+    let flags = user.flag_names();
+    reply.set(flags.len());
+    for flag in flags {
+        reply.bulk(flag.as_bytes());
+    }
+    reply.bulk(b"passwords");
+    reply.array(user.passwords().len());
+    for hash in user.passwords() {
+        reply.bulk(hash.digits().as_bytes());
+    }
+    describe_selector(reply, user.root());
+    reply.bulk(b"selectors");
+    reply.array(user.selectors().len());
+    for selector in user.selectors() {
+        reply.map(4);
+        describe_selector(reply, selector);
+    }
+    Ok(())
+}
+
+/// Four fields with their values.
+fn describe_selector(reply: &mut Reply<'_>, selector: &Selector) {
+    reply.bulk(b"commands");
+    reply.bulk(&selector.describe_commands());
+    reply.bulk(b"keys");
+    reply.bulk(&selector.describe_keys());
+    reply.bulk(b"channels");
+    reply.bulk(&selector.describe_channels());
+    reply.bulk(b"databases");
+    reply.bulk(selector.describe_databases().as_bytes());
+}
+
+fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let users = ctx.server.acl.describe();
+    ctx.reply.array(users.len());
+    for user in users {
+        ctx.reply.bulk(&[b"user ", &*user].concat());
+    }
+    Ok(())
+}
+
+fn users(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let accounts = ctx.server.acl.accounts();
+    ctx.reply.array(accounts.len());
+    for account in accounts {
+        ctx.reply.bulk(account.name());
+    }
+    Ok(())
+}
+
+fn who_am_i(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.bulk(ctx.client.login.name());
+    Ok(())
+}
+
+// ---- the file ---------------------------------------------------------------------------------------------
+
+/// Reads the file where it makes nobody wait, and changes the users in exclusive mode: that of the transaction, if it
+/// is a part of one.
+fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.text(id::ACLFILE).is_empty() {
+        return Err(NO_FILE);
+    }
+    let wrong = |errors: Vec<u8>| CommandError::bytes([b"ERR ", &*errors].concat());
+    if !ctx.may_block {
+        let users = ctx.server.acl.read_file(&ctx.server.config).map_err(wrong)?;
+        let narrowed = ctx.server.acl.replace_all(users);
+        tell_workers(ctx.server, narrowed);
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let protocol = ctx.client.protocol;
+    ctx.in_background(move |server, seat| {
+        let loaded = server.acl.read_file(&server.config).map(|users| {
+            let everything = seat.exclusive();
+            let narrowed = server.acl.replace_all(users);
+            drop(everything);
+            tell_workers(server, narrowed);
+        });
+        reply_bytes(protocol, |reply| match loaded {
+            Ok(()) => reply.ok(),
+            Err(errors) => reply.error_bytes(&wrong(errors).0),
+        })
+    });
+    Ok(())
+}
+
+fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.text(id::ACLFILE).is_empty() {
+        return Err(NO_FILE);
+    }
+    let protocol = ctx.client.protocol;
+    ctx.off_worker(move |server| {
+        let saved = server.acl.write_file(&server.config);
+        reply_bytes(protocol, |reply| match saved {
+            Ok(()) => reply.ok(),
+            Err(error) => {
+                log::warning!("Writing the ACL file for ACL SAVE failed: {error}");
+                reply.error(
+                    "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+                );
+            }
+        })
+    })
+}
+
+// ---- commands and categories ------------------------------------------------------------------------------
+
+fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let catalogue = ctx.server.acl.catalogue();
+    match ctx.argc() {
+        2 => {
+            ctx.reply.array(catalogue.categories().len());
+            for category in catalogue.categories() {
+                ctx.reply.bulk(category.name.as_bytes());
+            }
+        }
+        3 => {
+            let name = shown(ctx.arg(2));
+            let unknown = || CommandError::about("ERR Unknown category '", &name[..name.len().min(128)], "'");
+            let category = catalogue.category(name).ok_or_else(unknown)?;
+            // Only what can be called is shown.
+            let exists = |id: &&u16| usize::from(**id) < crate::commands::registry().commands().len();
+            ctx.reply.array(category.members.iter().filter(exists).count());
+            for id in category.members.iter().filter(exists) {
+                ctx.reply.bulk(catalogue.entry(*id).full_name.as_bytes());
+            }
+        }
+        _ => return Err(too_many_words(ctx)),
+    }
+    Ok(())
+}
+
+fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(account) = ctx.server.acl.account(ctx.arg(2)) else {
+        return Err(CommandError::about("ERR User '", ctx.arg(2), "' not found"));
+    };
+    let words: Vec<&[u8]> = ctx.args.iter().skip(3).collect();
+    let words = words.as_slice();
+    let Lookup::Found(command) = crate::commands::registry().lookup(words) else {
+        return Err(CommandError::about("ERR Command '", ctx.arg(3), "' not found"));
+    };
+    if !command.spec.accepts_arg_count(words.len()) {
+        return Err(CommandError::text(format!(
+            "ERR wrong number of arguments for '{}' command",
+            command.full_name
+        )));
+    }
+    let wish = Wish {
+        command,
+        args: words,
+        db: ctx.client.db,
+        databases: permission::databases(ctx.server),
+    };
+    match permission::check(&account.user(), &wish) {
+        Ok(()) => ctx.reply.ok(),
+        Err(denial) => {
+            let object = words.get(denial.argument).copied().unwrap_or_default();
+            let text = permission::explain(denial.reason, account.name(), command, object);
+            ctx.reply.bulk(&text);
+        }
+    }
+    Ok(())
+}
+
+fn generate_password(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let bits = match ctx.argc() {
+        2 => PASSWORD_BITS,
+        3 => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
+        _ => return Err(too_many_words(ctx)),
+    };
+    if !(1..=PASSWORD_BITS_MAX).contains(&bits) {
+        return Err(CommandError::text(format!(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to \
+             {PASSWORD_BITS_MAX}"
+        )));
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let password = random_digits(digits)
+        .map_err(|error| CommandError::text(format!("ERR The system has no randomness: {error}")))?;
+    ctx.reply.bulk(password.as_bytes());
+    Ok(())
+}
+
+// ---- the log ----------------------------------------------------------------------------------------------
+
+fn log_entries(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let count = match ctx.argc() {
+        2 => LOG_ENTRIES,
+        3 if ctx.arg(2).eq_ignore_ascii_case(b"reset") => {
+            lock(&ctx.server.acl.log).clear();
+            ctx.reply.ok();
+            return Ok(());
+        }
+        3 => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
+        _ => return Err(too_many_words(ctx)),
+    };
+    let entries = lock(&ctx.server.acl.log).latest(usize::try_from(count).unwrap_or(0));
+    ctx.reply.array(entries.len());
+    for entry in &entries {
+        show_entry(&mut ctx.reply, entry, ctx.now_ms);
+    }
+    Ok(())
+}
+
+fn show_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: u64) {
+    let refusal = &entry.refusal;
+    reply.map(10);
+    reply.bulk(b"count");
+    reply.integer(entry.count as i64);
+    let texts: [(&str, &[u8]); 5] = [
+        ("reason", refusal.reason.name().as_bytes()),
+        ("context", refusal.scene.name().as_bytes()),
+        ("object", &refusal.object),
+        ("username", &refusal.user),
+        ("client-info", &entry.client),
+    ];
+    for (name, text) in texts {
+        if name == "client-info" {
+            reply.bulk(b"age-seconds");
+            reply.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+        }
+        reply.bulk(name.as_bytes());
+        reply.bulk(text);
+    }
+    let numbers = [
+        ("entry-id", entry.id),
+        ("timestamp-created", entry.created_ms),
+        ("timestamp-last-updated", entry.updated_ms),
+    ];
+    for (name, number) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(number as i64);
+    }
+}
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    crate::commands::server::help(
+        ctx,
+        "ACL",
+        &[
+            (
+                "CAT [<category>]",
+                "Show the commands of <category>; without one, show the names of all\ncategories.",
+            ),
+            (
+                "DELUSER <username> [<username> ...]",
+                "Delete users, and disconnect their clients.",
+            ),
+            (
+                "DRYRUN <username> <command> [<arg> ...]",
+                "Say whether the user may run the command, without running it.",
+            ),
+            ("GETUSER <username>", "Show what is known of a user."),
+            (
+                "GENPASS [<bits>]",
+                "Make up a password of 256 bits, or as many as `bits` says, that is hard\nto guess.",
+            ),
+            ("LIST", "Show all users as a configuration file would declare them."),
+            ("LOAD", "Read the users from the ACL file again."),
+            ("LOG [<count> | RESET]", "Show the latest refusals, or forget them all."),
+            ("SAVE", "Write the users to the ACL file."),
+            (
+                "SETUSER <username> <rule> [<rule> ...]",
+                "Create a user, or change one, as the rules say.",
+            ),
+            ("USERS", "Show the names of all users."),
+            (
+                "WHOAMI",
+                "Show the name of the user that this connection is logged in as.",
+            ),
+        ],
+    )
+}

@@ -1,0 +1,404 @@
+//! The replies of COMMAND and its subcommands: the metadata as clients see it.
+//!
+//! Only commands that are bound to a handler exist here. Each function writes one whole reply; the words of the request
+//! come with it, so that `COMMAND INFO get` has its first name in word 2.
+
+use weft_resp::{Reply, glob};
+
+use crate::commands::keys::{Arguments, KeyPosition, walk};
+use crate::commands::registry::{Command, Lookup, Registry};
+use crate::commands::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
+
+/// COMMAND: describes every command.
+pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
+    out.array(registry.top_level_count());
+    for command in registry.top_level() {
+        describe(registry, command, out);
+    }
+}
+
+/// COMMAND COUNT: the number of commands, not counting subcommands.
+pub fn count<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
+    out.integer(registry.top_level_count() as i64);
+}
+
+/// COMMAND INFO: describes the named commands, or all.
+pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    if args.len() <= 2 {
+        return all(registry, out);
+    }
+    out.array(args.len() - 2);
+    for index in 2..args.len() {
+        match registry.by_full_name(args.arg(index)) {
+            Some(command) => describe(registry, command, out),
+            None => out.null(),
+        }
+    }
+}
+
+/// COMMAND DOCS: the documentation of the named commands, unknown ones left out, or of all.
+pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    let commands: Vec<&Command<H>> = if args.len() <= 2 {
+        registry.top_level().collect()
+    } else {
+        (2..args.len())
+            .filter_map(|index| registry.by_full_name(args.arg(index)))
+            .collect()
+    };
+    out.map(commands.len());
+    for command in commands {
+        out.bulk(command.full_name.as_bytes());
+        document(registry, command, out);
+    }
+}
+
+/// COMMAND LIST: the names of all commands and subcommands that pass the filter, if one is given.
+pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    let Some(filter) = Filter::parse(args) else {
+        return out.error("ERR syntax error");
+    };
+    let is_listed = |command: &&Command<H>| match filter {
+        Filter::None => true,
+        Filter::Module => false,
+        Filter::Category(category) => command.spec.acl_categories.intersects(category),
+        Filter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
+    };
+    let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
+    let listed: Vec<&Command<H>> = registry
+        .top_level()
+        .flat_map(with_subcommands)
+        .filter(is_listed)
+        .collect();
+    out.array(listed.len());
+    for command in listed {
+        out.bulk(command.full_name.as_bytes());
+    }
+}
+
+/// What COMMAND LIST leaves out.
+enum Filter<'a> {
+    None,
+    /// Only the commands of a module. There are none.
+    Module,
+    /// Only the commands in a category; an unknown one is the empty set.
+    Category(Categories),
+    Pattern(&'a [u8]),
+}
+
+impl<'a> Filter<'a> {
+    fn parse<Args: Arguments + ?Sized>(args: &'a Args) -> Option<Filter<'a>> {
+        match args.len() {
+            0..=2 => return Some(Filter::None),
+            5 if args.arg(2).eq_ignore_ascii_case(b"filterby") => {}
+            _ => return None,
+        }
+        let (kind, value) = (args.arg(3), args.arg(4));
+        if kind.eq_ignore_ascii_case(b"module") {
+            Some(Filter::Module)
+        } else if kind.eq_ignore_ascii_case(b"aclcat") {
+            Some(Filter::Category(Categories::named(value).unwrap_or(Categories::NONE)))
+        } else if kind.eq_ignore_ascii_case(b"pattern") {
+            Some(Filter::Pattern(value))
+        } else {
+            None
+        }
+    }
+}
+
+/// COMMAND GETKEYS: the keys in the command that follows.
+pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    reply_keys(registry, args, out, |request, key, out| {
+        out.bulk(request.arg(key.index))
+    });
+}
+
+/// COMMAND GETKEYSANDFLAGS: the keys in the command that follows, and what it does with each.
+pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    reply_keys(registry, args, out, |request, key, out| {
+        out.array(2);
+        out.bulk(request.arg(key.index));
+        reply_names(key.flags.names(), out);
+    });
+}
+
+/// The words after COMMAND GETKEYS: a request of its own.
+struct Quoted<'a, Args: ?Sized>(&'a Args);
+
+impl<Args: Arguments + ?Sized> Arguments for Quoted<'_, Args> {
+    fn len(&self) -> usize {
+        self.0.len().saturating_sub(2)
+    }
+
+    fn arg(&self, index: usize) -> &[u8] {
+        self.0.arg(index + 2)
+    }
+}
+
+fn reply_keys<H, Args: Arguments + ?Sized>(
+    registry: &Registry<H>,
+    args: &Args,
+    out: &mut Reply<'_>,
+    reply_key: impl Fn(&Quoted<'_, Args>, KeyPosition, &mut Reply<'_>),
+) {
+    let request = Quoted(args);
+    let Lookup::Found(command) = registry.lookup(&request) else {
+        return out.error("ERR Invalid command specified");
+    };
+    let spec = command.spec;
+    if !spec.may_have_keys() {
+        return out.error("ERR The command has no key arguments");
+    }
+    if !spec.accepts_arg_count(request.len()) {
+        return out.error("ERR Invalid number of arguments specified for command");
+    }
+    let count = walk(spec, &request, &mut |_| ());
+    if count == 0 && !spec.flags.contains(Flags::NO_MANDATORY_KEYS) {
+        return out.error("ERR Invalid arguments specified for command");
+    }
+    out.array(count);
+    walk(spec, &request, &mut |key| reply_key(&request, key, out));
+}
+
+/// What COMMAND HELP says.
+pub const HELP: &[&str] = &[
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the total number of commands in this server.",
+    "LIST",
+    "    Return a list of all commands in this server.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys and the access flags from a full command.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// One row of COMMAND INFO.
+fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
+    let spec = command.spec;
+    out.array(10);
+    out.bulk(command.full_name.as_bytes());
+    out.integer(i64::from(spec.arity));
+    reply_names(spec.flags.names(), out);
+    out.integer(i64::from(spec.legacy_range.first));
+    out.integer(i64::from(spec.legacy_range.last));
+    out.integer(i64::from(spec.legacy_range.step));
+    reply_categories(spec.acl_categories, out);
+    out.set(spec.tips.len());
+    for tip in spec.tips {
+        out.bulk(tip.as_bytes());
+    }
+    out.set(spec.key_specs.len());
+    for key_spec in spec.key_specs {
+        describe_key_spec(key_spec, out);
+    }
+    let subcommands = registry.subcommands(command);
+    out.array(subcommands.len());
+    for subcommand in subcommands {
+        describe(registry, subcommand, out);
+    }
+}
+
+fn reply_names(names: impl Iterator<Item = &'static str> + Clone, out: &mut Reply<'_>) {
+    out.set(names.clone().count());
+    for name in names {
+        out.simple(name);
+    }
+}
+
+fn reply_categories(categories: Categories, out: &mut Reply<'_>) {
+    out.set(categories.names().count());
+    for name in categories.names() {
+        out.simple(&format!("@{name}"));
+    }
+}
+
+fn describe_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
+    out.map(3 + usize::from(!spec.notes.is_empty()));
+    field_unless_empty("notes", spec.notes, out);
+    out.bulk(b"flags");
+    reply_names(spec.flags.names(), out);
+    out.bulk(b"begin_search");
+    match spec.begin {
+        BeginSearch::Index(index) => reply_rule("index", &[("index", index)], out),
+        BeginSearch::Unknown => reply_rule("unknown", &[], out),
+        BeginSearch::Keyword { keyword, start_from } => {
+            out.map(2);
+            field("type", "keyword", out);
+            out.bulk(b"spec");
+            out.map(2);
+            field("keyword", keyword, out);
+            out.bulk(b"startfrom");
+            out.integer(i64::from(start_from));
+        }
+    }
+    out.bulk(b"find_keys");
+    match spec.find {
+        FindKeys::Range { last, step, limit } => {
+            reply_rule("range", &[("lastkey", last), ("keystep", step), ("limit", limit)], out);
+        }
+        FindKeys::KeyNum { index, first, step } => {
+            reply_rule(
+                "keynum",
+                &[("keynumidx", index), ("firstkey", first), ("keystep", step)],
+                out,
+            );
+        }
+        FindKeys::Unknown => reply_rule("unknown", &[], out),
+    }
+}
+
+/// The type of a search and its numbers.
+fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
+    out.map(2);
+    field("type", kind, out);
+    out.bulk(b"spec");
+    out.map(numbers.len());
+    for (name, number) in numbers {
+        out.bulk(name.as_bytes());
+        out.integer(i64::from(*number));
+    }
+}
+
+fn field(name: &str, value: &str, out: &mut Reply<'_>) {
+    out.bulk(name.as_bytes());
+    out.bulk(value.as_bytes());
+}
+
+fn field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
+    if !value.is_empty() {
+        field(name, value, out);
+    }
+}
+
+/// The value of one command in COMMAND DOCS.
+fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
+    let spec = command.spec;
+    let subcommands = registry.subcommands(command);
+    let fields = [
+        !spec.complexity.is_empty(),
+        has_doc_flags(spec),
+        !spec.deprecated_since.is_empty(),
+        !spec.replaced_by.is_empty(),
+        !spec.history.is_empty(),
+        !spec.args.is_empty(),
+        !subcommands.is_empty(),
+    ];
+    out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
+    field("summary", spec.summary, out);
+    field("since", spec.since, out);
+    field("group", spec.group.name(), out);
+    field_unless_empty("complexity", spec.complexity, out);
+    document_flags(spec, out);
+    field_unless_empty("deprecated_since", spec.deprecated_since, out);
+    field_unless_empty("replaced_by", spec.replaced_by, out);
+    if !spec.history.is_empty() {
+        out.bulk(b"history");
+        out.set(spec.history.len());
+        for (version, change) in spec.history {
+            out.array(2);
+            out.bulk(version.as_bytes());
+            out.bulk(change.as_bytes());
+        }
+    }
+    if !spec.args.is_empty() {
+        out.bulk(b"arguments");
+        document_args(spec.args, out);
+    }
+    if !subcommands.is_empty() {
+        out.bulk(b"subcommands");
+        out.map(subcommands.len());
+        for subcommand in subcommands {
+            out.bulk(subcommand.full_name.as_bytes());
+            document(registry, subcommand, out);
+        }
+    }
+}
+
+fn has_doc_flags(spec: &CommandSpec) -> bool {
+    !spec.deprecated_since.is_empty() || spec.is_internal
+}
+
+fn document_flags(spec: &CommandSpec, out: &mut Reply<'_>) {
+    if !has_doc_flags(spec) {
+        return;
+    }
+    let flags = [
+        (!spec.deprecated_since.is_empty(), "deprecated"),
+        (spec.is_internal, "syscmd"),
+    ];
+    out.bulk(b"doc_flags");
+    let present = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
+    reply_names(present, out);
+}
+
+fn document_args(args: &[Arg], out: &mut Reply<'_>) {
+    out.array(args.len());
+    for arg in args {
+        document_arg(arg, out);
+    }
+}
+
+/// A keyword that stands for itself may be the empty string and is shown even so.
+fn has_token(arg: &Arg) -> bool {
+    !arg.token.is_empty() || arg.kind == ArgType::PureToken
+}
+
+fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
+    let has_flags = arg.optional || arg.multiple || arg.multiple_token;
+    let fields = [
+        arg.key_spec_index >= 0,
+        has_token(arg),
+        !arg.summary.is_empty(),
+        !arg.since.is_empty(),
+        !arg.deprecated_since.is_empty(),
+        has_flags,
+    ];
+    // Name, type, and either the display text or the nested arguments are always there.
+    out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
+    field("name", arg.name, out);
+    field("type", arg.kind.name(), out);
+    if !arg.kind.is_nested() {
+        field("display_text", arg.display_text, out);
+    }
+    if arg.key_spec_index >= 0 {
+        out.bulk(b"key_spec_index");
+        out.integer(i64::from(arg.key_spec_index));
+    }
+    if has_token(arg) {
+        field("token", arg.token, out);
+    }
+    field_unless_empty("summary", arg.summary, out);
+    field_unless_empty("since", arg.since, out);
+    field_unless_empty("deprecated_since", arg.deprecated_since, out);
+    if has_flags {
+        let flags = [
+            (arg.optional, "optional"),
+            (arg.multiple, "multiple"),
+            (arg.multiple_token, "multiple_token"),
+        ];
+        out.bulk(b"flags");
+        reply_names(
+            flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name),
+            out,
+        );
+    }
+    if arg.kind.is_nested() {
+        out.bulk(b"arguments");
+        document_args(arg.args, out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

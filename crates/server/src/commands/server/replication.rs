@@ -1,0 +1,423 @@
+//! ROLE, REPLICAOF and what servers tell each other about replication.
+
+use std::sync::atomic::Ordering;
+
+use weft_resp::number::parse_i64;
+
+use crate::commands::context::{After, Binding, CommandResult, Context, exclusive, leased};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::net::client::{Flags, Introduction};
+use crate::observability::log;
+use crate::replication::role;
+use crate::replication::{Endpoint, Handover, HandoverState, Known, Phase, Progress};
+use crate::state::{Server, SyncRequest};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("failover", exclusive(failover)),
+    ("psync", exclusive(psync)),
+    ("replconf", leased(replconf)),
+    ("replicaof", exclusive(replicaof)),
+    ("role", leased(role).telling_offset()),
+    ("slaveof", exclusive(replicaof)),
+    ("sync", leased(sync)),
+];
+
+fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let repl = &ctx.server.repl;
+    let state = repl.state();
+    let reply = &mut ctx.reply;
+    let Some(primary) = &state.primary else {
+        let known = repl.replicas.known();
+        let online = |replica: &&Known| replica.progress == Progress::Online;
+        reply.array(3);
+        reply.bulk(b"master");
+        reply.integer(repl.offset());
+        reply.array(known.iter().filter(online).count());
+        for replica in known.iter().filter(online) {
+            reply.array(3);
+            reply.bulk(replica.host.as_bytes());
+            reply.bulk_integer(replica.port);
+            reply.bulk_integer(replica.acknowledged);
+        }
+        return Ok(());
+    };
+    reply.array(5);
+    reply.bulk(b"slave");
+    reply.bulk(primary.host.as_bytes());
+    reply.integer(i64::from(primary.port));
+    reply.bulk(state.phase.word().as_bytes());
+    reply.integer(match state.phase {
+        Phase::Connected => repl.offset(),
+        _ => -1,
+    });
+    Ok(())
+}
+
+fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    supply(ctx, None, false)
+}
+
+fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let Some(offset) = parse_i64(ctx.arg(2)) else {
+        let introduction = ctx.client.introduction.as_deref().cloned().unwrap_or_default();
+        let name = introduction.name(ctx.client.ip());
+        log::notice!("Replica {name} asks for synchronization");
+        log::warning!("Replica {name} asks for synchronization but with a wrong offset");
+        return Err(CommandError::NOT_AN_INTEGER);
+    };
+    let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
+    if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
+        take_over(ctx, &id)?;
+    }
+    supply(ctx, Some((id, offset)), true)
+}
+
+/// The primary asks this replica to take over.
+fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
+    let repl = &ctx.server.repl;
+    if !repl.follows() {
+        return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if !repl.state().history.id.eq_ignore_ascii_case(id) {
+        return Err(CommandError::constant(
+            "ERR PSYNC FAILOVER replid must match my replid.",
+        ));
+    }
+    role::unfollow(ctx.server);
+    log::notice!("PRIMARY MODE enabled (failover request from '{}')", who(ctx));
+    Ok(())
+}
+
+/// Has the replica served by the thread that does that.
+fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
+    let repl = &ctx.server.repl;
+    if repl.is_handing_over() {
+        return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
+    }
+    if repl.follows() && repl.state().phase != Phase::Connected {
+        return Err(CommandError::constant(
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+        ));
+    }
+    let introduction = ctx.client.introduction.as_deref();
+    if introduction.is_some_and(|introduction| introduction.without_data && !introduction.knows_marks) {
+        return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
+    }
+    if let (Some(introduction), Some(resume)) = (introduction, &resume)
+        && introduction.knows_dual_channel
+    {
+        let name = introduction.name(ctx.client.ip());
+        if let Err(refusal) = repl.may_resume(resume) {
+            log::notice!("Replica {name} asks for synchronization");
+            refusal.tell(&name, &repl.replicas);
+            log::notice!(
+                "Dual channel replication: Replica {name} is capable of dual channel synchronization, and partial sync \
+                 isn't possible. Full sync will continue with dedicated RDB channel."
+            );
+            ctx.reply.simple("DUALCHANNELSYNC");
+            return Ok(());
+        }
+    }
+    ctx.after = After::Supply(Box::new(SyncRequest { resume, is_psync }));
+    Ok(())
+}
+
+fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
+        return Err(CommandError::constant("ERR REPLICAOF not allowed in cluster mode."));
+    }
+    if ctx.server.repl.handover().state != HandoverState::None {
+        return Err(CommandError::constant("ERR REPLICAOF not allowed while failing over."));
+    }
+    if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
+        follow_nobody(ctx);
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if ctx.client.flags.has(Flags::REPLICA) {
+        return Err(CommandError::constant(
+            "ERR Command is not valid when client is a replica.",
+        ));
+    }
+    let port = parse_i64(ctx.arg(2))
+        .and_then(|port| u16::try_from(port).ok())
+        .ok_or(CommandError::constant("ERR Invalid master port"))?;
+    let host = String::from_utf8_lossy(ctx.arg(1)).into_owned();
+    let followed = ctx.server.repl.state().primary.clone();
+    if followed.is_some_and(|primary| primary.host.eq_ignore_ascii_case(&host) && primary.port == port) {
+        log::notice!(
+            "REPLICAOF would result into synchronization with the primary we are already connected with. No operation \
+             performed."
+        );
+        ctx.reply.simple("OK Already connected to specified master");
+        return Ok(());
+    }
+    follow(
+        ctx,
+        Endpoint {
+            host: host.into(),
+            port,
+        },
+    );
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
+    let (host, port) = (primary.host.clone(), primary.port);
+    role::follow(ctx.server, primary, false);
+    log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
+}
+
+fn follow_nobody(ctx: &mut Context<'_, '_>) {
+    if role::unfollow(ctx.server) {
+        log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
+    }
+}
+
+/// How the log shows who asked for something.
+fn who(ctx: &Context<'_, '_>) -> String {
+    let client = &ctx.client;
+    let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let (name, user) = match ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
+        true => ("*redacted*".to_owned(), "*redacted*".to_owned()),
+        false => (shown(&client.name), shown(client.login.name())),
+    };
+    format!(
+        "id={} addr={} laddr={} fd={} name={name} user={user} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local_address,
+        client.fd,
+        shown(&client.lib_name),
+        shown(&client.lib_version),
+    )
+}
+
+fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::SYNTAX);
+    }
+    let args = ctx.args;
+    for index in (1..args.len()).step_by(2) {
+        let value = args.at(index + 1);
+        match args.at(index).to_ascii_lowercase().as_slice() {
+            b"ack" => return Ok(()),
+            b"getack" => {
+                if ctx.client.flags.has(Flags::PRIMARY) {
+                    ctx.server.repl.asked.store(true, Ordering::Release);
+                }
+                return Ok(());
+            }
+            option => note(
+                ctx.server,
+                ctx.client.introduction.get_or_insert_default(),
+                option,
+                value,
+            )?,
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Notes what a replica says about itself.
+fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: &[u8]) -> CommandResult {
+    let is_on = || match parse_i64(value) {
+        Some(number @ (0 | 1)) => Ok(number == 1),
+        Some(_) => Err(CommandError::constant(
+            "ERR value is out of range, value must between 0 and 1",
+        )),
+        None => Err(CommandError::NOT_AN_INTEGER),
+    };
+    match option {
+        b"listening-port" => introduction.port = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?,
+        b"ip-address" if value.len() < LONGEST_ADDRESS => {
+            introduction.address = String::from_utf8_lossy(value).into_owned();
+        }
+        b"ip-address" => {
+            return Err(CommandError::text(format!(
+                "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                value.len()
+            )));
+        }
+        // Others are for primaries that know them.
+        b"capa" => match value.to_ascii_lowercase().as_slice() {
+            b"eof" => introduction.knows_marks = true,
+            b"psync2" => introduction.knows_renaming = true,
+            b"dual-channel" => note_dual_channel(server, introduction),
+            _ => {}
+        },
+        b"rdb-channel" => introduction.is_dump_channel = is_on()?,
+        b"set-rdb-client-id" => {
+            let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
+            // While tests have links stand still, who asks for the stream waits too.
+            server.repl.stand_still();
+            let client = u64::try_from(id).ok();
+            let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
+            introduction.dump_client =
+                Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
+        }
+        b"rdb-only" => introduction.dump_only = is_on()?,
+        b"rdb-filter-only" => {
+            (introduction.without_data, introduction.without_functions) = (true, true);
+            for word in value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
+                if !word.eq_ignore_ascii_case(b"functions") {
+                    return Err(CommandError::about(
+                        "ERR Unsupported rdb-filter-only option: ",
+                        word,
+                        "",
+                    ));
+                }
+                introduction.without_functions = false;
+            }
+        }
+        b"set-cluster-node-id" => return note_node(server, introduction, value),
+        b"version" => {
+            introduction.version = version_number(value)
+                .ok_or_else(|| CommandError::about("ERR Unrecognized version format: ", value, ""))?;
+        }
+        _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
+    }
+    Ok(())
+}
+
+/// A replica can take the dump over a second connection.
+fn note_dual_channel(server: &Server, introduction: &mut Introduction) {
+    if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
+        return;
+    }
+    match server.config.boolean(id::REPL_DISKLESS_SYNC) {
+        true => introduction.knows_dual_channel = true,
+        false => log::warning!("Dual channel capability ignored: repl-diskless-sync disabled"),
+    }
+}
+
+/// Notes which node of the cluster a replica is.
+fn note_node(server: &Server, introduction: &mut Introduction, name: &[u8]) -> CommandResult {
+    let Some(cluster) = &server.cluster else {
+        return Err(CommandError::constant("ERR This instance has cluster support disabled"));
+    };
+    let node = cluster.lock(&server.config).named(name).map(|node| node.id);
+    let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
+    introduction.node = node.as_str().to_owned();
+    Ok(())
+}
+
+/// The longest address that a replica may have, bytes, and one more.
+const LONGEST_ADDRESS: usize = 256;
+
+/// `1.2.3` as a number.
+fn version_number(text: &[u8]) -> Option<u32> {
+    let parts: Vec<u32> = text
+        .split(|byte| *byte == b'.')
+        .map(|part| {
+            parse_i64(part)
+                .and_then(|number| u8::try_from(number).ok())
+                .map(u32::from)
+        })
+        .collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [major, minor, patch] => Some(major << 16 | minor << 8 | patch),
+        _ => None,
+    }
+}
+
+fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let refused = CommandError::constant;
+    if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
+        return Err(refused(
+            "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.",
+        ));
+    }
+    let server = ctx.server;
+    if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {
+        if !role::abort_handover(server, "Failover manually aborted") {
+            return Err(refused("ERR No failover in progress."));
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let asked = Asked::parse(ctx)?;
+    if server.repl.handover().state != HandoverState::None {
+        return Err(refused("ERR FAILOVER already in progress."));
+    }
+    if server.repl.follows() {
+        return Err(refused("ERR FAILOVER is not valid when server is a replica."));
+    }
+    let known = server.repl.replicas.known().clone();
+    if known.is_empty() {
+        return Err(refused("ERR FAILOVER requires connected replicas."));
+    }
+    if asked.force && (asked.timeout_ms.is_none() || asked.to.is_none()) {
+        return Err(refused(
+            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
+        ));
+    }
+    let mut target = None;
+    if let Some((host, port)) = &asked.to {
+        let meant = |replica: &&Known| replica.host.as_bytes() == &host[..] && replica.port == *port;
+        let replica = known.iter().find(meant);
+        let replica = replica.ok_or(refused("ERR FAILOVER target HOST and PORT is not a replica."))?;
+        if replica.progress != Progress::Online {
+            return Err(refused("ERR FAILOVER target replica is not online."));
+        }
+        target = Some(Endpoint {
+            host: replica.host.as_str().into(),
+            port: u16::try_from(*port).unwrap_or(0),
+        });
+    }
+    let until_ms = asked
+        .timeout_ms
+        .map(|timeout_ms| ctx.now_ms.saturating_add(timeout_ms as u64));
+    role::begin_handover(
+        server,
+        Handover {
+            state: HandoverState::WaitForSync,
+            target,
+            until_ms,
+            force: asked.force,
+        },
+    );
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What FAILOVER asks for.
+#[derive(Default)]
+struct Asked {
+    timeout_ms: Option<i64>,
+    to: Option<(Vec<u8>, i64)>,
+    force: bool,
+}
+
+impl Asked {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Asked, CommandError> {
+        let mut asked = Asked::default();
+        let mut index = 1;
+        let number = |index: usize| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER);
+        while index < ctx.argc() {
+            let left = ctx.argc() - index - 1;
+            match ctx.arg(index).to_ascii_lowercase().as_slice() {
+                b"timeout" if left >= 1 && asked.timeout_ms.is_none() => {
+                    let timeout_ms = number(index + 1)?;
+                    if timeout_ms <= 0 {
+                        return Err(CommandError::constant("ERR FAILOVER timeout must be greater than 0"));
+                    }
+                    asked.timeout_ms = Some(timeout_ms);
+                    index += 1;
+                }
+                b"to" if left >= 2 && asked.to.is_none() => {
+                    asked.to = Some((ctx.arg(index + 1).to_vec(), number(index + 2)?));
+                    index += 2;
+                }
+                b"force" if !asked.force => asked.force = true,
+                _ => return Err(CommandError::SYNTAX),
+            }
+            index += 1;
+        }
+        Ok(asked)
+    }
+}

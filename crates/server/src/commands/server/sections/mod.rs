@@ -1,0 +1,442 @@
+//! The sections of INFO: their names, and their fields with Valkey's names.
+//!
+//! A field that describes something Weft does not have (forks, defragmentation, a replication backlog) shows what
+//! Valkey shows while it does not use it.
+
+mod activity;
+mod memory;
+mod replication;
+
+use crate::config::id;
+use crate::observability::{memory as allocator, process};
+use crate::state::Server;
+use activity::{
+    command_lines, cpu_lines, debug_lines, error_lines, latency_lines, persistence_lines, stats_lines, weft_lines,
+};
+pub use memory::{MemoryFigures, allocator_figures, ratio};
+use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
+use std::fmt::Display;
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use weft_reactor::unix_ms;
+
+/// The version of Redis whose protocol and commands these are, for clients that ask.
+const REDIS_VERSION: &str = "7.2.4";
+
+/// A section; the order is that of the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    /// The process.
+    Server,
+    /// Certificates.
+    Tls,
+    /// Connections.
+    Clients,
+    /// Memory.
+    Memory,
+    /// Files.
+    Persistence,
+    /// Counters.
+    Stats,
+    /// Primary and replicas.
+    Replication,
+    /// CPU time.
+    Cpu,
+    /// Modules.
+    Modules,
+    /// Figures of each command.
+    CommandStats,
+    /// Error replies by code.
+    ErrorStats,
+    /// Latencies of each command.
+    LatencyStats,
+    /// Cluster mode.
+    Cluster,
+    /// The cluster's state; empty outside cluster mode.
+    ClusterInfo,
+    /// Engines that run scripts.
+    ScriptingEngines,
+    /// What only Weft has: workers and how they share the work.
+    Weft,
+    /// Keys of each database.
+    Keyspace,
+    /// Figures for developers; shown only to who asks for them by name.
+    Debug,
+}
+
+impl Section {
+    /// The sections of `all`.
+    pub const ALL: &[Section] = &[
+        Section::Server,
+        Section::Tls,
+        Section::Clients,
+        Section::Memory,
+        Section::Persistence,
+        Section::Stats,
+        Section::Replication,
+        Section::Cpu,
+        Section::Modules,
+        Section::CommandStats,
+        Section::ErrorStats,
+        Section::LatencyStats,
+        Section::Cluster,
+        Section::ClusterInfo,
+        Section::ScriptingEngines,
+        Section::Weft,
+        Section::Keyspace,
+    ];
+
+    /// The sections of an INFO without words.
+    pub const DEFAULT: &[Section] = &[
+        Section::Server,
+        Section::Clients,
+        Section::Memory,
+        Section::Persistence,
+        Section::Stats,
+        Section::Replication,
+        Section::Cpu,
+        Section::Modules,
+        Section::ErrorStats,
+        Section::Cluster,
+        Section::Keyspace,
+    ];
+
+    /// The section that a word asks for, in small letters.
+    pub fn named(word: &[u8]) -> Option<Section> {
+        Section::ALL
+            .iter()
+            .chain(&[Section::Debug])
+            .find(|section| section.name().as_bytes() == word)
+            .copied()
+    }
+
+    /// The word that asks for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Section::Server => "server",
+            Section::Tls => "tls",
+            Section::Clients => "clients",
+            Section::Memory => "memory",
+            Section::Persistence => "persistence",
+            Section::Stats => "stats",
+            Section::Replication => "replication",
+            Section::Cpu => "cpu",
+            Section::Modules => "modules",
+            Section::CommandStats => "commandstats",
+            Section::ErrorStats => "errorstats",
+            Section::LatencyStats => "latencystats",
+            Section::Cluster => "cluster",
+            Section::ClusterInfo => "cluster_info",
+            Section::ScriptingEngines => "scriptingengines",
+            Section::Weft => "weft",
+            Section::Keyspace => "keyspace",
+            Section::Debug => "debug",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Section::Server => "Server",
+            Section::Tls => "TLS",
+            Section::Clients => "Clients",
+            Section::Memory => "Memory",
+            Section::Persistence => "Persistence",
+            Section::Stats => "Stats",
+            Section::Replication => "Replication",
+            Section::Cpu => "CPU",
+            Section::Modules => "Modules",
+            Section::CommandStats => "Commandstats",
+            Section::ErrorStats => "Errorstats",
+            Section::LatencyStats => "Latencystats",
+            Section::Cluster => "Cluster",
+            Section::ClusterInfo => "Cluster Info",
+            Section::ScriptingEngines => "Scripting Engines",
+            Section::Weft => "Weft",
+            Section::Keyspace => "Keyspace",
+            Section::Debug => "Debug",
+        }
+    }
+}
+
+/// What only the workers know of their clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientFigures {
+    /// Clients that wait.
+    pub blocked: u64,
+    /// Clients that watch keys.
+    pub watching: u64,
+    /// Memory of all connections, bytes.
+    pub memory_bytes: u64,
+    /// Memory of replicas' connections, bytes.
+    pub replica_bytes: u64,
+    /// The allocator's figures, from before the reply was made.
+    pub allocator: allocator::Figures,
+    /// The largest input buffer, bytes.
+    pub max_input_bytes: u64,
+    /// The largest output buffer, bytes.
+    pub max_output_bytes: u64,
+    /// Connections that are as good as closed.
+    pub closing: u64,
+}
+
+/// Lines of `name:value`.
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn titled(section: Section) -> Self {
+        Lines(format!("# {}\r\n", section.title()).into_bytes())
+    }
+
+    fn put(&mut self, name: &str, value: impl Display) {
+        let mut line = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{name}:{value}\r\n");
+        self.0.extend_from_slice(line.as_bytes());
+    }
+
+    fn put_bytes(&mut self, name: &str, value: &[u8]) {
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// A number of bytes, and the same for people.
+    fn put_size(&mut self, name: &str, bytes: u64) {
+        self.put(name, bytes);
+        self.put(&format!("{name}_human"), human(bytes));
+    }
+
+    fn zeroes(&mut self, names: &[&str]) {
+        for name in names {
+            self.put(name, 0);
+        }
+    }
+}
+
+/// The text of a section. `ttls_ms` are estimated mean times to live by database.
+pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
+    let mut lines = Lines::titled(section);
+    match section {
+        Section::Server => server_lines(server, &mut lines),
+        Section::Tls => tls_lines(server, &mut lines),
+        Section::Clients | Section::Memory => {
+            let clients = ClientFigures {
+                allocator: allocator_figures(server),
+                ..ClientFigures::default()
+            };
+            return render_asked(server, section, &clients);
+        }
+        Section::Persistence => persistence_lines(server, &mut lines),
+        Section::Stats => stats_lines(server, &mut lines),
+        Section::Replication => replication::lines(server, &mut lines),
+        Section::Cpu => cpu_lines(server, &mut lines),
+        Section::Modules => lines.put("module", SCRIPT_ENGINE),
+        Section::ClusterInfo => {
+            if let Some(cluster) = &server.cluster {
+                let up = cluster.view().up;
+                let state = cluster.lock(&server.config);
+                lines
+                    .0
+                    .extend_from_slice(crate::cluster::nodes_text::info(&state, up).as_bytes());
+            }
+        }
+        Section::CommandStats => command_lines(server, &mut lines),
+        Section::ErrorStats => error_lines(server, &mut lines),
+        Section::LatencyStats => latency_lines(server, &mut lines),
+        Section::Cluster => lines.put("cluster_enabled", u8::from(server.cluster.is_some())),
+        Section::ScriptingEngines => engine_lines(server, &mut lines),
+        Section::Weft => weft_lines(server, &mut lines),
+        Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
+        Section::Debug => debug_lines(server, &mut lines),
+    }
+    lines.0
+}
+
+/// The text of a section that needs what only the workers know.
+pub fn render_asked(server: &Server, section: Section, clients: &ClientFigures) -> Vec<u8> {
+    let mut lines = Lines::titled(section);
+    match section {
+        Section::Clients => client_lines(server, clients, &mut lines),
+        _ => memory_lines(server, clients, &mut lines),
+    }
+    lines.0
+}
+
+fn server_lines(server: &Server, lines: &mut Lines) {
+    let config = &server.config;
+    let uptime_s = server.started.elapsed().as_secs();
+    let now_us = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros());
+    let executable = std::env::current_exe().unwrap_or_default();
+    lines.put("redis_version", REDIS_VERSION);
+    lines.put("server_name", "valkey");
+    lines.put("valkey_version", crate::config::COMPATIBLE_VERSION);
+    lines.put("valkey_release_stage", "ga");
+    lines.put("weft_version", env!("CARGO_PKG_VERSION"));
+    lines.put("redis_git_sha1", "00000000");
+    lines.put("redis_git_dirty", 0);
+    lines.put("redis_build_id", "0000000000000000");
+    lines.put(
+        "server_mode",
+        if server.cluster.is_some() {
+            "cluster"
+        } else {
+            "standalone"
+        },
+    );
+    lines.put("os", process::operating_system());
+    lines.put("arch_bits", usize::BITS);
+    lines.put("monotonic_clock", "quanta");
+    lines.put("multiplexing_api", "epoll");
+    lines.put("gcc_version", "0.0.0");
+    lines.put("process_id", std::process::id());
+    lines.put("process_supervised", config.choice(id::SUPERVISED));
+    lines.put("run_id", &server.run_id);
+    lines.put("tcp_port", config.port());
+    lines.put("server_time_usec", now_us);
+    lines.put("uptime_in_seconds", uptime_s);
+    lines.put("uptime_in_days", uptime_s / 86_400);
+    for name in ["hz", "configured_hz", "clients_hz"] {
+        lines.put(name, config.integer(id::HZ));
+    }
+    lines.put("lru_clock", (unix_ms() / 1000) & ((1 << 24) - 1));
+    lines.put("executable", executable.display());
+    lines.put(
+        "config_file",
+        config.file().unwrap_or(std::path::Path::new("")).display(),
+    );
+    let active = server.active_workers.load(Ordering::Relaxed);
+    lines.put("io_threads_active", u8::from(active > 1));
+    lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
+    listener_lines(server, lines);
+    match server.shutdown.waits_until_ms.load(Ordering::Relaxed) {
+        0 => {}
+        until_ms => lines.put(
+            "shutdown_in_milliseconds",
+            until_ms.saturating_sub(weft_reactor::unix_ms()),
+        ),
+    }
+}
+
+fn listener_lines(server: &Server, lines: &mut Lines) {
+    let config = &server.config;
+    let mut listeners: Vec<Vec<u8>> = Vec::new();
+    let addresses = config.addresses(id::BIND);
+    let bound: String = addresses.iter().map(|address| format!(",bind={address}")).collect();
+    let listener = |name: &str, port: i64| (port != 0).then(|| format!("name={name}{bound},port={port}").into_bytes());
+    listeners.extend(listener("tcp", config.integer(id::PORT)));
+    let path = config.text(id::UNIXSOCKET);
+    if !path.is_empty() {
+        listeners.push([b"name=unix,bind=", &path[..]].concat());
+    }
+    listeners.extend(listener("tls", config.integer(id::TLS_PORT)));
+    for (index, listener) in listeners.iter().enumerate() {
+        lines.put_bytes(&format!("listener{index}"), listener);
+    }
+}
+
+fn tls_lines(server: &Server, lines: &mut Lines) {
+    let figures = server
+        .tls
+        .current()
+        .map(|material| material.figures.clone())
+        .unwrap_or_default();
+    let now_s = i64::try_from(unix_ms() / 1000).unwrap_or(i64::MAX);
+    for (name, label) in [
+        ("server", figures.server),
+        ("client", figures.client),
+        ("ca", figures.authority),
+    ] {
+        let serial = label.as_ref().map_or("none", |label| label.serial.as_str());
+        let left_s = label.as_ref().map_or(0, |label| (label.expires_s - now_s).max(0));
+        lines.put(&format!("tls_{name}_cert_serial"), serial);
+        lines.put(&format!("tls_{name}_cert_expires_in_seconds"), left_s);
+    }
+}
+
+fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
+    let now_ms = unix_ms();
+    let holds = |writes| server.pause.holds(now_ms, writes);
+    let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
+    let replicas = server.repl.replicas.known().len();
+    let others = replicas + clients.closing as usize;
+    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(others);
+    lines.put("connected_clients", clients_alone);
+    let links = server
+        .cluster
+        .as_ref()
+        .map_or(0, |cluster| cluster.lock(&server.config).links.len());
+    lines.put("cluster_connections", links);
+    lines.put("maxclients", server.config.integer(id::MAXCLIENTS));
+    lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
+    lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
+    lines.put("blocked_clients", clients.blocked);
+    lines.put("tracking_clients", server.tracking.client_count());
+    lines.put("pubsub_clients", server.pubsub.clients.load(Ordering::Relaxed));
+    lines.put("watching_clients", clients.watching);
+    lines.put("clients_in_timeout_table", server.blocked.timeouts());
+    lines.put("total_watched_keys", server.watched.keys());
+    lines.put("total_blocking_keys", server.blocked.keys());
+    lines.put("total_blocking_keys_on_nokey", server.blocked.keys_of_groups());
+    let (reason, actions) = match (holds(false), holds(true)) {
+        (true, _) => ("client_pause", "all"),
+        (false, true) => ("client_pause", "write"),
+        (false, false) => ("none", "none"),
+    };
+    lines.put("paused_reason", reason);
+    lines.put("paused_actions", actions);
+    lines.put("paused_timeout_milliseconds", if holds(true) { left_ms } else { 0 });
+}
+
+fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
+    let counts = &server.keyspace.counts;
+    for db in 0..counts.databases() {
+        let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
+        if keys > 0 {
+            let ttl_ms = ttls_ms.get(db).copied().unwrap_or(0);
+            let volatile = counts.volatile(db);
+            lines.put(
+                &format!("db{db}"),
+                format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},keys_with_volatile_items={volatile}"),
+            );
+        }
+    }
+}
+
+/// A number of bytes in its largest unit.
+pub fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut number = bytes as f64;
+    let mut unit = 'B';
+    for next in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        if number < 1024.0 {
+            break;
+        }
+        number /= 1024.0;
+        unit = next;
+    }
+    format!("{number:.2}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_their_largest_unit() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.00K"),
+            (1_068_208, "1.02M"),
+            (25_276_502_016, "23.54G"),
+            (u64::MAX, "16.00E"),
+        ] {
+            assert_eq!(human(bytes), text);
+        }
+    }
+}

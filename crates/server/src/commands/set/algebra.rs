@@ -1,0 +1,371 @@
+//! Unions, intersections and differences of sets.
+//!
+//! What is computed for a reply is written while it is found, wherever that can be done without remembering it. A result
+//! that is to be stored is a set of its own until all of it is known: the key it goes to may be one of those it is made
+//! of. Encodings of stored results are those of Valkey: they follow from the order in which members are added.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use weft_resp::number::parse_i64;
+use weft_values::listpack::Element;
+use weft_values::set::{Limits, Set, SetView};
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::commands::set::{SHOW_NS, set_view, show, show_all, store};
+use crate::keyspace::access::{Expiry, Keys};
+use crate::notify::keyspace_event::Event;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("sdiff", leased(sdiff)),
+    ("sdiffstore", leased(sdiffstore)),
+    ("sinter", leased(sinter)),
+    ("sintercard", leased(sintercard)),
+    ("sinterstore", leased(sinterstore)),
+    ("sunion", leased(sunion)),
+    ("sunionstore", leased(sunionstore)),
+];
+
+/// What adding a member to a result, or taking it out again, takes, ns.
+const COLLECT_NS: u64 = 100;
+
+/// The sets of some keys, in the order of the keys; a missing key gives `None`.
+///
+/// # Errors
+/// `WRONGTYPE` when one of the keys holds something else.
+fn sets_of<'k>(keys: &'k mut Keys<'_, '_>, indices: Range<usize>) -> Result<Vec<Option<SetView<'k>>>, CommandError> {
+    for index in indices.clone() {
+        keys.prefetch_ahead(index);
+        if let Some(entry) = keys.read(index) {
+            set_view(entry.value())?;
+        }
+    }
+    let keys = &*keys;
+    indices
+        .map(|index| keys.peek(index).map(|entry| set_view(entry.value())).transpose())
+        .collect()
+}
+
+/// Stores a result under the first key, or deletes the key if the result is empty.
+fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
+    let members = result.len();
+    let mut key = ctx.keys.write(0);
+    if members > 0 {
+        store(&mut key, result, Expiry::Never);
+        key.changed(Event::set(event));
+    } else if key.delete() {
+        key.changed(Event::generic("del"));
+    } else {
+        key.unchanged();
+    }
+    ctx.reply.integer(members as i64);
+}
+
+/// What all of some sets have in common.
+struct Intersection<'a> {
+    smallest: SetView<'a>,
+    others: Vec<SetView<'a>>,
+}
+
+impl<'a> Intersection<'a> {
+    /// `None` if it is empty because one of the sets is missing.
+    fn of(sets: Vec<Option<SetView<'a>>>) -> Option<Self> {
+        let mut sets: Vec<SetView<'a>> = sets.into_iter().collect::<Option<_>>()?;
+        sets.sort_by_key(SetView::len);
+        let smallest = *sets.first()?;
+        sets.remove(0);
+        Some(Intersection { smallest, others: sets })
+    }
+
+    fn estimated_ns(&self) -> u64 {
+        let search_ns: u64 = self.others.iter().map(SetView::search_ns).sum();
+        self.smallest.len() as u64 * (SHOW_NS + search_ns)
+    }
+
+    fn members(&self) -> impl Iterator<Item = Element<'a>> {
+        let in_all = |member: &Element<'a>| self.others.iter().all(|set| set.contains_element(*member));
+        self.smallest.iter().filter(in_all)
+    }
+
+    fn collect(&self, limits: Limits) -> Set {
+        let mut result = match self.smallest {
+            SetView::Integers(_) => Set::of_integers(),
+            _ => Set::of_run(),
+        };
+        self.members().for_each(|member| result.add_missing(member, limits));
+        result.prefer_integers(limits);
+        result
+    }
+}
+
+fn sinter(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let keys = ctx.keys.len();
+    let sets = sets_of(&mut ctx.keys, 0..keys)?;
+    let Some(intersection) = Intersection::of(sets) else {
+        ctx.reply.set(0);
+        return Ok(());
+    };
+    if intersection.estimated_ns() > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let begun = ctx.reply.begin_set();
+    let mut members = 0;
+    for member in intersection.members() {
+        show(&mut ctx.reply, member);
+        members += 1;
+    }
+    ctx.reply.end_set(begun, members);
+    Ok(())
+}
+
+fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let limits = ctx.server.config.set_limits();
+    let keys = ctx.keys.len();
+    let intersection = Intersection::of(sets_of(&mut ctx.keys, 1..keys)?);
+    if intersection
+        .as_ref()
+        .is_some_and(|found| found.estimated_ns() > in_place_ns)
+    {
+        ctx.leave();
+        return Ok(());
+    }
+    let result = intersection.map_or_else(Set::of_integers, |found| found.collect(limits));
+    store_result(ctx, result, "sinterstore");
+    Ok(())
+}
+
+/// The number of keys and the limit of SINTERCARD; 0 is none.
+fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandError> {
+    let keys = parse_i64(ctx.arg(1))
+        .and_then(|keys| usize::try_from(keys).ok())
+        .filter(|keys| *keys > 0)
+        .ok_or(CommandError::constant("ERR numkeys should be greater than 0"))?;
+    if keys > ctx.argc() - 2 {
+        return Err(CommandError::constant(
+            "ERR Number of keys can't be greater than number of args",
+        ));
+    }
+    let mut limit = 0;
+    let mut index = 2 + keys;
+    while index < ctx.argc() {
+        if !ctx.arg(index).eq_ignore_ascii_case(b"LIMIT") || index + 1 == ctx.argc() {
+            return Err(CommandError::SYNTAX);
+        }
+        limit = parse_i64(ctx.arg(index + 1))
+            .and_then(|limit| usize::try_from(limit).ok())
+            .ok_or(CommandError::constant("ERR LIMIT can't be negative"))?;
+        index += 2;
+    }
+    Ok((keys, limit))
+}
+
+fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (keys, limit) = cardinality_options(ctx)?;
+    let in_place_ns = ctx.in_place_ns();
+    let sets = sets_of(&mut ctx.keys, 0..keys)?;
+    let Some(intersection) = Intersection::of(sets) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    if intersection.estimated_ns() > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let members = intersection.members().take(limit).count();
+    ctx.reply.integer(members as i64);
+    Ok(())
+}
+
+/// An empty set for members of these sets that are shown and forgotten: one that is fast to search.
+fn result_for_reply(sets: &[SetView<'_>]) -> Set {
+    match largest(sets) {
+        Some(largest) if !sets.iter().all(|set| matches!(set, SetView::Integers(_))) => {
+            Set::of_table(largest.len(), largest.text_bytes())
+        }
+        _ => Set::of_integers(),
+    }
+}
+
+/// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become a
+/// table.
+fn result_for_union(sets: &[SetView<'_>], limits: Limits) -> Set {
+    match largest(sets) {
+        Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {
+            Set::of_table(largest.len(), largest.text_bytes())
+        }
+        _ => Set::of_integers(),
+    }
+}
+
+fn largest<'a>(sets: &[SetView<'a>]) -> Option<SetView<'a>> {
+    sets.iter().copied().max_by_key(SetView::len)
+}
+
+fn union(mut result: Set, sets: &[SetView<'_>], limits: Limits) -> Set {
+    let [first, others @ ..] = sets else { return result };
+    first.iter().for_each(|member| result.add_missing(member, limits));
+    for set in others {
+        for member in set.iter() {
+            result.add_element(member, limits);
+        }
+    }
+    result.shrink();
+    result
+}
+
+fn members_of_all(sets: &[SetView<'_>]) -> u64 {
+    sets.iter().map(|set| set.len() as u64).sum()
+}
+
+fn sunion(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let keys = ctx.keys.len();
+    let sets: Vec<SetView<'_>> = sets_of(&mut ctx.keys, 0..keys)?.into_iter().flatten().collect();
+    if members_of_all(&sets) * COLLECT_NS > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let limits = ctx.server.config.set_limits();
+    let reply = &mut ctx.reply;
+    let collected;
+    let result = match *sets {
+        [only] => only,
+        _ => {
+            collected = union(result_for_reply(&sets), &sets, limits);
+            collected.view()
+        }
+    };
+    reply.set(result.len());
+    show_all(reply, result);
+    Ok(())
+}
+
+fn sunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let limits = ctx.server.config.set_limits();
+    let keys = ctx.keys.len();
+    let sets: Vec<SetView<'_>> = sets_of(&mut ctx.keys, 1..keys)?.into_iter().flatten().collect();
+    if members_of_all(&sets) * COLLECT_NS > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let result = union(result_for_union(&sets, limits), &sets, limits);
+    store_result(ctx, result, "sunionstore");
+    Ok(())
+}
+
+/// What one set has that others have not.
+struct Difference<'a> {
+    first: SetView<'a>,
+    others: Vec<SetView<'a>>,
+}
+
+impl<'a> Difference<'a> {
+    /// `None` if it is empty because the first set is missing, or is among the others.
+    fn of(keys: &'a mut Keys<'_, '_>, indices: Range<usize>) -> Result<Option<Self>, CommandError> {
+        let name = keys.name(indices.start);
+        let others = indices.start + 1..indices.end;
+        let repeated = others.into_iter().any(|index| keys.name(index) == name);
+        let mut sets = sets_of(keys, indices)?.into_iter();
+        let first = sets.next().flatten().filter(|_| !repeated);
+        Ok(first.map(|first| {
+            let mut others: Vec<SetView<'a>> = sets.flatten().collect();
+            others.sort_by_key(|set| Reverse(set.len()));
+            Difference { first, others }
+        }))
+    }
+
+    /// Whether to look up each of the first set's members in all others, rather than to go through all sets. It gets
+    /// some advantage, for it often ends early, and it needs no memory.
+    fn by_lookups(&self) -> bool {
+        let (first, sets) = (self.first.len() as u64, 1 + self.others.len() as u64);
+        first * sets / 2 <= first + members_of_all(&self.others)
+    }
+
+    fn estimated_ns(&self) -> u64 {
+        if self.by_lookups() {
+            let search_ns: u64 = self.others.iter().map(SetView::search_ns).sum();
+            self.first.len() as u64 * (COLLECT_NS + search_ns)
+        } else {
+            (self.first.len() as u64 + members_of_all(&self.others)) * COLLECT_NS
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = Element<'a>> {
+        let in_none = |member: &Element<'a>| !self.others.iter().any(|set| set.contains_element(*member));
+        self.first.iter().filter(in_none)
+    }
+
+    /// The difference, put into an empty set.
+    fn collect(&self, mut result: Set, limits: Limits) -> Set {
+        if self.by_lookups() {
+            self.members().for_each(|member| result.add_missing(member, limits));
+            return result;
+        }
+        self.first.iter().for_each(|member| result.add_missing(member, limits));
+        for set in &self.others {
+            for member in set.iter() {
+                result.remove_element(member);
+            }
+            if result.is_empty() {
+                break;
+            }
+        }
+        result
+    }
+}
+
+fn sdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let limits = ctx.server.config.set_limits();
+    let keys = ctx.keys.len();
+    let Some(difference) = Difference::of(&mut ctx.keys, 0..keys)? else {
+        ctx.reply.set(0);
+        return Ok(());
+    };
+    if difference.estimated_ns() > in_place_ns {
+        ctx.leave();
+        return Ok(());
+    }
+    let reply = &mut ctx.reply;
+    if !difference.by_lookups() {
+        let result = difference.collect(result_for_reply(&[difference.first]), limits);
+        reply.set(result.len());
+        show_all(reply, result.view());
+        return Ok(());
+    }
+    let begun = reply.begin_set();
+    let mut members = 0;
+    for member in difference.members() {
+        show(reply, member);
+        members += 1;
+    }
+    reply.end_set(begun, members);
+    Ok(())
+}
+
+fn sdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let in_place_ns = ctx.in_place_ns();
+    let limits = ctx.server.config.set_limits();
+    let keys = ctx.keys.len();
+    let difference = Difference::of(&mut ctx.keys, 1..keys)?;
+    if difference
+        .as_ref()
+        .is_some_and(|found| found.estimated_ns() > in_place_ns)
+    {
+        ctx.leave();
+        return Ok(());
+    }
+    let result = match difference {
+        Some(difference) => difference.collect(Set::of_integers(), limits),
+        None => Set::of_integers(),
+    };
+    store_result(ctx, result, "sdiffstore");
+    Ok(())
+}

@@ -1,0 +1,430 @@
+//! Unions, intersections and differences of sorted sets, in which sets take part as if every score were 1.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use weft_resp::number::{parse_f64, parse_i64};
+use weft_table::ValueRef;
+use weft_values::Value;
+use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
+use weft_values::packed::PackedKind;
+use weft_values::set::SetView;
+use weft_values::sorted_set::{Gathering, View};
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::commands::set::set_view;
+use crate::commands::sorted_set::{CHANGE_NS, reply_members, store_result, view_of};
+use crate::keyspace::access::Keys;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("zdiff", leased(zdiff)),
+    ("zdiffstore", leased(zdiffstore)),
+    ("zinter", leased(zinter)),
+    ("zintercard", leased(zintercard)),
+    ("zinterstore", leased(zinterstore)),
+    ("zunion", leased(zunion)),
+    ("zunionstore", leased(zunionstore)),
+];
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+/// How the scores of a member become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of_word(word: &[u8]) -> Option<Self> {
+        let words: [(&[u8], Self); 3] = [(b"sum", Self::Sum), (b"min", Self::Min), (b"max", Self::Max)];
+        let found = words.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+        found.map(|(_, aggregate)| aggregate)
+    }
+
+    fn apply(self, score: f64, other: f64) -> f64 {
+        match self {
+            Self::Sum => number_or_zero(score + other),
+            Self::Min if other < score => other,
+            Self::Max if other > score => other,
+            Self::Min | Self::Max => score,
+        }
+    }
+}
+
+/// The sum of opposite infinities, or none of infinitely many, counts as 0.
+fn number_or_zero(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// A set or sorted set that takes part.
+#[derive(Clone, Copy)]
+enum Members<'a> {
+    Missing,
+    Set(SetView<'a>),
+    Sorted(View<'a>),
+}
+
+/// A set or sorted set that takes part, and what its scores are multiplied by.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    members: Members<'a>,
+    weight: f64,
+}
+
+impl<'a> Source<'a> {
+    fn len(&self) -> usize {
+        match self.members {
+            Members::Missing => 0,
+            Members::Set(set) => set.len(),
+            Members::Sorted(set) => set.len(),
+        }
+    }
+
+    /// The weighted score of a member.
+    fn score(&self, member: &[u8]) -> Option<f64> {
+        let score = match self.members {
+            Members::Missing => None,
+            Members::Set(set) => set.contains(member).then_some(1.0),
+            Members::Sorted(set) => set.score(member),
+        };
+        score.map(|score| score * self.weight)
+    }
+
+    /// Shows every member with its score, which is not weighted, until `show` returns false.
+    fn each(&self, mut show: impl FnMut(Element<'a>, f64) -> bool) {
+        match self.members {
+            Members::Missing => {}
+            Members::Set(set) => {
+                set.iter().all(|member| show(member, 1.0));
+            }
+            Members::Sorted(set) => {
+                set.iter().all(|(member, score)| show(member, score));
+            }
+        }
+    }
+}
+
+fn members_of(value: ValueRef<'_, Value>) -> Result<Members<'_>, CommandError> {
+    let is_set = match value {
+        ValueRef::Packed(packed) => PackedKind::of(packed) != PackedKind::SortedSet,
+        other => !matches!(other, ValueRef::Object(Value::SortedSet(_))),
+    };
+    if is_set {
+        set_view(value).map(Members::Set)
+    } else {
+        view_of(value).map(Members::Sorted)
+    }
+}
+
+/// The sources, from the key of this index on.
+fn sources_of<'k>(keys: &'k Keys<'_, '_>, first: usize, weights: &[f64]) -> Result<Vec<Source<'k>>, CommandError> {
+    let source = |(index, weight): (usize, &f64)| {
+        let members = match keys.peek(first + index) {
+            Some(entry) => members_of(entry.value())?,
+            None => Members::Missing,
+        };
+        Ok(Source {
+            members,
+            weight: *weight,
+        })
+    };
+    weights.iter().enumerate().map(source).collect()
+}
+
+/// Counts the uses of the keys, and checks their types.
+fn touch_sources(keys: &mut Keys<'_, '_>, first: usize, count: usize) -> CommandResult {
+    for index in first..first + count {
+        keys.prefetch_ahead(index);
+        if let Some(entry) = keys.read(index) {
+            members_of(entry.value())?;
+        }
+    }
+    Ok(())
+}
+
+/// The words behind the keys.
+struct Options {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    /// 0: none.
+    limit: usize,
+}
+
+/// What a command's grammar has.
+#[derive(Clone, Copy, Debug)]
+struct Grammar {
+    operation: Operation,
+    /// Whether the result is stored; the first key is its destination then.
+    stores: bool,
+    /// Whether only the number of members is wanted.
+    counts: bool,
+}
+
+impl Grammar {
+    /// Index of the argument that tells the number of keys.
+    fn count_index(self) -> usize {
+        if self.stores { 2 } else { 1 }
+    }
+
+    fn parse_key_count(self, ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
+        let count = parse_i64(ctx.arg(self.count_index())).ok_or(CommandError::NOT_AN_INTEGER)?;
+        if count < 1 {
+            return Err(CommandError::text(format!(
+                "ERR at least 1 input key is needed for '{}' command",
+                ctx.command.full_name
+            )));
+        }
+        let room = ctx.argc() - self.count_index() - 1;
+        usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= room)
+            .ok_or(CommandError::SYNTAX)
+    }
+
+    fn parse_options(self, ctx: &Context<'_, '_>, keys: usize) -> Result<Options, CommandError> {
+        let mut options = Options {
+            weights: vec![1.0; keys],
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            limit: 0,
+        };
+        let weighs = self.operation != Operation::Difference && !self.counts;
+        let mut index = self.count_index() + 1 + keys;
+        while index < ctx.argc() {
+            let word = ctx.arg(index);
+            let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+            let left = ctx.argc() - index;
+            if weighs && left > keys && is(b"weights") {
+                for (weight, at) in options.weights.iter_mut().zip(index + 1..) {
+                    let no_float = CommandError::constant("ERR weight value is not a float");
+                    *weight = parse_f64(ctx.arg(at)).ok_or(no_float)?;
+                }
+                index += keys;
+            } else if weighs && left >= 2 && is(b"aggregate") {
+                options.aggregate = Aggregate::of_word(ctx.arg(index + 1)).ok_or(CommandError::SYNTAX)?;
+                index += 1;
+            } else if !self.stores && !self.counts && is(b"withscores") {
+                options.with_scores = true;
+            } else if self.counts && left >= 2 && is(b"limit") {
+                let limit = parse_i64(ctx.arg(index + 1)).and_then(|limit| usize::try_from(limit).ok());
+                options.limit = limit.ok_or(CommandError::constant("ERR LIMIT can't be negative"))?;
+                index += 1;
+            } else {
+                return Err(CommandError::SYNTAX);
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+/// ZUNION numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]
+fn zunion(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show(ctx, Operation::Union)
+}
+
+/// ZINTER, with the arguments of ZUNION.
+fn zinter(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show(ctx, Operation::Intersection)
+}
+
+/// ZDIFF numkeys key [key ...] [WITHSCORES]
+fn zdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
+    show(ctx, Operation::Difference)
+}
+
+/// ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX]
+fn zunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    store(ctx, Operation::Union, "zunionstore")
+}
+
+/// ZINTERSTORE, with the arguments of ZUNIONSTORE.
+fn zinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    store(ctx, Operation::Intersection, "zinterstore")
+}
+
+/// ZDIFFSTORE destination numkeys key [key ...]
+fn zdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
+    store(ctx, Operation::Difference, "zdiffstore")
+}
+
+/// ZINTERCARD numkeys key [key ...] [LIMIT limit]
+fn zintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let grammar = Grammar {
+        operation: Operation::Intersection,
+        stores: false,
+        counts: true,
+    };
+    let Some((sources, options)) = prepare(ctx, grammar)? else {
+        ctx.leave();
+        return Ok(());
+    };
+    let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+    let mut count = 0;
+    each_in_all(&sources, Aggregate::Sum, |_, _| {
+        count += 1;
+        count < limit
+    });
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+/// The sources and options of a command; `None` if the work is too long for this worker.
+fn prepare<'k>(
+    ctx: &'k mut Context<'_, '_>,
+    grammar: Grammar,
+) -> Result<Option<(Vec<Source<'k>>, Options)>, CommandError> {
+    let count = grammar.parse_key_count(ctx)?;
+    let first = usize::from(grammar.stores);
+    touch_sources(&mut ctx.keys, first, count)?;
+    let options = grammar.parse_options(ctx, count)?;
+    let in_place_ns = ctx.in_place_ns();
+    let sources = sources_of(&ctx.keys, first, &options.weights)?;
+    let members: usize = sources.iter().map(Source::len).sum();
+    let leaves = members as u64 * CHANGE_NS > in_place_ns;
+    Ok((!leaves).then_some((sources, options)))
+}
+
+fn show(ctx: &mut Context<'_, '_>, operation: Operation) -> CommandResult {
+    let grammar = Grammar {
+        operation,
+        stores: false,
+        counts: false,
+    };
+    let Some((sources, options)) = prepare(ctx, grammar)? else {
+        ctx.leave();
+        return Ok(());
+    };
+    let with_scores = options.with_scores;
+    let result = compute(operation, sources, options.aggregate);
+    let members = result.sorted();
+    let shown = members.iter().map(|(member, score)| (Element::Bytes(member), *score));
+    reply_members(&mut ctx.reply, members.len(), shown, with_scores);
+    Ok(())
+}
+
+fn store(ctx: &mut Context<'_, '_>, operation: Operation, event: &'static str) -> CommandResult {
+    let grammar = Grammar {
+        operation,
+        stores: true,
+        counts: false,
+    };
+    let limits = ctx.server.config.sorted_set_limits();
+    let Some((sources, options)) = prepare(ctx, grammar)? else {
+        ctx.leave();
+        return Ok(());
+    };
+    let result = compute(operation, sources, options.aggregate);
+    let draft = (!result.is_empty()).then(|| result.into_draft(limits));
+    let count = store_result(ctx.keys.write(0), draft, event);
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggregate) -> Gathering {
+    match operation {
+        Operation::Union => {
+            // Sums of floating point numbers depend on their order: from the smallest source to the largest.
+            sources.sort_by_key(Source::len);
+            union(&sources, aggregate)
+        }
+        Operation::Intersection => {
+            let mut result = Gathering::default();
+            each_in_all(&sources, aggregate, |member, score| {
+                result.push_element(member, score);
+                true
+            });
+            result
+        }
+        Operation::Difference => difference(&sources),
+    }
+}
+
+/// A member in the one form that it has wherever it comes from.
+#[derive(PartialEq, Eq, Hash)]
+enum Name<'a> {
+    Number(i64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Name<'a> {
+    fn of(member: Element<'a>) -> Self {
+        let normal = match member {
+            Element::Bytes(bytes) => Element::of(bytes),
+            number => number,
+        };
+        match normal {
+            Element::Int(number) => Name::Number(number),
+            Element::Bytes(bytes) => Name::Bytes(bytes),
+        }
+    }
+}
+
+fn union(sources: &[Source<'_>], aggregate: Aggregate) -> Gathering {
+    let largest = sources.iter().map(Source::len).max().unwrap_or(0);
+    let mut result = Gathering::with_room(largest);
+    let mut numbers: HashMap<Name<'_>, usize, ahash::RandomState> =
+        HashMap::with_capacity_and_hasher(largest, ahash::RandomState::default());
+    for source in sources {
+        source.each(|member, score| {
+            let score = number_or_zero(score * source.weight);
+            match numbers.entry(Name::of(member)) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(result.len());
+                    result.push_element(member, score);
+                }
+                Entry::Occupied(number) => {
+                    let sum = result.score_mut(*number.get());
+                    *sum = aggregate.apply(*sum, score);
+                }
+            }
+            true
+        });
+    }
+    result
+}
+
+/// Shows every member that is in all sources, with its score, until `show` returns false.
+fn each_in_all<'a>(sources: &[Source<'a>], aggregate: Aggregate, mut show: impl FnMut(Element<'a>, f64) -> bool) {
+    let mut sources = sources.to_vec();
+    sources.sort_by_key(Source::len);
+    let Some((smallest, others)) = sources.split_first() else {
+        return;
+    };
+    let mut scratch = [0; DECIMAL_MAX_BYTES];
+    smallest.each(|member, score| {
+        let text = member.text(&mut scratch);
+        let first = number_or_zero(score * smallest.weight);
+        let score = others
+            .iter()
+            .try_fold(first, |score, other| Some(aggregate.apply(score, other.score(text)?)));
+        score.is_none_or(|score| show(member, score))
+    });
+}
+
+fn difference(sources: &[Source<'_>]) -> Gathering {
+    let mut result = Gathering::default();
+    let Some((first, others)) = sources.split_first() else {
+        return result;
+    };
+    let mut scratch = [0; DECIMAL_MAX_BYTES];
+    first.each(|member, score| {
+        let text = member.text(&mut scratch);
+        if others.iter().all(|other| other.score(text).is_none()) {
+            result.push(text, score);
+        }
+        true
+    });
+    result
+}

@@ -1,0 +1,187 @@
+//! The sorted set commands, by verb, and what they share: how a key's sorted set is seen, changed and stored.
+
+mod add;
+pub mod algebra;
+pub mod blocking;
+mod pop;
+mod random;
+mod range;
+mod range_query;
+mod read;
+mod remove;
+mod scan;
+
+pub use add::{AddOptions, add_scores};
+pub use pop::{End, PopArguments, PopShape, pop, pop_first_of};
+pub use range::{reply_members, store_result, store_result_of};
+
+use weft_resp::Reply;
+use weft_table::{NewValue, ValueRef};
+use weft_values::Value;
+use weft_values::listpack::Element;
+use weft_values::packed::PackedKind;
+use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::{Draft, Limits, SortedSet, Upsert, View};
+
+use super::context::{Binding, leased};
+use super::error::CommandError;
+use crate::keyspace::access::{Expiry, KeyWrite};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("zadd", leased(add::zadd).of_member(3)),
+    ("zcard", leased(read::zcard)),
+    ("zcount", leased(read::zcount)),
+    ("zincrby", leased(add::zincrby).of_member(3)),
+    ("zlexcount", leased(read::zlexcount)),
+    ("zmpop", leased(pop::zmpop)),
+    ("zmscore", leased(read::zmscore).of_member(2)),
+    ("zpopmax", leased(pop::zpopmax)),
+    ("zpopmin", leased(pop::zpopmin)),
+    ("zrandmember", leased(random::zrandmember)),
+    ("zrange", leased(range::zrange)),
+    ("zrangebylex", leased(range::zrangebylex)),
+    ("zrangebyscore", leased(range::zrangebyscore)),
+    ("zrangestore", leased(range::zrangestore)),
+    ("zrank", leased(read::zrank).of_member(2)),
+    ("zrem", leased(remove::zrem).of_member(2)),
+    ("zremrangebylex", leased(remove::zremrangebylex)),
+    ("zremrangebyrank", leased(remove::zremrangebyrank)),
+    ("zremrangebyscore", leased(remove::zremrangebyscore)),
+    ("zrevrange", leased(range::zrevrange)),
+    ("zrevrangebylex", leased(range::zrevrangebylex)),
+    ("zrevrangebyscore", leased(range::zrevrangebyscore)),
+    ("zrevrank", leased(read::zrevrank).of_member(2)),
+    ("zscan", leased(scan::zscan)),
+    ("zscore", leased(read::zscore).of_member(2)),
+];
+
+/// What finding, adding or removing a member takes, ns, where the set is far from the cache.
+pub const CHANGE_NS: u64 = 400;
+/// What showing a member of a range takes, ns.
+pub const SHOW_NS: u64 = 30;
+/// What removing a member of a range takes, ns.
+pub const REMOVE_NS: u64 = 150;
+
+/// The sorted set that a value is.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is none.
+#[inline]
+pub fn view_of(value: ValueRef<'_, Value>) -> Result<View<'_>, CommandError> {
+    match value {
+        ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::SortedSet => {
+            Ok(View::Packed(Packed::new(packed)))
+        }
+        ValueRef::Object(Value::SortedSet(set)) => Ok(View::Large(set)),
+        _ => Err(CommandError::WRONG_TYPE),
+    }
+}
+
+/// Writes a member.
+#[inline]
+pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
+    match member {
+        Element::Int(number) => reply.bulk_integer(number),
+        Element::Bytes(bytes) => reply.bulk(bytes),
+    }
+}
+
+/// Stores a sorted set that is not empty.
+pub fn store(key: &mut KeyWrite<'_>, draft: Draft, expiry: Expiry) {
+    match draft {
+        Draft::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
+        Draft::Large(set) => key.set(NewValue::Object(Value::SortedSet(set)), expiry),
+    }
+}
+
+/// A sorted set under a key while it is changed.
+pub enum Editing<'s> {
+    /// A large one, where it is.
+    InPlace(&'s mut SortedSet),
+    /// A new one, or a copy of a packed one.
+    Draft(&'s mut Draft),
+}
+
+impl Editing<'_> {
+    /// The set for reading.
+    pub fn view(&self) -> View<'_> {
+        match self {
+            Editing::InPlace(set) => View::Large(set),
+            Editing::Draft(draft) => draft.view(),
+        }
+    }
+
+    /// Adds a member or changes its score: `decide` gets the score it has and tells the one it shall have.
+    pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
+        match self {
+            Editing::InPlace(set) => set.upsert(member, limits, decide),
+            Editing::Draft(draft) => draft.upsert(member, limits, decide),
+        }
+    }
+
+    /// Takes a member out. Whether it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match self {
+            Editing::InPlace(set) => set.remove(member).is_some(),
+            Editing::Draft(draft) => draft.remove(member),
+        }
+    }
+
+    /// Takes the members of a range of ranks out.
+    pub fn remove_ranks(&mut self, ranks: std::ops::Range<usize>) {
+        match self {
+            Editing::InPlace(set) => set.remove_ranks(ranks),
+            Editing::Draft(draft) => draft.remove_ranks(ranks),
+        }
+    }
+}
+
+/// What became of a key's sorted set.
+pub struct Edited<R> {
+    /// What the change told.
+    pub result: R,
+    /// Whether no member is left; the key is gone then.
+    pub emptied: bool,
+}
+
+/// Changes the sorted set of a key. `copy` makes the draft of a packed one; `change` tells something and whether it
+/// changed anything. A set that becomes empty goes with its key. `None` if the key is missing.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is no sorted set.
+pub fn edit<R>(
+    key: &mut KeyWrite<'_>,
+    copy: impl FnOnce(&[u8]) -> Draft,
+    change: impl FnOnce(Editing<'_>) -> (R, bool),
+) -> Result<Option<Edited<R>>, CommandError> {
+    let Some(entry) = key.entry() else {
+        return Ok(None);
+    };
+    let mut draft = match entry.value() {
+        ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::SortedSet => copy(packed),
+        ValueRef::Object(Value::SortedSet(_)) => return Ok(edit_in_place(key, change)),
+        _ => return Err(CommandError::WRONG_TYPE),
+    };
+    let (result, changed) = change(Editing::Draft(&mut draft));
+    let emptied = draft.view().is_empty();
+    if emptied {
+        key.delete();
+    } else if changed || matches!(draft, Draft::Large(_)) {
+        store(key, draft, Expiry::Keep);
+    }
+    Ok(Some(Edited { result, emptied }))
+}
+
+fn edit_in_place<R>(key: &mut KeyWrite<'_>, change: impl FnOnce(Editing<'_>) -> (R, bool)) -> Option<Edited<R>> {
+    let mut entry = key.entry_mut()?;
+    let Some(Value::SortedSet(set)) = entry.object_mut() else {
+        return None;
+    };
+    let (result, _) = change(Editing::InPlace(set));
+    let emptied = set.is_empty();
+    if emptied {
+        key.delete();
+    }
+    Some(Edited { result, emptied })
+}

@@ -1,0 +1,334 @@
+//! XCLAIM and XAUTOCLAIM: pending entries pass from one consumer to another.
+
+use std::ops::Bound;
+
+use weft_resp::{Protocol, Reply};
+use weft_values::stream::{ConsumerNumber, Entry, Group, Pending, StreamId};
+
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::error::CommandError;
+use crate::commands::stream::arguments::{
+    Edited, edit, exact_id, integer_or, is_word, leading_ids, no_group, range_start, reply_entry, reply_id,
+};
+
+use crate::commands::stream::log::GroupLog;
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[("xautoclaim", leased(xautoclaim)), ("xclaim", leased(xclaim))];
+
+/// What claiming an entry takes, ns.
+const CLAIM_NS: u64 = 500;
+
+/// The options of XCLAIM.
+struct Options {
+    force: bool,
+    just_id: bool,
+    /// When the entries count as delivered, in ms since the Unix epoch.
+    delivered_ms: i64,
+    deliveries: Option<u64>,
+    last_id: StreamId,
+}
+
+impl Options {
+    fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
+        let now_ms = ctx.now_ms as i64;
+        let mut options = Options {
+            force: false,
+            just_id: false,
+            delivered_ms: NOT_GIVEN,
+            deliveries: None,
+            last_id: StreamId::MIN,
+        };
+        let mut index = first;
+        while index < ctx.argc() {
+            let word = ctx.arg(index);
+            let more = index + 1 < ctx.argc();
+            let value = ctx.arg(index + 1);
+            index += 2;
+            if is_word(word, "FORCE") {
+                options.force = true;
+                index -= 1;
+            } else if is_word(word, "JUSTID") {
+                options.just_id = true;
+                index -= 1;
+            } else if more && is_word(word, "IDLE") {
+                let idle_ms = integer_or(value, "ERR Invalid IDLE option argument for XCLAIM")?;
+                options.delivered_ms = now_ms.wrapping_sub(idle_ms);
+            } else if more && is_word(word, "TIME") {
+                options.delivered_ms = integer_or(value, "ERR Invalid TIME option argument for XCLAIM")?;
+            } else if more && is_word(word, "RETRYCOUNT") {
+                let deliveries = integer_or(value, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+                options.deliveries = u64::try_from(deliveries).ok();
+            } else if more && is_word(word, "LASTID") {
+                options.last_id = exact_id(value, 0)?;
+            } else {
+                return Err(CommandError::about("ERR Unrecognized XCLAIM option '", word, "'"));
+            }
+        }
+        // A time in the future, or before all time, is taken for now.
+        if !(0..=now_ms).contains(&options.delivered_ms) {
+            options.delivered_ms = now_ms;
+        }
+        Ok(options)
+    }
+}
+
+/// Stands for a delivery time that was not given.
+const NOT_GIVEN: i64 = -1;
+
+fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.leaves_worker(ctx.argc() as u64 * CLAIM_NS) {
+        return Ok(());
+    }
+    let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
+    // Valkey looks for the group before it looks at the arguments, and changes nothing before it has seen them all.
+    let parsed = XclaimArguments::parse(ctx);
+    let now_ms = ctx.now_ms as i64;
+    let mut log = GroupLog::new(ctx.keys.effects.logs());
+    let reply = &mut ctx.reply;
+    let claimed = edit(ctx.keys.write(0), |stream| {
+        let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
+        let XclaimArguments {
+            min_idle_ms,
+            ids,
+            options,
+        } = parsed?;
+        let mut moved_on = options.last_id > group.last_id;
+        if moved_on {
+            group.last_id = options.last_id;
+        }
+        let (number, created) = group.find_or_create_consumer(consumer, now_ms);
+        group.consumer_mut(number).seen_ms = now_ms;
+        let begun = reply.begin_array();
+        let (mut sent, mut changes) = (0, 0);
+        for id in ids {
+            let pending = group.pending().get(&id).copied();
+            let Some(entry) = entries.find(id) else {
+                if let Some(pending) = pending {
+                    let owner = group.consumer(pending.consumer).name();
+                    log.claimed(owner, id, pending, group.last_id);
+                }
+                if group.release(id) {
+                    changes += 1;
+                    moved_on = false;
+                }
+                continue;
+            };
+            let idle_enough = pending.map_or(options.force, |pending| {
+                min_idle_ms == 0 || now_ms.wrapping_sub(pending.delivered_ms) >= min_idle_ms
+            });
+            if !idle_enough {
+                continue;
+            }
+            // What is claimed by force counts as delivered once already.
+            let before = pending.map_or(1, |pending| pending.deliveries);
+            let claimed = Pending {
+                delivered_ms: options.delivered_ms,
+                deliveries: options.deliveries.unwrap_or(before + u64::from(!options.just_id)),
+                consumer: number,
+            };
+            claim(group, reply, &entry, claimed, options.just_id);
+            log.claimed(consumer, id, claimed, group.last_id);
+            group.consumer_mut(number).active_ms = now_ms;
+            sent += 1;
+            changes += 1;
+            moved_on = false;
+        }
+        reply.end_array(begun, sent);
+        if moved_on {
+            log.moved(group);
+        }
+        Ok(((), Edited::with_consumer(created, changes + u64::from(moved_on))))
+    })?;
+    log.write(ctx.keys.effects, ctx.keys.db, key, name);
+    claimed.ok_or_else(|| no_group(key, name))
+}
+
+/// What XCLAIM is told.
+struct XclaimArguments {
+    min_idle_ms: i64,
+    ids: Vec<StreamId>,
+    options: Options,
+}
+
+impl XclaimArguments {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
+        let min_idle_ms = integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
+        let ids = leading_ids(ctx.args.iter().skip(5));
+        let options = Options::parse(ctx, 5 + ids.len())?;
+        Ok(XclaimArguments {
+            min_idle_ms,
+            ids,
+            options,
+        })
+    }
+}
+
+fn claim(group: &mut Group, reply: &mut Reply<'_>, entry: &Entry<'_>, pending: Pending, just_id: bool) {
+    group.assign(entry.id, pending);
+    if just_id {
+        reply_id(reply, entry.id);
+    } else {
+        reply_entry(reply, entry);
+    }
+}
+
+/// Pending entries that XAUTOCLAIM looks at for each one it may claim.
+const LOOKS_PER_CLAIM: usize = 10;
+/// The largest COUNT that XAUTOCLAIM takes.
+const COUNT_MAX: i64 = i64::MAX / 16;
+/// What it claims unless told otherwise.
+const COUNT_DEFAULT: i64 = 100;
+/// Where the IDs of deleted entries would take 64 GiB, which Valkey asks for beforehand and is refused.
+const COUNT_TOO_HIGH: i64 = 1 << 32;
+
+/// What XAUTOCLAIM is told.
+struct Scan {
+    min_idle_ms: i64,
+    start: StreamId,
+    count: i64,
+    just_id: bool,
+    now_ms: i64,
+}
+
+impl Scan {
+    fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
+        let min_idle_ms = integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
+        let mut scan = Scan {
+            min_idle_ms,
+            start: range_start(ctx.arg(5))?,
+            count: COUNT_DEFAULT,
+            just_id: false,
+            now_ms: ctx.now_ms as i64,
+        };
+        let mut index = 6;
+        while index < ctx.argc() {
+            let word = ctx.arg(index);
+            if is_word(word, "COUNT") && index + 1 < ctx.argc() {
+                index += 1;
+                scan.count = match integer_or(ctx.arg(index), "ERR COUNT must be > 0")? {
+                    count @ 1..=COUNT_MAX => count,
+                    _ => return Err(CommandError::constant("ERR COUNT must be > 0")),
+                };
+            } else if is_word(word, "JUSTID") {
+                scan.just_id = true;
+            } else {
+                return Err(CommandError::SYNTAX);
+            }
+            index += 1;
+        }
+        Ok(scan)
+    }
+
+    fn cost_ns(&self, group: &Group) -> u64 {
+        let claims = group.pending().len().min(self.count as usize) as u64;
+        claims * CLAIM_NS
+    }
+}
+
+/// What XAUTOCLAIM found.
+struct Scanned {
+    /// The entries that were claimed, as they are sent.
+    claimed: Vec<u8>,
+    claims: usize,
+    /// IDs that were pending while their entries are gone.
+    deleted: Vec<StreamId>,
+    /// Where the next scan begins.
+    next: StreamId,
+}
+
+fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let scan = Scan::parse(ctx)?;
+    let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
+    let (in_place_ns, protocol) = (ctx.in_place_ns(), ctx.reply.protocol);
+    let mut log = GroupLog::new(ctx.keys.effects.logs());
+    let scanned = edit(ctx.keys.write(0), |stream| {
+        let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
+        if scan.count >= COUNT_TOO_HIGH {
+            return Err(CommandError::constant(
+                "ERR Insufficient memory, failed allocating transient memory, COUNT too high.",
+            ));
+        }
+        if scan.cost_ns(group) > in_place_ns {
+            return Ok((None, Edited::NOTHING));
+        }
+        let (number, created) = group.find_or_create_consumer(consumer, scan.now_ms);
+        group.consumer_mut(number).seen_ms = scan.now_ms;
+        let scanned = scan.run(group, number, protocol, &mut log, |id| entries.find(id));
+        let changes = (scanned.claims + scanned.deleted.len()) as u64;
+        Ok((Some(scanned), Edited::with_consumer(created, changes)))
+    })?;
+    if matches!(scanned, Some(Some(_))) {
+        log.write(ctx.keys.effects, ctx.keys.db, key, name);
+    }
+    match scanned.ok_or_else(|| no_group(key, name))? {
+        None => ctx.leave(),
+        Some(scanned) => {
+            let reply = &mut ctx.reply;
+            reply.array(3);
+            reply_id(reply, scanned.next);
+            reply.array(scanned.claims);
+            reply.raw(&scanned.claimed);
+            reply.array(scanned.deleted.len());
+            for id in scanned.deleted {
+                reply_id(reply, id);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Scan {
+    fn run<'e>(
+        &self,
+        group: &mut Group,
+        consumer: ConsumerNumber,
+        protocol: Protocol,
+        log: &mut GroupLog,
+        mut find: impl FnMut(StreamId) -> Option<Entry<'e>>,
+    ) -> Scanned {
+        let (mut claims, mut deleted) = (0, Vec::new());
+        let mut left = self.count as usize;
+        let mut from = Bound::Included(self.start);
+        let next_pending = |group: &Group, from| {
+            let mut behind = group.pending().range((from, Bound::Unbounded));
+            behind.next().map(|(id, pending)| (*id, *pending))
+        };
+        let claimed = reply_bytes(protocol, |reply| {
+            let mut looks = left.saturating_mul(LOOKS_PER_CLAIM);
+            while looks > 0
+                && left > 0
+                && let Some((id, pending)) = next_pending(group, from)
+            {
+                looks -= 1;
+                from = Bound::Excluded(id);
+                let Some(entry) = find(id) else {
+                    log.claimed(group.consumer(pending.consumer).name(), id, pending, group.last_id);
+                    group.release(id);
+                    deleted.push(id);
+                    left -= 1;
+                    continue;
+                };
+                if self.min_idle_ms > 0 && self.now_ms.wrapping_sub(pending.delivered_ms) < self.min_idle_ms {
+                    continue;
+                }
+                let claimed = Pending {
+                    delivered_ms: self.now_ms,
+                    deliveries: pending.deliveries + u64::from(!self.just_id),
+                    consumer,
+                };
+                claim(group, reply, &entry, claimed, self.just_id);
+                log.claimed(group.consumer(consumer).name(), id, claimed, group.last_id);
+                group.consumer_mut(consumer).active_ms = self.now_ms;
+                claims += 1;
+                left -= 1;
+            }
+        });
+        Scanned {
+            claimed,
+            claims,
+            deleted,
+            next: next_pending(group, from).map_or(StreamId::MIN, |(id, _)| id),
+        }
+    }
+}

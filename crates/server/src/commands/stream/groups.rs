@@ -1,0 +1,208 @@
+//! XGROUP, which manages consumer groups, and XACK.
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::{CommandError, shown};
+use crate::commands::stream::arguments::{
+    Edited, all_ids, any_id, bad_subcommand, edit, edit_or_create, exact_id, integer, is_word, no_group_in_key,
+};
+
+/// The commands of this file and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("xack", leased(xack)),
+    ("xgroup|create", leased(create)),
+    ("xgroup|createconsumer", leased(createconsumer)),
+    ("xgroup|delconsumer", leased(delconsumer)),
+    ("xgroup|destroy", leased(destroy)),
+    ("xgroup|help", leased(help)),
+    ("xgroup|setid", leased(setid)),
+];
+
+const NO_KEY: CommandError = CommandError::constant(
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \
+     to create an empty stream automatically.",
+);
+
+/// What making or freeing a pending entry takes, ns.
+const PENDING_NS: u64 = 100;
+
+/// The options of XGROUP CREATE and SETID.
+#[derive(Default)]
+struct Options {
+    make_stream: bool,
+    entries_read: Option<i64>,
+}
+
+impl Options {
+    fn parse(ctx: &Context<'_, '_>, may_make: bool) -> Result<Self, CommandError> {
+        let mut options = Options::default();
+        let mut index = 5;
+        while index < ctx.argc() {
+            let word = ctx.arg(index);
+            if may_make && is_word(word, "MKSTREAM") {
+                options.make_stream = true;
+            } else if is_word(word, "ENTRIESREAD") && index + 1 < ctx.argc() {
+                index += 1;
+                options.entries_read = match integer(ctx.arg(index))? {
+                    -1 => None,
+                    read @ 0.. => Some(read),
+                    _ => {
+                        return Err(CommandError::constant(
+                            "ERR value for ENTRIESREAD must be positive or -1",
+                        ));
+                    }
+                };
+            } else {
+                return Err(bad_subcommand("XGROUP", ctx.arg(1)));
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+fn create(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = Options::parse(ctx, true)?;
+    let (subcommand, name, word) = (ctx.arg(1), ctx.arg(3), ctx.arg(4));
+    let too_many = ctx.argc() > 8;
+    let created = edit_or_create(ctx.keys.write(0), options.make_stream, |stream| {
+        if too_many {
+            return Err(bad_subcommand("XGROUP", subcommand));
+        }
+        let id = match shown(word) {
+            b"$" => stream.last_id(),
+            _ => exact_id(word, 0)?,
+        };
+        match stream.create_group(name, id, options.entries_read) {
+            Some(_) => Ok(((), Edited::event("xgroup-create").beside_entries())),
+            None => Err(CommandError::constant("BUSYGROUP Consumer Group name already exists")),
+        }
+    })?;
+    match created {
+        Some(()) => ctx.reply.ok(),
+        None => return Err(NO_KEY),
+    }
+    Ok(())
+}
+
+fn setid(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = Options::parse(ctx, false)?;
+    let (subcommand, key, name, word) = (ctx.arg(1), ctx.arg(2), ctx.arg(3), ctx.arg(4));
+    let arguments = ctx.argc();
+    let set = edit(ctx.keys.write(0), |stream| {
+        let last = stream.last_id();
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+        if !matches!(arguments, 5 | 7) {
+            return Err(bad_subcommand("XGROUP", subcommand));
+        }
+        group.last_id = match shown(word) {
+            b"$" => last,
+            _ => any_id(word, 0)?,
+        };
+        group.entries_read = options.entries_read;
+        Ok(((), Edited::event("xgroup-setid").that_wakes_nobody()))
+    })?;
+    match set {
+        Some(()) => ctx.reply.ok(),
+        None => return Err(NO_KEY),
+    }
+    Ok(())
+}
+
+fn destroy(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(3);
+    let in_place_ns = ctx.in_place_ns();
+    let destroyed = edit(ctx.keys.write(0), |stream| {
+        let pending = stream.group(name).map_or(0, |group| group.pending().len() as u64);
+        if pending * PENDING_NS > in_place_ns {
+            return Ok((None, Edited::NOTHING));
+        }
+        let destroyed = stream.destroy_group(name);
+        let edited = if destroyed {
+            Edited::event("xgroup-destroy").beside_entries()
+        } else {
+            Edited::NOTHING
+        };
+        Ok((Some(destroyed), edited))
+    })?;
+    match destroyed.ok_or(NO_KEY)? {
+        Some(destroyed) => ctx.reply.integer(i64::from(destroyed)),
+        None => ctx.leave(),
+    }
+    Ok(())
+}
+
+fn createconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (key, name, consumer, now_ms) = (ctx.arg(2), ctx.arg(3), ctx.arg(4), ctx.now_ms as i64);
+    let created = edit(ctx.keys.write(0), |stream| {
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+        let (_, created) = group.find_or_create_consumer(consumer, now_ms);
+        Ok((created, Edited::with_consumer(created, 0)))
+    })?;
+    ctx.reply.integer(i64::from(created.ok_or(NO_KEY)?));
+    Ok(())
+}
+
+fn delconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (key, name, consumer) = (ctx.arg(2), ctx.arg(3), ctx.arg(4));
+    let in_place_ns = ctx.in_place_ns();
+    let removed = edit(ctx.keys.write(0), |stream| {
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+        let pending = group
+            .find_consumer(consumer)
+            .map_or(0, |number| group.consumer(number).pending().len() as u64);
+        if pending * PENDING_NS > in_place_ns {
+            return Ok((None, Edited::NOTHING));
+        }
+        Ok(match group.remove_consumer(consumer) {
+            Some(pending) => (Some(pending), Edited::event("xgroup-delconsumer").beside_entries()),
+            None => (Some(0), Edited::NOTHING),
+        })
+    })?;
+    match removed.ok_or(NO_KEY)? {
+        Some(pending) => ctx.reply.integer(pending as i64),
+        None => ctx.leave(),
+    }
+    Ok(())
+}
+
+fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let name = ctx.arg(2);
+    if ctx.leaves_worker(ctx.argc() as u64 * PENDING_NS) {
+        return Ok(());
+    }
+    let words = ctx.args.iter();
+    let acknowledged = edit(ctx.keys.write(0), |stream| {
+        let Some(group) = stream.group_mut(name) else {
+            return Ok((0, Edited::NOTHING));
+        };
+        let ids = all_ids(words.skip(3))?;
+        let released = ids.into_iter().filter(|id| group.release(*id)).count() as u64;
+        Ok((released, Edited::quietly(released)))
+    })?;
+    ctx.reply.integer(acknowledged.unwrap_or(0) as i64);
+    Ok(())
+}
+
+const HELP: &[&str] = &[
+    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CREATE <key> <groupname> <id|$> [option]",
+    "    Create a new consumer group. Options are:",
+    "    * MKSTREAM",
+    "      Create the empty stream if it does not exist.",
+    "    * ENTRIESREAD entries_read",
+    "      Set the group's entries_read counter (internal use).",
+    "CREATECONSUMER <key> <groupname> <consumer>",
+    "    Create a new consumer in the specified group.",
+    "DELCONSUMER <key> <groupname> <consumer>",
+    "    Remove the specified consumer.",
+    "DESTROY <key> <groupname>",
+    "    Remove the specified group.",
+    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+    "    Set the current group ID and entries_read counter.",
+    "HELP",
+    "    Print this help.",
+];
+
+fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_lines(HELP)
+}

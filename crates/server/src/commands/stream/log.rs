@@ -1,0 +1,121 @@
+//! What the log of writes repeats of streams: entries and what groups did, with everything that depends on the time or
+//! on the place spelled out.
+
+use weft_values::stream::{Group, Keep, Pending, Stream, StreamId};
+
+use crate::commands::stream::arguments::id_text;
+use crate::keyspace::effects::Effects;
+
+/// An ID as text.
+pub fn shown(id: StreamId) -> Vec<u8> {
+    id_text(id, &mut [0; 41]).to_vec()
+}
+
+/// How a stream was trimmed that may keep more than it was told to: to this, exactly.
+pub fn exact_trim(stream: &Stream, keep: Keep) -> Vec<u8> {
+    match keep {
+        Keep::Last(_) => stream.length().to_string().into_bytes(),
+        Keep::From(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
+            Some(first) => shown(first.id),
+            None => shown(StreamId::MAX),
+        },
+    }
+}
+
+/// A pending entry and whose it is.
+struct Claim {
+    id: StreamId,
+    consumer: Vec<u8>,
+    pending: Pending,
+    last_id: StreamId,
+}
+
+/// What happened to a group.
+#[derive(Default)]
+pub struct GroupLog {
+    wanted: bool,
+    created: Option<Vec<u8>>,
+    claims: Vec<Claim>,
+    moved_to: Option<(StreamId, i64)>,
+}
+
+impl GroupLog {
+    /// Nothing yet; `wanted` is whether there is a log.
+    pub fn new(wanted: bool) -> Self {
+        GroupLog {
+            wanted,
+            ..GroupLog::default()
+        }
+    }
+
+    /// A consumer was made that has nothing pending, or it would be known by that.
+    pub fn created(&mut self, consumer: &[u8]) {
+        if self.wanted {
+            self.created = Some(consumer.to_vec());
+        }
+    }
+
+    /// An entry is pending for a consumer now; or it was, and whoever repeats this finds that its entry is gone.
+    pub fn claimed(&mut self, consumer: &[u8], id: StreamId, pending: Pending, last_id: StreamId) {
+        if self.wanted {
+            self.claims.push(Claim {
+                id,
+                consumer: consumer.to_vec(),
+                pending,
+                last_id,
+            });
+        }
+    }
+
+    /// The group has got further.
+    pub fn moved(&mut self, group: &Group) {
+        if self.wanted {
+            self.moved_to = Some((group.last_id, group.entries_read.unwrap_or(-1)));
+        }
+    }
+
+    /// Has the log repeat all of it instead of the command that runs.
+    pub fn write(self, effects: &mut Effects, db: usize, key: &[u8], group: &[u8]) {
+        if !self.wanted {
+            return;
+        }
+        if let Some(consumer) = &self.created {
+            effects.log_also(db, &[b"XGROUP", b"CREATECONSUMER", key, group, consumer]);
+        }
+        for claim in &self.claims {
+            let (mut time, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
+            let (mut id, mut last_id) = ([0; 41], [0; 41]);
+            let words: [&[u8]; 14] = [
+                b"XCLAIM",
+                key,
+                group,
+                &claim.consumer,
+                b"0",
+                id_text(claim.id, &mut id),
+                b"TIME",
+                time.format(claim.pending.delivered_ms).as_bytes(),
+                b"RETRYCOUNT",
+                count.format(claim.pending.deliveries).as_bytes(),
+                b"FORCE",
+                b"JUSTID",
+                b"LASTID",
+                id_text(claim.last_id, &mut last_id),
+            ];
+            effects.log_also(db, &words);
+        }
+        if let Some((last_id, entries_read)) = self.moved_to {
+            let (mut id, mut read) = ([0; 41], itoa::Buffer::new());
+            let words: [&[u8]; 7] = [
+                b"XGROUP",
+                b"SETID",
+                key,
+                group,
+                id_text(last_id, &mut id),
+                b"ENTRIESREAD",
+                read.format(entries_read).as_bytes(),
+            ];
+            effects.log_also(db, &words);
+        }
+        effects.log_nothing();
+    }
+}

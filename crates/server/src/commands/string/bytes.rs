@@ -1,0 +1,250 @@
+//! Commands on parts of strings, and strings that change where they are.
+
+use std::ops::{Deref, Range};
+
+use weft_resp::number::parse_i64;
+use weft_table::{Blob, EntryRef, NewValue, ValueRef};
+use weft_values::Value;
+
+use crate::commands::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
+use crate::commands::error::CommandError;
+use crate::config::id;
+use crate::keyspace::access::Expiry;
+use crate::keyspace::string_encoding::stored;
+use crate::notify::keyspace_event::Event;
+
+/// The commands on parts of strings, and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("append", leased(append)),
+    ("getrange", leased(getrange)),
+    ("setrange", leased(setrange)),
+    ("strlen", leased(strlen)),
+    ("substr", leased(getrange)),
+];
+
+/// Runs `view` on the string's bytes; integers are written out first.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is not a string.
+pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+    match value {
+        ValueRef::Bytes(bytes) => Ok(view(bytes)),
+        ValueRef::Blob(blob) => Ok(view(blob)),
+        ValueRef::Int(number) => {
+            let mut digits = [0u8; 20];
+            Ok(view(weft_resp::number::format_i64(number, &mut digits).as_bytes()))
+        }
+        ValueRef::Packed(_) | ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
+    }
+}
+
+/// A string's bytes apart from its entry: short ones copied, long ones shared.
+pub enum HeldString {
+    /// A copy.
+    Copied(Vec<u8>),
+    /// Shared with the entry.
+    Shared(Blob),
+}
+
+impl HeldString {
+    /// Holds on to a string.
+    ///
+    /// # Errors
+    /// `WRONGTYPE` when the value is not a string.
+    pub fn of(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
+        match value {
+            ValueRef::Blob(blob) => Ok(HeldString::Shared(blob.clone())),
+            other => with_bytes(other, |bytes| HeldString::Copied(bytes.to_vec())),
+        }
+    }
+}
+
+impl Default for HeldString {
+    fn default() -> Self {
+        HeldString::Copied(Vec::new())
+    }
+}
+
+impl Deref for HeldString {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            HeldString::Copied(bytes) => bytes,
+            HeldString::Shared(blob) => blob,
+        }
+    }
+}
+
+/// Bytes that are copied or cleared in a nanosecond, fresh memory included.
+const GROWTH_BYTES_PER_NS: u64 = 2;
+
+/// A string that is about to be changed in place.
+pub struct Before {
+    /// Its length in bytes; 0 when the key is missing.
+    pub length: usize,
+    /// An estimate of what the change takes, ns.
+    pub cost_ns: u64,
+}
+
+/// Looks at a string before it is changed up to byte `end`, which may depend on its length.
+///
+/// # Errors
+/// `WRONGTYPE` when the value is not a string.
+#[inline]
+pub fn before_change(
+    entry: Option<EntryRef<'_, Value>>,
+    end: impl FnOnce(usize) -> usize,
+) -> Result<Before, CommandError> {
+    let Some(value) = entry.map(|entry| entry.value()) else {
+        return Ok(Before {
+            length: 0,
+            cost_ns: end(0) as u64 / GROWTH_BYTES_PER_NS,
+        });
+    };
+    let length = string_len(value)?;
+    let end = end(length);
+    let moved = match value {
+        ValueRef::Blob(blob) if blob.is_unique() && end <= blob.capacity() => end.saturating_sub(length),
+        ValueRef::Blob(_) => end.max(length),
+        _ => end,
+    };
+    Ok(Before {
+        length,
+        cost_ns: moved as u64 / GROWTH_BYTES_PER_NS,
+    })
+}
+
+/// Length of a string value in bytes.
+fn string_len(value: ValueRef<'_, Value>) -> Result<usize, CommandError> {
+    with_bytes(value, <[u8]>::len)
+}
+
+fn strlen(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let length = match ctx.keys.read(0) {
+        Some(entry) => string_len(entry.value())?,
+        None => 0,
+    };
+    ctx.reply.integer(length as i64);
+    Ok(())
+}
+
+fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let start = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let end = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let reply = &mut ctx.reply;
+    let Some(entry) = ctx.keys.read(0) else {
+        reply.bulk(b"");
+        return Ok(());
+    };
+    with_bytes(entry.value(), |bytes| {
+        match (clamp_range(start, end, bytes.len()), entry.value()) {
+            (None, _) => reply.bulk(b""),
+            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
+                let part = BlobPart(blob.clone(), from..to + 1);
+                reply.bulk_header(part.1.len());
+                ctx.shared.push(reply.out.len(), Box::new(part));
+                reply.crlf();
+            }
+            (Some((from, to)), _) => reply.bulk(&bytes[from..=to]),
+        }
+    })
+}
+
+/// A part of a string that is sent from where it lies.
+struct BlobPart(Blob, Range<usize>);
+
+impl AsRef<[u8]> for BlobPart {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[self.1.clone()]
+    }
+}
+
+/// Resolves a range whose ends may be negative (counted from the end); `None` when it is empty.
+pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)> {
+    let length = length as i64;
+    if start < 0 && end < 0 && start > end {
+        return None;
+    }
+    let resolve = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let (start, end) = (resolve(start), resolve(end).min(length - 1));
+    (length > 0 && start <= end).then_some((start as usize, end as usize))
+}
+
+fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let added = ctx.arg(2);
+    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let before = match before_change(key.entry(), |length| length.saturating_add(added.len())) {
+        Ok(before) if before.length == 0 || before.length.saturating_add(added.len()) <= limit => before,
+        other => {
+            key.unchanged();
+            return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
+        }
+    };
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    match key.entry_mut() {
+        Some(mut entry) => {
+            entry.append(added);
+        }
+        None => key.set(stored(added), Expiry::Never),
+    }
+    key.changed(Event::string("append"));
+    ctx.reply.integer((before.length + added.len()) as i64);
+    Ok(())
+}
+
+/// New strings of more bytes are made without room to grow.
+const EXACT_BYTES: u64 = 1024;
+
+fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let Ok(offset) = usize::try_from(offset) else {
+        return Err(CommandError::constant("ERR offset is out of range"));
+    };
+    let value = ctx.arg(3);
+    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    let in_place_ns = ctx.in_place_ns();
+    let mut key = ctx.keys.write(0);
+    let end = offset as u64 + value.len() as u64;
+    let before = match before_change(key.entry(), |_| end as usize) {
+        Ok(before) => before,
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    };
+    if value.is_empty() {
+        key.unchanged();
+        ctx.reply.integer(before.length as i64);
+        return Ok(());
+    }
+    if end > limit {
+        key.unchanged();
+        return Err(CommandError::STRING_TOO_LONG);
+    }
+    if before.cost_ns > in_place_ns {
+        key.unchanged();
+        ctx.leave();
+        return Ok(());
+    }
+    if !key.exists() {
+        // A large one is made as long as it is to be: growing would leave room for more.
+        let length = if end > EXACT_BYTES { end as usize } else { 0 };
+        key.set(NewValue::Bytes(&vec![0; length]), Expiry::Never);
+    }
+    let mut total = before.length;
+    if let Some(mut entry) = key.entry_mut() {
+        let bytes = entry.bytes_mut(end as usize);
+        bytes[offset..end as usize].copy_from_slice(value);
+        total = bytes.len();
+    }
+    key.changed(Event::string("setrange"));
+    ctx.reply.integer(total as i64);
+    Ok(())
+}

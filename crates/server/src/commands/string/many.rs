@@ -1,0 +1,138 @@
+//! Many strings at once.
+
+use weft_resp::number::parse_i64;
+
+use super::set_options::{Condition, Grammar, expiry_of, parse_options};
+use crate::commands::context::{Binding, CommandResult, Context, bulk_of, leased};
+use crate::commands::error::CommandError;
+use crate::commands::generic::expiry_argument::ExpiryUnit;
+use crate::commands::string::put;
+use crate::keyspace::access::Expiry;
+use crate::keyspace::string_encoding::stored;
+use crate::notify::keyspace_event::Event;
+
+/// The commands on many strings and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("mget", leased(mget)),
+    ("mset", leased(mset)),
+    ("msetex", leased(msetex)),
+    ("msetnx", leased(msetnx)),
+];
+
+fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply.array(ctx.keys.len());
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        match ctx.keys.read(index) {
+            None => ctx.reply.null(),
+            Some(entry) => {
+                if bulk_of(&mut ctx.reply, &mut ctx.shared, entry).is_err() {
+                    ctx.reply.null();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'mset' command",
+        ));
+    }
+    set_all(ctx);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn set_all(ctx: &mut Context<'_, '_>) {
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let value = ctx.arg(index * 2 + 2);
+        let mut key = ctx.keys.write(index);
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+    }
+}
+
+fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc().is_multiple_of(2) {
+        return Err(CommandError::constant(
+            "ERR wrong number of arguments for 'msetnx' command",
+        ));
+    }
+    if any_key(ctx, true) {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    set_all(ctx);
+    ctx.reply.integer(1);
+    Ok(())
+}
+
+/// Whether some key exists (`wanted`) or is missing (`!wanted`).
+fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
+    for index in 0..ctx.keys.len() {
+        ctx.keys.prefetch_ahead(index);
+        let key = ctx.keys.write(index);
+        let exists = key.exists();
+        key.unchanged();
+        if exists == wanted {
+            return true;
+        }
+    }
+    false
+}
+
+fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let pairs = parse_i64(ctx.arg(1))
+        .filter(|count| (1..=i64::from(i32::MAX)).contains(count))
+        .ok_or(CommandError::constant("ERR invalid numkeys value or out of range"))? as usize;
+    let first_option = 2 + pairs * 2;
+    if first_option > ctx.argc() {
+        return Err(CommandError::SYNTAX);
+    }
+    let options = parse_options(ctx, first_option..ctx.argc(), Grammar::MsetEx)?;
+    let expiry = expiry_of(ctx, &options)?;
+    let refused = match options.condition {
+        Condition::Missing => any_key(ctx, true),
+        Condition::Present => any_key(ctx, false),
+        Condition::None | Condition::Equal(_) => false,
+    };
+    if refused {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    for index in 0..pairs {
+        ctx.keys.prefetch_ahead(index);
+        let value = ctx.arg(3 + index * 2);
+        // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
+        put(ctx.keys.write(index), value, expiry);
+    }
+    if let Expiry::At(at) = expiry
+        && ctx.keys.effects.logs()
+    {
+        log_msetex(ctx, first_option, at);
+    }
+    ctx.reply.integer(1);
+    Ok(())
+}
+
+/// Has the log repeat MSETEX with the time that its last expiry means.
+#[cold]
+fn log_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
+    let mut digits = itoa::Buffer::new();
+    let mut words: Vec<&[u8]> = ctx.args.iter().collect();
+    let is_time = |index: &usize| ExpiryUnit::of_option(ctx.arg(*index)).is_some();
+    let times: Vec<usize> = (first_option..ctx.argc().saturating_sub(1)).filter(is_time).collect();
+    if let Some(last) = times.last() {
+        words[*last] = b"PXAT";
+        words[*last + 1] = digits.format(at_ms).as_bytes();
+        // Earlier ones are of the same unit, which is another one now.
+        for earlier in times.iter().rev().skip(1) {
+            words.drain(*earlier..*earlier + 2);
+        }
+    }
+    ctx.keys.effects.log_instead(&words);
+}

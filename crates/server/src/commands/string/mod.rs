@@ -1,0 +1,289 @@
+//! The string commands.
+
+pub mod bytes;
+pub mod lcs;
+pub mod many;
+pub mod number;
+pub mod set_options;
+use super::context::{Binding, CommandResult, Context, bulk_of, leased};
+use crate::commands::generic::expire::passed_ms;
+use crate::commands::generic::expiry_argument::{ExpiryUnit, absolute_ms};
+use crate::commands::string::bytes::with_bytes;
+use crate::commands::string::set_options::{Condition, Grammar, SetOptions, expiry_of, parse_options};
+use crate::keyspace::access::{Expiry, KeyWrite, is_expired};
+use crate::keyspace::string_encoding::stored;
+use crate::notify::keyspace_event::Event;
+
+/// The string commands and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("delifeq", leased(delifeq)),
+    ("get", leased(get)),
+    ("getdel", leased(getdel)),
+    ("getex", leased(getex)),
+    ("getset", leased(getset)),
+    ("psetex", leased(psetex)),
+    ("set", leased(set)),
+    ("setex", leased(setex)),
+    ("setnx", leased(setnx)),
+];
+
+fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
+    ctx.reply_with_string(0)
+}
+
+fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let value = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    key.count_lookup();
+    let before = match key.entry() {
+        Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
+        None => {
+            ctx.reply.null();
+            Ok(())
+        }
+    };
+    if before.is_err() {
+        key.unchanged();
+        return before;
+    }
+    key.set(stored(value), Expiry::Never);
+    key.log_instead(&[b"SET", ctx.args.at(1), value]);
+    key.changed(Event::string("set"));
+    Ok(())
+}
+
+fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let mut key = ctx.keys.write(0);
+    key.count_lookup();
+    let Some(entry) = key.entry() else {
+        key.unchanged();
+        ctx.reply.null();
+        return Ok(());
+    };
+    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
+        key.unchanged();
+        return Err(error);
+    }
+    key.delete();
+    key.log_instead(&[b"DEL", ctx.args.at(1)]);
+    key.changed(Event::generic("del"));
+    Ok(())
+}
+
+fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.argc() == 3 {
+        let value = ctx.arg(2);
+        let mut key = ctx.keys.write(0);
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let options = parse_options(ctx, 3..ctx.argc(), Grammar::Set)?;
+    let expiry = expiry_of(ctx, &options)?;
+    set_with(ctx, &options, expiry)
+}
+
+fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
+    let value = ctx.arg(2);
+    let passed_ms = passed_ms(ctx, expiry);
+    let mut key = ctx.keys.write(0);
+    let mut answered = false;
+    if options.get {
+        key.count_lookup();
+        let before = match key.entry() {
+            Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
+            None => {
+                ctx.reply.null();
+                Ok(())
+            }
+        };
+        if let Err(error) = before {
+            key.unchanged();
+            return Err(error);
+        }
+        answered = true;
+    }
+    let met = match options.condition {
+        Condition::None => Ok(true),
+        Condition::Missing => Ok(!key.exists()),
+        Condition::Present => Ok(key.exists()),
+        Condition::Equal(wanted) => match key.entry() {
+            Some(entry) => with_bytes(entry.value(), |bytes| bytes == wanted),
+            None => Ok(false),
+        },
+    };
+    match met {
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+        Ok(false) => {
+            key.unchanged();
+            if !answered {
+                ctx.reply.null();
+            }
+            return Ok(());
+        }
+        Ok(true) => {}
+    }
+    store(key, value, expiry, passed_ms);
+    if options.get && options.expiry.is_none() && ctx.keys.effects.logs() {
+        log_without_get(ctx);
+    }
+    if !answered {
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+/// Has the log repeat SET without GET, whose answer nobody wants.
+#[cold]
+fn log_without_get(ctx: &mut Context<'_, '_>) {
+    let mut words: Vec<&[u8]> = Vec::with_capacity(ctx.argc());
+    for (index, word) in ctx.args.iter().enumerate() {
+        let is_compared = index > 3 && ctx.arg(index - 1).eq_ignore_ascii_case(b"IFEQ");
+        if index < 3 || is_compared || !word.eq_ignore_ascii_case(b"GET") {
+            words.push(word);
+        }
+    }
+    ctx.keys.effects.log_instead(&words);
+}
+
+/// Has the log repeat that a key was set with an expiry.
+#[cold]
+fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
+    let mut digits = itoa::Buffer::new();
+    key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
+}
+
+/// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it instead.
+fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, passed_ms: u64) {
+    if let Expiry::At(at) = expiry
+        && is_expired(Some(at), passed_ms)
+    {
+        if key.delete_passed() {
+            let name = key.named();
+            key.effects().log_passed(name);
+            key.changed(Event::EXPIRED);
+        } else {
+            key.unchanged();
+        }
+        return;
+    }
+    if let Expiry::At(at) = expiry
+        && key.effects().logs()
+    {
+        let name = key.named();
+        log_set_until(&mut key, name, value, at);
+    }
+    put(key, value, expiry);
+}
+
+/// Sets a key to what a client sent.
+pub(super) fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry) {
+    key.set(stored(value), expiry);
+    if let Expiry::At(_) = expiry {
+        key.note(Event::string("set"));
+        key.changed(Event::generic("expire"));
+    } else {
+        key.changed(Event::string("set"));
+    }
+}
+
+fn setnx(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let value = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    if key.exists() {
+        key.unchanged();
+        ctx.reply.integer(0);
+    } else {
+        key.set(stored(value), Expiry::Never);
+        key.changed(Event::string("set"));
+        ctx.reply.integer(1);
+    }
+    Ok(())
+}
+
+fn setex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiring(ctx, ExpiryUnit::Seconds)
+}
+
+fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    set_expiring(ctx, ExpiryUnit::Milliseconds)
+}
+
+fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
+    let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
+    let value = ctx.arg(3);
+    let passed_ms = passed_ms(ctx, Expiry::At(at));
+    store(ctx.keys.write(0), value, Expiry::At(at), passed_ms);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let options = parse_options(ctx, 2..ctx.argc(), Grammar::GetEx)?;
+    let expiry = expiry_of(ctx, &options)?;
+    let passed_ms = passed_ms(ctx, expiry);
+    let mut key = ctx.keys.write(0);
+    key.count_lookup();
+    let Some(entry) = key.entry() else {
+        key.unchanged();
+        ctx.reply.null();
+        return Ok(());
+    };
+    let has_expiry = entry.expire_at_ms().is_some();
+    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
+        key.unchanged();
+        return Err(error);
+    }
+    match expiry {
+        Expiry::At(at) if is_expired(Some(at), passed_ms) => {
+            key.delete_passed();
+            key.effects().log_passed(ctx.args.at(1));
+            key.changed(Event::EXPIRED);
+        }
+        Expiry::At(at) => {
+            key.set_expiry(Some(at));
+            if key.effects().logs() {
+                let mut digits = itoa::Buffer::new();
+                key.log_instead(&[b"PEXPIREAT", ctx.args.at(1), digits.format(at).as_bytes()]);
+            }
+            key.changed(Event::generic("expire"));
+        }
+        Expiry::Never if options.persist && has_expiry => {
+            key.set_expiry(None);
+            key.log_instead(&[b"PERSIST", ctx.args.at(1)]);
+            key.changed(Event::generic("persist"));
+        }
+        Expiry::Never | Expiry::Keep => key.unchanged(),
+    }
+    Ok(())
+}
+
+fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let wanted = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    let equal = match key.entry() {
+        Some(entry) => with_bytes(entry.value(), |bytes| bytes == wanted),
+        None => Ok(false),
+    };
+    match equal {
+        Ok(true) => {
+            key.delete();
+            key.log_instead(&[b"DEL", ctx.args.at(1)]);
+            key.changed(Event::generic("del"));
+            ctx.reply.integer(1);
+        }
+        Ok(false) => {
+            key.unchanged();
+            ctx.reply.integer(0);
+        }
+        Err(error) => {
+            key.unchanged();
+            return Err(error);
+        }
+    }
+    Ok(())
+}

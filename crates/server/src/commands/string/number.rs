@@ -1,0 +1,101 @@
+//! Strings as numbers.
+
+use weft_resp::LongDouble;
+use weft_resp::number::parse_i64;
+use weft_table::{NewValue, ValueRef};
+
+use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::error::CommandError;
+use crate::commands::string::bytes::with_bytes;
+use crate::keyspace::access::Expiry;
+use crate::notify::keyspace_event::Event;
+
+/// The commands on numbers and their handlers.
+pub const BINDINGS: &[(&str, Binding)] = &[
+    ("decr", leased(decr)),
+    ("decrby", leased(decrby)),
+    ("incr", leased(incr)),
+    ("incrby", leased(incrby)),
+    ("incrbyfloat", leased(incrbyfloat)),
+];
+
+fn incr(ctx: &mut Context<'_, '_>) -> CommandResult {
+    add_integer(ctx, 1)
+}
+
+fn decr(ctx: &mut Context<'_, '_>) -> CommandResult {
+    add_integer(ctx, -1)
+}
+
+fn incrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    add_integer(ctx, by)
+}
+
+fn decrby(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let by = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    let by = by
+        .checked_neg()
+        .ok_or(CommandError::constant("ERR decrement would overflow"))?;
+    add_integer(ctx, by)
+}
+
+fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry().map(|entry| entry.value()) {
+        None => Ok(0),
+        Some(ValueRef::Int(number)) => Ok(number),
+        Some(value) => with_bytes(value, parse_i64).and_then(|number| number.ok_or(CommandError::NOT_AN_INTEGER)),
+    };
+    let after = before.and_then(|before| {
+        before
+            .checked_add(by)
+            .ok_or(CommandError::constant("ERR increment or decrement would overflow"))
+    });
+    match after {
+        Ok(after) => {
+            key.set(NewValue::Int(after), Expiry::Keep);
+            key.changed(Event::string("incrby"));
+            ctx.reply.integer(after);
+            Ok(())
+        }
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}
+
+fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let argument = ctx.arg(2);
+    let mut key = ctx.keys.write(0);
+    let before = match key.entry() {
+        None => Ok(LongDouble::from_i64(0)),
+        Some(entry) => {
+            with_bytes(entry.value(), LongDouble::parse).and_then(|number| number.ok_or(CommandError::NOT_A_FLOAT))
+        }
+    };
+    let sum = before.and_then(|before| {
+        let by = LongDouble::parse(argument).ok_or(CommandError::NOT_A_FLOAT)?;
+        let sum = before.add(by);
+        if sum.is_nan() || sum.is_infinite() {
+            return Err(CommandError::constant("ERR increment would produce NaN or Infinity"));
+        }
+        Ok(sum)
+    });
+    match sum {
+        Ok(sum) => {
+            let mut digits = Vec::new();
+            sum.format_human(&mut digits);
+            key.set(NewValue::Bytes(&digits), Expiry::Keep);
+            key.log_instead(&[b"SET", ctx.args.at(1), &digits, b"KEEPTTL"]);
+            key.changed(Event::string("incrbyfloat"));
+            ctx.reply.bulk(&digits);
+            Ok(())
+        }
+        Err(error) => {
+            key.unchanged();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What follows from a command for clients that listen, before its leases end: events, invalidations, monitors' lines.
+//!
+//! Runs only while somebody listens, whatever it is: one look at the hooks tells.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::commands::context::Context;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::config::id;
+use crate::keyspace::effects::Hooks;
+use crate::net::client::{Client, Flags};
+use crate::notify::messages::Post;
+use crate::notify::monitor::line;
+use crate::state::Server;
+
+use super::record::is_secret;
+
+/// Whose command it was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A client's.
+    Client,
+    /// One of a client's transaction.
+    Transaction,
+    /// One of a client's script.
+    Script,
+}
+
+/// Announces a command that has run, unless it runs again, from its start.
+#[cold]
+pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
+    if runs_again {
+        ctx.keys.effects.changes.clear();
+        return;
+    }
+    let (seat, by) = (ctx.keys.access.seat, ctx.client.id);
+    let shows = ctx.keys.effects.hooks.has(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
+    let shown = shows.then(|| monitor_line(ctx, caller));
+    let mut post = Post::new(ctx.server, ctx.keys.effects, seat);
+    post.tell(by);
+    if let Some(line) = shown {
+        post.show(line);
+    }
+    // Last, for a reader that changes what the value remembers about itself (PFCOUNT) keeps a valid copy.
+    remember_keys(ctx);
+    if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {
+        forget_caching(ctx.client);
+    }
+}
+
+/// CLIENT CACHING is about the next command alone.
+pub(super) fn forget_caching(client: &mut Client) {
+    if let Some(tracking) = &mut client.tracking {
+        tracking.caching = false;
+    }
+}
+
+/// Remembers the keys that a client has read, if it keeps copies. The leases of the keys are held.
+fn remember_keys(ctx: &Context<'_, '_>) {
+    let reads = ctx.command.spec.flags.contains(CommandFlags::READONLY);
+    let Some(tracking) = ctx.client.tracking.as_deref().filter(|_| reads) else {
+        return;
+    };
+    if tracking.remembers() {
+        for index in 0..ctx.keys.len() {
+            ctx.server.tracking.remember(ctx.keys.name(index), ctx.client.id);
+        }
+    }
+}
+
+fn is_shown(flags: CommandFlags) -> bool {
+    !flags.intersects(CommandFlags::ADMIN.with(CommandFlags::SKIP_MONITOR))
+}
+
+fn monitor_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
+    let name = ctx.command.full_name;
+    let from = match caller {
+        Caller::Script => "lua".to_owned(),
+        Caller::Client | Caller::Transaction => who(ctx.server, ctx.client),
+    };
+    line(unix_us(), ctx.client.db, &from, ctx.args.iter(), |index| {
+        is_secret(name, ctx.args, index)
+    })
+}
+
+/// The line of a client's command that is shown when its parts have been: of EXEC, or of a script.
+pub(super) fn line_of_whole<'a>(server: &Server, client: &Client, words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    line(unix_us(), client.db, &who(server, client), words, |_| false)
+}
+
+fn who(server: &Server, client: &Client) -> String {
+    if client.flags.has(Flags::UNIX_SOCKET) {
+        let path = server.config.text(id::UNIXSOCKET);
+        return format!("unix:{}", String::from_utf8_lossy(&path));
+    }
+    client.address.clone()
+}
+
+fn unix_us() -> u128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros())
+}

@@ -1,0 +1,50 @@
+//! What follows from a command for the log of writes, before its leases end.
+
+use crate::keyspace::access::Keys;
+use crate::keyspace::effects::Effects;
+use crate::propagation::Target;
+use crate::state::After;
+
+/// Ends a call: it is repeated if it has changed anything since the dirty count was `dirty`, as it was sent or as its
+/// handler said.
+#[cold]
+pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &After, dirty: u64) {
+    end_call_for(keys, after, dirty, Target::ALL);
+}
+
+/// The same for some of those who listen.
+#[cold]
+pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &After, dirty: u64, wanted: Target) {
+    let effects = &mut *keys.effects;
+    if matches!(after, After::Defer | After::Leave(_) | After::AsWriter) {
+        // It runs again, from its start. What has expired meanwhile has expired.
+        effects.scribe.forget_call();
+        return;
+    }
+    let changed = effects.dirty > dirty;
+    let target = effects.hooks.log_target().and(wanted);
+    effects.scribe.end_call(target, keys.db, changed, keys.args.iter());
+}
+
+/// Gives what is to be repeated its ticket, under the leases under which it happened; returns the ticket.
+#[cold]
+pub(super) fn commit(effects: &mut Effects) -> u64 {
+    effects.scribe.commit();
+    effects.scribe.last_ticket()
+}
+
+/// Ends what was done for a client that waited: a unit of its own, behind the command that served it.
+pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
+    if !effects.logs() {
+        return;
+    }
+    let changed = effects.dirty > dirty;
+    let target = effects.hooks.log_target();
+    // The command is not there any more; all that wait say what is to be repeated instead.
+    debug_assert!(
+        !changed || effects.scribe.says_otherwise(),
+        "a served waiter is repeated as something else"
+    );
+    effects.scribe.end_call(target, db, changed, [].into_iter());
+    effects.scribe.end_unit();
+}

@@ -1,0 +1,447 @@
+//! Runs what a primary sends: the commands of its stream, in order, as one client that nobody refuses.
+//!
+//! One thread owns the stream. Its commands go the way of all commands (plan, batch, leases, handler), so what they do
+//! to clients that watch, wait and listen here follows by itself. What differs:
+//!
+//! 1. Nothing is refused but by CLIENT PAUSE, and nothing leaves the thread: the next command must not overtake.
+//! 2. Who is refused a slot tries again, for as long as it takes.
+//! 3. Nothing has expired for a primary: its own DEL says so (see `Frame::access`).
+//! 4. A place in the stream counts as reached when a command before it has run and no transaction is open. A link that
+//!    is made again goes on from there, so nothing runs twice and no transaction in halves.
+//! 5. A term that is over ends it between two commands.
+//! 6. What was reached goes into the backlog, byte for byte, before the passage of the gate ends in which it happened: who
+//!    has the keyspace to itself finds data and offset at the same place. So replicas of this server follow the stream of
+//!    its primary.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::unix_ms;
+
+use crate::commands::context::After;
+use crate::commands::spec::Flags as CommandFlags;
+use crate::config::id;
+use crate::keyspace::Seat;
+use crate::keyspace::access::KeyCounts;
+use crate::net::client::{Client, Flags};
+use crate::net::connection::{Connection, State};
+use crate::notify::messages::{Post, wake};
+use crate::observability::log;
+use crate::propagation::Milestone;
+use crate::state::{Message, Server};
+
+use super::batch::{self, Connections};
+use super::execute::Thread;
+use super::plan::{Kind, Plan, Planner, Plans, Rest};
+
+/// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+/// The longest pause after a refusal.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Between two lines of the log about a disk that fails.
+const TELL_PERIOD: Duration = Duration::from_secs(10);
+
+/// Places of the log that are kept until the disk has them.
+const WRITTEN_PLACES: usize = 4096;
+
+/// Why a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// Another primary is followed, or none.
+    TermOver,
+    /// What came makes no sense.
+    Protocol,
+}
+
+/// The stream of one link.
+pub struct Stream {
+    thread: Thread,
+    lane: Lane,
+    plans: Plans,
+    /// How far the data was after which ticket of the log, ascending; what the disk has left out.
+    written: VecDeque<(u64, i64)>,
+    /// What was written before this link was there is not behind this one.
+    first_ticket: u64,
+    /// How far the disk is, of what was written here.
+    synced: i64,
+    /// When the log was told last that the disk fails.
+    disk_told: Option<Instant>,
+}
+
+/// The stream's only connection, as a batch sees it.
+struct Lane {
+    connection: Connection,
+    term: u64,
+    /// Bytes of the stream before those in the input.
+    base: u64,
+    /// Bytes of the stream up to the last place that counts as reached.
+    reached: u64,
+    /// The offset of the history at which the stream began.
+    origin: i64,
+    /// Bytes of the stream that are in the backlog.
+    relayed: u64,
+    /// Bytes that were cut from the input and are not in the backlog yet.
+    held: Vec<u8>,
+    after: Option<After>,
+}
+
+impl Lane {
+    /// Notes how far the stream is.
+    fn note_place(&mut self) {
+        if self.connection.client.transaction.is_none() {
+            self.reached = self.base + self.connection.consumed as u64;
+        }
+    }
+}
+
+impl Lane {
+    /// What is in the input, or was, of the stream's bytes from `relayed` on up to `until`.
+    fn relay(&mut self, server: &Server) {
+        if self.reached == self.relayed {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.held);
+        let from = self.relayed.max(self.base) - self.base;
+        if self.reached > self.base {
+            bytes.extend_from_slice(&self.connection.input[from as usize..(self.reached - self.base) as usize]);
+        }
+        let kept = (self.reached - self.relayed) as usize;
+        // Behind a place in what was cut lies what the next place brings.
+        self.held = bytes.split_off(kept.min(bytes.len()));
+        self.relayed = self.reached;
+        let repl = &server.repl;
+        let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
+        repl.replicas.shelf().append(&bytes, most_bytes);
+        repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
+        repl.set_offset(self.origin + self.reached as i64);
+        if repl.replicas.has_readers.load(Ordering::Relaxed) {
+            server.wake_supply();
+        }
+    }
+
+    /// Forgets what was executed; whether that was something.
+    fn cut(&mut self) -> bool {
+        let executed = self.connection.consumed;
+        let end = self.base + executed as u64;
+        if end > self.relayed {
+            let from = (self.relayed.max(self.base) - self.base) as usize;
+            self.held.extend_from_slice(&self.connection.input[from..executed]);
+        }
+        self.base = end;
+        self.connection.discard_consumed();
+        executed > 0
+    }
+}
+
+/// What a batch asks of the connections: there is one.
+struct Only<'a> {
+    lane: &'a mut Lane,
+    server: &'a Arc<Server>,
+}
+
+impl Connections for Only<'_> {
+    fn connection(&mut self, _: usize) -> Option<&mut Connection> {
+        if self.server.repl.term() != self.lane.term {
+            return None;
+        }
+        // Before the next command of the batch runs.
+        self.lane.note_place();
+        Some(&mut self.lane.connection)
+    }
+
+    fn after(&mut self, _: usize, after: After) {
+        // Commands behind it wait until that is done.
+        self.lane.connection.state = State::Parked(0);
+        self.lane.after = Some(after);
+    }
+
+    fn pass_ends(&mut self) {
+        if self.server.repl.term() == self.lane.term {
+            self.lane.note_place();
+            self.lane.relay(self.server);
+        }
+    }
+
+    fn notify(&mut self, thread: &mut Thread) {
+        // This thread has no clients of its own: all of it is mail.
+        wake(&thread.server, &mut thread.effects);
+    }
+}
+
+impl Stream {
+    /// The stream of a link that was made for `term` and has selected database `db`. `client` stands for the primary.
+    pub fn new(server: &Arc<Server>, seat: &Seat, term: u64, mut client: Client, db: usize) -> Self {
+        let mut thread = Thread::new(server.clone(), seat.index());
+        (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
+        client.login = server.acl.superuser();
+        client.flags.put(Flags::PRIMARY, true);
+        let first_ticket = server.journal.last_ticket();
+        client.db = db.min(counts(server).databases() - 1);
+        Stream {
+            thread,
+            lane: Lane {
+                connection: Connection::new(client),
+                term,
+                base: 0,
+                reached: 0,
+                origin: server.repl.offset(),
+                relayed: 0,
+                held: Vec::new(),
+                after: None,
+            },
+            plans: Plans::default(),
+            written: VecDeque::from([(first_ticket, server.repl.offset())]),
+            first_ticket,
+            synced: 0,
+            disk_told: None,
+        }
+    }
+
+    /// How far the append-only file is on the disk; `None` if there is none that has everything.
+    pub fn synced(&mut self) -> Option<i64> {
+        let server = &self.thread.server;
+        if !server.aof.is_whole() {
+            return None;
+        }
+        let reached = server.journal.reached(Milestone::Synced);
+        while let Some((_, offset)) = self.written.front().filter(|(ticket, _)| *ticket <= reached) {
+            self.synced = *offset;
+            self.written.pop_front();
+        }
+        Some(self.synced)
+    }
+
+    /// Notes how far the data is after the last ticket.
+    fn note_written(&mut self) {
+        let server = &self.thread.server;
+        let offset = server.repl.offset();
+        let ticket = self.thread.effects.scribe.last_ticket().max(self.first_ticket);
+        let is_full = self.written.len() == WRITTEN_PLACES;
+        match self.written.back_mut() {
+            Some(last) if last.0 == ticket => last.1 = offset,
+            // Who is so far behind is told of the later place alone.
+            Some(last) if is_full => *last = (ticket, offset),
+            _ => self.written.push_back((ticket, offset)),
+        }
+    }
+
+    /// Where to put what arrives.
+    pub fn input(&mut self) -> &mut Vec<u8> {
+        &mut self.lane.connection.input
+    }
+
+    /// The primary as a client.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.lane.connection.client
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.lane.connection
+    }
+
+    /// The database that the stream has selected.
+    pub fn db(&self) -> usize {
+        self.lane.connection.client.db
+    }
+
+    /// Runs all complete commands that have arrived.
+    ///
+    /// # Errors
+    /// When the stream ends. What was reached by then counts.
+    pub fn run(&mut self, seat: &mut Seat) -> Result<(), Broken> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            self.begin();
+            let rest = self.plan();
+            let planned = !self.plans.list.is_empty();
+            let malformed = matches!(self.plans.list.last(), Some(plan) if matches!(plan.kind, Kind::Malformed(_)));
+            if planned {
+                self.heed_disk();
+                let server = self.thread.server.clone();
+                let mut only = Only {
+                    lane: &mut self.lane,
+                    server: &server,
+                };
+                batch::run(&mut self.thread, seat, &mut self.plans, &mut only);
+            }
+            self.plans.clear();
+            self.lane.connection.in_batch = false;
+            let after = self.lane.after.take();
+            // Commands behind it have been received, and are to be planned anew.
+            let held_up = after.is_some();
+            if let Some(after) = after {
+                self.finish(seat, after);
+            }
+            self.conclude();
+            self.note_written();
+            let advanced = self.lane.cut();
+            if self.thread.server.repl.term() != self.lane.term {
+                return Err(Broken::TermOver);
+            }
+            if malformed {
+                return Err(Broken::Protocol);
+            }
+            let connection = &mut self.lane.connection;
+            let refused = connection.state != State::Ready;
+            connection.state = State::Ready;
+            match refused && !advanced {
+                true => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                false => pause = FIRST_PAUSE,
+            }
+            if !refused && !held_up && rest != Rest::More {
+                return Ok(());
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.thread.begin(unix_ms());
+        // The primary has seen to it that there is room.
+        self.thread.tunables.max_memory = 0;
+        let server = &self.thread.server;
+        self.lane.connection.client.login.refresh(&server.acl);
+    }
+
+    fn plan(&mut self) -> Rest {
+        let planner = Planner {
+            keyspace: &self.thread.server.keyspace,
+            max_bulk_len: i64::MAX as u64,
+            prefetch: self.thread.tunables.prefetch_depth > 1,
+            commands: crate::commands::registry(),
+        };
+        planner.plan(0, &mut self.lane.connection, &mut self.plans)
+    }
+
+    /// What the primary writes is written here, whatever the disk says; unless this server is to end then.
+    fn heed_disk(&mut self) {
+        let tunables = &self.thread.tunables;
+        if !tunables.refuses_writes && !tunables.aof_fails {
+            return;
+        }
+        let writes = |plan: &Plan| match plan.kind {
+            Kind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
+            _ => false,
+        };
+        if !self.plans.list.iter().any(writes) {
+            return;
+        }
+        if !self.thread.server.config.boolean(id::REPLICA_IGNORE_DISK_WRITE_ERRORS) {
+            log::warning!("Replica was unable to write command to disk.");
+            panic!("Replica was unable to write command to disk.");
+        }
+        if self.disk_told.is_none_or(|told| told.elapsed() > TELL_PERIOD) {
+            self.disk_told = Some(Instant::now());
+            log::warning!("Replica is applying a command even though it is unable to write to disk.");
+        }
+    }
+
+    /// What is done behind the leases of a batch.
+    fn conclude(&mut self) {
+        let Stream { thread, lane, .. } = self;
+        let server = thread.server.clone();
+        // Waiters that could not be served at once, and what they are made of.
+        thread.keep_ready();
+        for unserved in thread.unserved.drain(..) {
+            server.workers[0].send(Message::Serve(unserved));
+        }
+        Post::new(&server, &mut thread.effects, thread.seat).broadcast();
+        wake(&server, &mut thread.effects);
+        thread.effects.outbox.clear();
+        thread.effects.expired.clear();
+        let output = &mut lane.connection.output;
+        if let Some(error) = first_error(&output.bytes) {
+            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
+            log::warning!(
+                "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
+                String::from_utf8_lossy(error),
+                lane.connection.client.last_command
+            );
+            let is_copy = server.config.boolean(id::REPLICA_READ_ONLY);
+            assert!(
+                !is_copy || server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) == "ignore",
+                "This replica panicked sending an error to its primary after processing the command '{}'",
+                lane.connection.client.last_command
+            );
+        }
+        output.clear();
+    }
+
+    /// Does what a command left to be done.
+    fn finish(&mut self, seat: &mut Seat, after: After) {
+        let server = self.thread.server.clone();
+        match after {
+            After::Background(work) => {
+                self.lane
+                    .connection
+                    .output
+                    .bytes
+                    .extend_from_slice(&work(&server, seat));
+            }
+            After::Serve(withheld) => server.workers[0].send(Message::Serve(withheld.0)),
+            After::Several(parts) => {
+                for (after, _) in parts.1 {
+                    self.finish(seat, after);
+                }
+            }
+            // Answers for somebody who asks, and waits that nobody may be made to wait for.
+            After::Nothing
+            | After::Ask(_)
+            | After::Gather
+            | After::Defer
+            | After::Leave(_)
+            | After::Detached(_)
+            | After::Script(_)
+            | After::ReplyAt(_)
+            | After::AwaitLog(_)
+            | After::Supply(_)
+            | After::Take(_)
+            | After::Replicas(_)
+            | After::AsWriter
+            | After::Block(_) => {}
+        }
+        self.lane.connection.state = State::Ready;
+    }
+}
+
+fn counts(server: &Server) -> &KeyCounts {
+    &server.keyspace.counts
+}
+
+/// The first of some replies that is an error, without its mark.
+pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
+    let mut at = 0;
+    while let Some(reply) = replies.get(at..).filter(|reply| !reply.is_empty()) {
+        if let Some(error) = reply.strip_prefix(b"-") {
+            return error.split(|byte| *byte == b'\r').next();
+        }
+        at += length_of(reply)?;
+    }
+    None
+}
+
+/// Bytes of the first of some replies.
+fn length_of(replies: &[u8]) -> Option<usize> {
+    let line = 2 + replies.windows(2).position(|window| window == b"\r\n")?;
+    let number = || weft_resp::number::parse_i64(replies.get(1..line - 2)?);
+    match replies.first()? {
+        b'$' | b'=' => {
+            let body = usize::try_from(number()?).map_or(0, |length| length + 2);
+            Some(line + body)
+        }
+        kind @ (b'*' | b'~' | b'>' | b'%') => {
+            let elements = number()?.max(0) * if *kind == b'%' { 2 } else { 1 };
+            (0..elements).try_fold(line, |at, _| Some(at + length_of(replies.get(at..)?)?))
+        }
+        _ => Some(line),
+    }
+}
+
+#[cfg(test)]
+mod tests;

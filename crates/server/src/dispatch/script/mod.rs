@@ -1,0 +1,342 @@
+//! Runs scripts and functions: under the leases of their declared keys, and of whatever else they turn out to need.
+//!
+//! ```text
+//!   EVAL ─▶ prepare: find or compile ─▶ long?  ── yes ──▶ a thread of its own runs the same from the start
+//!                                       │ no
+//!                     leases of the declared keys, all or none
+//!                                       │
+//!   Lua ─▶ redis.call ─▶ admitted? ─▶ slots held? ── no ──▶ lease them too ─▶ the command's handler
+//!                                       │
+//!            waiting clients are served, the leases end, the token is given back
+//! ```
+//!
+//! A script is atomic: it keeps every lease to its end. Nobody who holds leases waits for one, so what is refused must
+//! give everything back and begin anew; but a script that has written cannot. Hence the *token*:
+//!
+//! 1. One script at a time has the token. Its holder alone may wait for a slot while it holds others. All others back
+//!    off when they are refused, or end by themselves, so the holder gets what it waits for.
+//! 2. A script takes the token before its first write, by try. If somebody else has it, nothing has happened: the
+//!    script gives its leases back and begins anew later. So scripts that only read run beside all others, and those
+//!    that write beside all commands and scripts that read, on other slots.
+//! 3. Until it has the token a script that is refused a slot begins anew. After [`PATIENCE`] failures it takes the token
+//!    and waits, so that it gets on.
+//! 4. What a script has counted and told the log is kept until it is certain that it does not begin anew.
+//! 5. A command that needs the whole keyspace gets the leases of all slots, under the token. Scripts never stand at the
+//!    gate: who stands there could not be told that a script is to be killed. In turn nobody closes the gate while a
+//!    script runs on a thread of its own (`Running::try_keep_out`).
+//! 6. A script with loops leaves the worker until it has proved to be short; one that turns out long on a worker and has
+//!    not written leaves it half-way. What has written stays where it is.
+//! 7. In a transaction the token is taken first, so that no script in it begins anew.
+//! 8. A worker does not wait for scripts on other threads: they may take long, and they may be waiting for the answer of that
+//!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
+//!    leaves the worker; if it has written, or is part of a transaction, it stops the slot's holder instead, which has not
+//!    written, as it has no token, and begins anew.
+
+mod prepared;
+mod runner;
+mod session;
+
+use weft_reactor::Output;
+use weft_resp::{Args, Reply};
+
+use crate::commands::context::{After, Binding};
+use crate::commands::error::CommandError;
+use crate::commands::registry::Command;
+use crate::commands::scripting::script::busy_with;
+use crate::keyspace::Pass;
+use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
+use crate::keyspace::effects::Hooks;
+use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::connection::Connection;
+use crate::notify::messages::Post;
+use crate::scripting::{self, Stop};
+use crate::state::Server;
+
+use super::background::Detached;
+use super::effects::release;
+use super::execute::{Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
+use super::notifications::line_of_whole;
+use super::plan::plan_to_write;
+use super::record::{self, Ending, Thresholds};
+use super::slot_stats::{self, Cost};
+use super::{memory_limit, serve, transaction};
+use prepared::{Prepared, prepare};
+pub use prepared::{lacks_memory, may_ask, may_write, only_reads};
+use runner::{Finished, Runner, Slots};
+
+// ---- one command ---------------------------------------------------------------------------------------------------
+
+/// Runs a plan that runs a script.
+pub fn run_leased<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    if session::is_wanted(&connection.client, request.command) {
+        return session::begin(thread, request, connection);
+    }
+    if thread.for_script && thread.tunables.max_memory != 0 {
+        // A worker has seen to that before it admitted the command; this may be much later.
+        memory_limit::make(thread, pass);
+    }
+    let args = request.args(&connection.input);
+    if thread.tunables.slot_stats {
+        thread.slot = slot_stats::slot_of(request.command, args, keys);
+    }
+    let prepared = match prepare(
+        thread,
+        request.command,
+        args,
+        connection.client.flags.has(ClientFlags::PRIMARY),
+    ) {
+        Ok(prepared) => prepared,
+        Err(error) => return fail(thread, request, connection, &error),
+    };
+    let habits = prepared.program.habits();
+    if thread.may_leave && (habits.is_long() || habits.asks()) {
+        return leave(thread, request, keys, connection);
+    }
+    for key in keys.iter_mut() {
+        key.write = !prepared.read_only;
+    }
+    if lease(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
+        return Outcome::Contended;
+    }
+    if thread.moving.is_some() {
+        let settled = settle_moving(thread, request, keys, &Held::Many(many), connection);
+        if let Err(error) = settled {
+            many.clear();
+            return refuse_moving(thread, (request, keys), connection, error);
+        }
+    }
+    let impatient = connection.lease_failures >= PATIENCE;
+    let wants_token = impatient || (!prepared.read_only && prepared.program.habits().writes());
+    if wants_token && !thread.server.scripts.try_take_token() {
+        many.clear();
+        return Outcome::Contended;
+    }
+    let mut leases = GrowingLeases::new(std::mem::take(many));
+    let held = Slots::Leased(&mut leases);
+    run_alone(thread, pass, request, prepared, (held, wants_token), connection)
+}
+
+/// Runs a script under the leases of its keys, and ends them.
+fn run_alone<'p>(
+    thread: &mut Thread,
+    pass: &'p Pass<'p>,
+    request: &Request<'_>,
+    prepared: Prepared,
+    (held, has_token): (Slots<'_, 'p>, bool),
+    connection: &mut Connection,
+) -> Outcome {
+    let (start, lookups) = (thread.ticks, (thread.effects.hits, thread.effects.misses));
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    let args = request.args(input);
+    client.last_command = request.command.full_name;
+    let before = output.mark();
+    let length_before = output.len();
+    let server = thread.server.clone();
+    let (may_leave, may_block) = (thread.may_leave, thread.may_block);
+    (thread.may_leave, thread.may_block) = (false, false);
+    let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, (may_leave, args));
+    runner.has_token = has_token;
+    let listed = runner.list();
+    let ended = runner.run(
+        &prepared,
+        args,
+        &mut Reply::new(&mut output.bytes, client.protocol),
+        listed,
+    );
+    let Runner {
+        mut held,
+        has_token,
+        run,
+        commands,
+        ..
+    } = runner;
+    client.commands += commands;
+    if listed || run.is_overdue() {
+        server.scripts.running.unlist(&run);
+    }
+    let unserved = transaction::serve_ready(thread, Some(pass), held.as_held(), client);
+    held.end();
+    if has_token {
+        server.scripts.give_token_back();
+    }
+    (thread.may_leave, thread.may_block) = (may_leave, may_block);
+    release(&mut thread.effects, &thread.server);
+    serve::mail(thread);
+    let failed = match ended {
+        Finished::Done { failed } => failed,
+        Finished::Stopped(stop) => {
+            output.truncate(before);
+            (thread.effects.hits, thread.effects.misses) = lookups;
+            return match stop {
+                Stop::Leave => {
+                    prepared.program.habits().note_long();
+                    let keys = planned_anew(&server, request, connection);
+                    leave(thread, request, &keys, connection)
+                }
+                _ => Outcome::Contended,
+            };
+        }
+    };
+    prepared.program.habits().note_duration(run.elapsed());
+    thread.ticks = start;
+    finish(thread, request, connection, (before, length_before), failed);
+    match unserved {
+        None => {
+            connection.settle_reply(before);
+            Outcome::Done
+        }
+        Some(unserved) => {
+            let reply = connection.output.split_off(before);
+            Outcome::After(After::Serve(Box::new((*unserved, reply))))
+        }
+    }
+}
+
+/// The keys of a request once more, for a copy of it.
+fn planned_anew(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
+    let mut planned = Vec::new();
+    let args = request.args(&connection.input);
+    plan_to_write(&server.keyspace, request.command, args, &mut planned);
+    planned
+}
+
+/// Answers with an error instead of running anything.
+fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection, error: &CommandError) -> Outcome {
+    let before = connection.output.mark();
+    let length_before = connection.output.len();
+    connection.client.last_command = request.command.full_name;
+    write_error(thread, error, &mut connection.output.bytes);
+    show_failed(thread, &connection.client, request.args(&connection.input));
+    finish(thread, request, connection, (before, length_before), true);
+    connection.settle_reply(before);
+    Outcome::Done
+}
+
+/// Shows monitors a command that came to no script.
+fn show_failed(thread: &mut Thread, client: &Client, args: Args<'_>) {
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let line = line_of_whole(&thread.server, client, args.iter());
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
+}
+
+/// Books a command that ran a script.
+fn finish(
+    thread: &mut Thread,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    (_, length_before): (weft_reactor::Mark, usize),
+    failed: bool,
+) {
+    let ending = Ending {
+        nanoseconds: super::execute::finish_command(thread, request.command, failed),
+        request_bytes: request.plan.end - request.plan.start,
+        reply_bytes: connection.output.len() - length_before,
+    };
+    let thresholds = Thresholds::of(&thread.tunables);
+    let args = request.args(&connection.input);
+    record::remember(&thread.server, request.command, thresholds, &ending, || {
+        record::subject_of(request.command, args, &connection.client)
+    });
+    if thread.tunables.slot_stats {
+        let request_bytes = slot_stats::request_bytes(&connection.input[request.plan.start..request.plan.end], args);
+        let cost = Cost::of(&ending, request_bytes, thread.effects.scribe.take_measured());
+        slot_stats::book(thread, &connection.client, request.command, thread.slot, cost);
+    }
+}
+
+/// Has a thread for scripts run it from the start.
+#[cold]
+fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+    let running = &thread.server.scripts.running;
+    if running.any_overdue()
+        && running.on_own_threads() >= scripting::THREADS
+        && let Some(error) = busy(&thread.server, std::iter::empty(), true)
+    {
+        // It would wait for scripts that may never end.
+        return fail(thread, request, connection, &error);
+    }
+    connection.client.last_command = request.command.full_name;
+    thread.ticks = thread.timer.raw();
+    let command = Detached::new(request, keys, None, connection);
+    Outcome::After(After::Script(Box::new(Box::new(|asker| {
+        command.into_script_job(asker)
+    }))))
+}
+
+/// The error for who was refused a slot, if a script that should have ended by now holds it: one of these slots, or
+/// any if `all`.
+#[cold]
+pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
+    let running = &server.scripts.running;
+    let any = || running.overdue_holder(None);
+    let holder = match all {
+        true => any(),
+        false => slots.into_iter().find_map(|slot| running.overdue_holder(Some(slot))),
+    };
+    holder.map(|run| busy_with(&run))
+}
+
+// ---- as a part of a transaction ------------------------------------------------------------------------------------
+
+/// Runs a command of a transaction that runs a script; returns whether it failed.
+pub fn run_inside<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p Pass<'p>>,
+    command: &'static Command<Binding>,
+    args: Args<'_>,
+    held: Held<'_, 'p>,
+    client: &mut Client,
+    output: &mut Output,
+) -> bool {
+    let before = output.mark();
+    let held = match held {
+        Held::Growing(leases) => Slots::Leased(leases),
+        Held::Everything(all) => Slots::Everything(all),
+        Held::Nothing | Held::One(_) | Held::Many(_) | Held::Private(_) => {
+            unreachable!("a transaction with scripts can take further leases")
+        }
+    };
+    let prepared = match prepare(thread, command, args, client.flags.has(ClientFlags::PRIMARY)) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            write_error(thread, &error, &mut output.bytes);
+            show_failed(thread, client, args);
+            return true;
+        }
+    };
+    let start = thread.ticks;
+    let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
+    // The transaction has it, and nobody else.
+    runner.has_token = true;
+    let ended = runner.run(
+        &prepared,
+        args,
+        &mut Reply::new(&mut output.bytes, client.protocol),
+        false,
+    );
+    let run = runner.run;
+    if run.is_overdue() {
+        thread.server.scripts.running.unlist(&run);
+    }
+    thread.ticks = start;
+    prepared.program.habits().note_duration(run.elapsed());
+    match ended {
+        Finished::Done { failed } => failed,
+        Finished::Stopped(_) => {
+            output.truncate(before);
+            let error = CommandError::constant("ERR The server is about to end");
+            write_error(thread, &error, &mut output.bytes);
+            true
+        }
+    }
+}

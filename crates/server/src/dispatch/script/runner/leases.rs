@@ -1,0 +1,155 @@
+//! Which slots a script holds, and how it gets more of them (rules 1 to 5 and 8 of [`super::super`]).
+
+use std::time::Duration;
+
+use weft_resp::Args;
+
+use crate::commands::context::{Binding, Mode};
+use crate::commands::registry::Command;
+use crate::dispatch::admit::CHANGES;
+use crate::dispatch::plan::plan_to_write;
+use crate::keyspace::SLOTS;
+use crate::keyspace::access::Lease;
+use crate::scripting::Stop;
+
+use super::{Runner, Slots};
+
+/// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other workers
+/// have ended by then.
+const TRIES_OF_WORKER: u32 = 5;
+/// Pause between two tries for a slot.
+const WAIT: Duration = Duration::from_micros(20);
+
+impl<'p> Runner<'_, '_, 'p> {
+    // ---- leases ----------------------------------------------------------------------------------------------------
+
+    /// Makes sure that everything a command needs is held; `None` if the script has to stop.
+    pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
+        self.planned.clear();
+        plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
+        let is_first_write = command.spec.flags.intersects(CHANGES) && !self.run.wrote();
+        if is_first_write {
+            self.take_token()?;
+        }
+        self.hold_slots(command, binding, args)?;
+        // Only now: until here it can begin anew.
+        if is_first_write {
+            if !self.run.try_note_write() {
+                return None;
+            }
+            self.program.habits().note_write();
+            self.settle_tally();
+        }
+        Some(())
+    }
+
+    fn hold_slots(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
+        if let Slots::Beside(all, lender) = &mut self.held {
+            let beside = &self.thread.server;
+            match needs_everything(command, binding, args) {
+                true => lender.bring_everything(beside, all),
+                false => lender.bring(&self.planned, args, beside, all),
+            }
+            return Some(());
+        }
+        if needs_everything(command, binding, args) {
+            self.hold_everything()?;
+        }
+        let mut planned = std::mem::take(&mut self.planned);
+        let held = planned.iter_mut().try_for_each(|key| {
+            key.lease = self.hold_slot(key.slot)?;
+            Some(())
+        });
+        self.planned = planned;
+        held
+    }
+
+    fn take_token(&mut self) -> Option<()> {
+        if !self.has_token && matches!(self.held, Slots::Leased(_)) {
+            self.has_token = self.thread.server.scripts.try_take_token();
+            if !self.has_token {
+                self.run.stop(Stop::Contended);
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The index of a slot's lease, which is taken if it is not held yet.
+    fn hold_slot(&mut self, slot: u16) -> Option<u32> {
+        let Slots::Leased(leases) = &mut self.held else {
+            return Some(0);
+        };
+        if let Some(index) = leases.index_of(slot) {
+            return Some(index);
+        }
+        let taken = self.wait_for(slot)?;
+        let Slots::Leased(leases) = &mut self.held else {
+            return None;
+        };
+        self.run.holds_also(slot);
+        Some(leases.add(taken))
+    }
+
+    /// Leases one slot more. Only with the token it waits.
+    fn wait_for(&mut self, slot: u16) -> Option<Lease<'p>> {
+        let pass = self.pass?;
+        let mut tries = 0;
+        loop {
+            let number = usize::from(slot);
+            let taken = match self.read_only {
+                true => pass.read_spinning(number).map(Lease::Read),
+                false => pass.write_spinning(number).map(Lease::Write),
+            };
+            if taken.is_some() {
+                return taken;
+            }
+            let running = &self.thread.server.scripts.running;
+            if !self.has_token {
+                self.run.stop(Stop::Contended);
+            } else if running.is_ending() {
+                self.run.stop(Stop::Shutdown);
+            } else if !self.thread.for_script && tries >= TRIES_OF_WORKER {
+                if self.run.may_leave() && !self.run.wrote() {
+                    self.run.stop(Stop::Leave);
+                } else {
+                    running.preempt(slot, &self.run);
+                }
+            }
+            tries += 1;
+            if self.run.stopped().is_some() {
+                return None;
+            }
+            if !self.read_only {
+                pass.announce_writer(number);
+            }
+            std::thread::sleep(WAIT);
+        }
+    }
+
+    pub(super) fn hold_everything(&mut self) -> Option<()> {
+        if let Slots::Leased(leases) = &self.held
+            && leases.is_everything()
+        {
+            return Some(());
+        }
+        self.take_token()?;
+        for slot in 0..SLOTS as u16 {
+            self.hold_slot(slot)?;
+        }
+        Some(())
+    }
+}
+
+/// Whether a command reaches keys that nobody can name beforehand, or counts them.
+fn needs_everything(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
+    match command.full_name {
+        // Its patterns name further keys.
+        "sort" | "sort_ro" => args
+            .iter()
+            .skip(2)
+            .any(|word| word.eq_ignore_ascii_case(b"by") || word.eq_ignore_ascii_case(b"get")),
+        "dbsize" => true,
+        _ => binding.mode == Mode::Exclusive || binding.reaches_further,
+    }
+}

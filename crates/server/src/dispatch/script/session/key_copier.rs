@@ -1,0 +1,114 @@
+//! Brings keys to a session beside the keyspace, when its script asks for them.
+//!
+//! The keys of one command are taken together, under leases of all their slots, so a command sees them as they are at one
+//! moment; from then on they are the session's own. Whoever wants to see keys that no plan names gets all of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_resp::Args;
+
+use crate::dispatch::execute::lease;
+use crate::keyspace::access::{Held, Lease, PlannedKey};
+use crate::keyspace::scratch_keyspace::Copies;
+use crate::keyspace::{Exclusive, Pass, SLOTS, Seat};
+use crate::state::Server;
+
+/// Pause after a slot was refused.
+const PAUSE: Duration = Duration::from_micros(100);
+/// The row of counts that the session's thread writes in the keyspace beside.
+const ROW: usize = 0;
+
+/// The way from the keyspace to a session beside it.
+pub struct Lender {
+    server: Arc<Server>,
+    /// Names of keys that were brought, or found missing.
+    known: HashSet<Box<[u8]>, ahash::RandomState>,
+    /// Whether everything was brought.
+    is_whole: bool,
+}
+
+impl Lender {
+    /// Nothing was brought yet.
+    pub fn new(server: Arc<Server>) -> Self {
+        Lender {
+            server,
+            known: HashSet::default(),
+            is_whole: false,
+        }
+    }
+
+    fn seat(&self) -> Seat {
+        loop {
+            match self.server.keyspace.slots.join() {
+                Some(seat) => return seat,
+                None => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Brings the keys of a command that are not there yet, in all databases.
+    pub fn bring(&mut self, planned: &[PlannedKey], args: Args<'_>, beside: &Server, all: &mut Exclusive<'_>) {
+        let name = |key: &PlannedKey| args.at(key.argument as usize);
+        let unknown = planned.iter().filter(|key| !self.known.contains(name(key)));
+        let mut wanted: Vec<PlannedKey> = unknown.map(|key| PlannedKey { write: false, ..*key }).collect();
+        if self.is_whole || wanted.is_empty() {
+            return;
+        }
+        wanted.sort_by_key(|key| name(key));
+        wanted.dedup_by_key(|key| name(key));
+        self.known.extend(wanted.iter().map(|key| Box::from(name(key))));
+        let mut seat = self.seat();
+        loop {
+            let pass = seat.enter();
+            if let Some(copies) = self.copies(&pass, &mut wanted, args) {
+                drop(pass);
+                return copies.put(&beside.keyspace, all, ROW);
+            }
+            drop(pass);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// All of these keys at one moment, unless a slot is refused.
+    fn copies<'p>(&self, pass: &'p Pass<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<Copies> {
+        let mut many: Vec<Lease<'p>> = Vec::new();
+        lease(pass, wanted, &mut Vec::new(), &mut many, 0)?;
+        let held = Held::Many(&mut many);
+        let mut copies = Copies::default();
+        for key in wanted {
+            let slot = held.slot(key)?;
+            copies.take(&self.server.keyspace, slot, key.hash, args.at(key.argument as usize))?;
+        }
+        Some(copies)
+    }
+
+    /// Brings everything that is not there yet, slot by slot.
+    pub fn bring_everything(&mut self, beside: &Server, all: &mut Exclusive<'_>) {
+        if std::mem::replace(&mut self.is_whole, true) {
+            return;
+        }
+        let keyspace = &self.server.keyspace;
+        let mut seat = self.seat();
+        let known = std::mem::take(&mut self.known);
+        for slot in 0..SLOTS {
+            if !keyspace.slots.header(slot).may_hold_any() {
+                continue;
+            }
+            loop {
+                let pass = seat.enter();
+                let mut copies = Copies::default();
+                let taken = pass
+                    .read_spinning(slot)
+                    .and_then(|lease| copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name)));
+                drop(pass);
+                if taken.is_some() {
+                    copies.put(&beside.keyspace, all, ROW);
+                    break;
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Sessions of the debugger: a client that has asked for one leaves its worker with its script, for a thread of their own.
+//!
+//! ```text
+//!   worker                             thread of the session
+//!   ──────                             ─────────────────────
+//!   SCRIPT DEBUG YES  +OK
+//!   EVAL ... the connection leaves ──▶ YES:  a server beside this one, with copies of the keys that the script asks for
+//!                                      SYNC: exclusive mode; everybody waits, and what is written stays
+//!                                      the script runs, stops, is looked at
+//!                                      "<endsession>", the reply, and the connection is closed
+//! ```
+//!
+//! 1. The script and its user have the connection to themselves: the thread reads and writes it, and may wait.
+//! 2. The server beside this one (YES) stands for the process that Valkey forks. It is empty but for copies, and nobody
+//!    listens to what happens there: no waiting clients, no channels, no log. A key is copied when a command names it for
+//!    the first time; who wants to see all keys has all of them copied first ([`Lender`]).
+//! 3. A session whose user has gone goes on without stops (SYNC), or ends, since nobody will ever see its writes (YES).
+//! 4. Sessions end with the process. While it prepares its end, a SYNC session ends too: everybody waits for it.
+
+mod console;
+mod key_copier;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weft_reactor::{Output, unix_ms};
+use weft_resp::{ArgRange, Args, Protocol, Reply};
+
+use super::runner::{Finished, Runner, Slots};
+use super::{fail, finish, prepare};
+use crate::acl::Acl;
+use crate::commands::context::{After, Binding};
+use crate::commands::error::CommandError;
+use crate::commands::permission;
+use crate::commands::registry::{Command, Lookup};
+use crate::commands::scripting::script::NO_SCRIPT;
+use crate::config::id;
+use crate::dispatch::admit::explain_unknown;
+use crate::dispatch::background::conclude;
+use crate::dispatch::effects::release;
+use crate::dispatch::execute::{Outcome, Request, Thread, settle_effects, write_error};
+use crate::dispatch::notifications::line_of_whole;
+use crate::dispatch::transaction;
+use crate::keyspace::Seat;
+use crate::keyspace::access::Held;
+use crate::keyspace::effects::Hooks;
+use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::connection::Connection;
+use crate::notify::messages::{Post, wake};
+use crate::observability::log;
+use crate::observability::metrics::Metrics;
+use crate::observability::used_memory::UsedMemory;
+use crate::scripting::{self, Answer, Debugger, Host, Kind};
+use crate::state::{Message, Parts, Server};
+use console::Line;
+pub(super) use key_copier::Lender;
+
+/// Between two tries for what a session needs.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The length of a script's digest.
+const DIGEST_LEN: usize = 40;
+
+/// A session that is to begin.
+struct Session {
+    server: Arc<Server>,
+    command: &'static Command<Binding>,
+    request: Vec<u8>,
+    ranges: Vec<ArgRange>,
+    client: Client,
+}
+
+/// Whether a client's script is to run in a session: it has asked for one, and this is no function.
+#[inline]
+pub(super) fn is_wanted(client: &Client, command: &Command<Binding>) -> bool {
+    client.flags.has(ClientFlags::DEBUGS) && command.full_name.starts_with("eval")
+}
+
+/// Begins a session: the connection leaves its worker.
+#[cold]
+pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection) -> Outcome {
+    let args = request.args(&connection.input);
+    if request.command.full_name.starts_with("evalsha") {
+        let error = match args.at(1).len() {
+            DIGEST_LEN => CommandError::constant("ERR Please use EVAL instead of EVALSHA for debugging"),
+            _ => NO_SCRIPT,
+        };
+        return fail(thread, request, connection, &error);
+    }
+    connection.client.last_command = request.command.full_name;
+    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        let line = line_of_whole(&thread.server, &connection.client, args.iter());
+        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+    }
+    let (plan, mark) = (request.plan, connection.output.mark());
+    let session = Session {
+        server: thread.server.clone(),
+        command: request.command,
+        request: connection.input[plan.start..plan.end].to_vec(),
+        ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
+        client: connection.client.view(),
+    };
+    let length = connection.output.len();
+    finish(thread, request, connection, (mark, length), false);
+    Outcome::After(After::Take(Box::new(Box::new(move |connection| {
+        session.start(connection)
+    }))))
+}
+
+impl Session {
+    /// Gives the session a thread. Without one the connection is closed.
+    fn start(self, connection: Box<Connection>) {
+        let spawned = std::thread::Builder::new()
+            .name("weft-debug".to_owned())
+            .stack_size(crate::scripting::STACK_BYTES)
+            .spawn(move || self.run(*connection));
+        if let Err(error) = spawned {
+            log::warning!("A debugging session has no thread: {error}");
+        }
+    }
+
+    fn args(&self) -> Args<'_> {
+        Args::new(&self.request, &self.ranges)
+    }
+
+    fn run(self, mut connection: Connection) {
+        let is_sync = self.client.flags.has(ClientFlags::DEBUGS_SYNC);
+        let Some(registered) = connection.in_transit.take() else {
+            return;
+        };
+        let line = match Line::open(registered, self.server.clone(), is_sync) {
+            Ok(line) => line,
+            Err(error) => {
+                log::warning!("cannot watch the connection of a debugging session: {error}");
+                return;
+            }
+        };
+        let debugger = Rc::new(RefCell::new(Debugger::new(Box::new(line), self.args().at(1))));
+        match is_sync {
+            true => {
+                log::notice!("Weft synchronous debugging eval session started");
+                self.run_in_place(&debugger, connection.output);
+                log::notice!("Weft synchronous debugging eval session ended");
+            }
+            false => {
+                log::notice!("Weft debugging session begins, on copies of keys");
+                self.run_beside(&debugger, connection.output);
+                log::notice!("Weft debugging session ends");
+            }
+        }
+    }
+
+    /// Sends the reply, behind what was replied to commands before.
+    fn reply(&self, debugger: &scripting::Session, mut output: Output, reply: &[u8]) {
+        output.bytes.extend_from_slice(reply);
+        output.flatten();
+        debugger.borrow_mut().end(&output.bytes);
+    }
+
+    // ---- SYNC ------------------------------------------------------------------------------------------------------
+
+    /// Runs the script alone with the keyspace.
+    fn run_in_place(&self, debugger: &scripting::Session, output: Output) {
+        let server = &self.server;
+        let running = &server.scripts.running;
+        let Some(mut seat) = self.join() else {
+            return;
+        };
+        // A script that does not end can be killed meanwhile.
+        while !running.try_keep_out() {
+            if debugger.borrow_mut().is_over() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let mut thread = Thread::new(server.clone(), seat.index());
+        let mut client = self.client.view();
+        let mut reply = Vec::new();
+        let mut all = seat.exclusive();
+        thread.begin(unix_ms());
+        thread.look_around();
+        self.debug(
+            &mut thread,
+            Slots::Everything(&mut all),
+            &mut client,
+            debugger,
+            &mut reply,
+        );
+        let held = Held::Everything(&mut all);
+        let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
+        settle_effects(&mut thread);
+        drop(all);
+        running.let_in();
+        scripting::forget_interpreters(&server.scripts, Kind::Eval);
+        self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
+        while server.journal.withholds(client.log_ticket) && !running.is_ending() {
+            std::thread::sleep(PAUSE);
+        }
+        self.reply(debugger, output, &reply);
+    }
+
+    /// A seat at the keyspace, once there is one; `None` if the process ends.
+    fn join(&self) -> Option<Seat> {
+        loop {
+            let seat = self.server.keyspace.slots.join();
+            if seat.is_some() || self.server.scripts.running.is_ending() {
+                return seat;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Tells others what the script did, as the end of a batch does.
+    fn settle(&self, thread: &mut Thread, seat: &mut Seat, unserved: Option<crate::state::Unserved>) {
+        let server = &self.server;
+        conclude(thread, seat);
+        let left: Vec<_> = thread.unserved.drain(..).chain(unserved).collect();
+        for (unserved, worker) in left.into_iter().zip(server.workers.iter().cycle()) {
+            worker.send(Message::Serve(unserved));
+        }
+        Post::new(server, &mut thread.effects, thread.seat).broadcast();
+        wake(server, &mut thread.effects);
+        thread.effects.scribe.wake();
+    }
+
+    // ---- YES -------------------------------------------------------------------------------------------------------
+
+    /// Runs the script beside the keyspace.
+    fn run_beside(&self, debugger: &scripting::Session, output: Output) {
+        let beside = server_beside(&self.server);
+        let Some(mut seat) = beside.keyspace.slots.join() else {
+            unreachable!("it has a seat, and nobody else knows of it");
+        };
+        let mut thread = Thread::new(beside.clone(), seat.index());
+        // What users may do, who has which slot, and what this server is to others is as of now.
+        thread.begin(unix_ms());
+        let around = &self.server;
+        thread.standing = around.repl.standing();
+        thread.view = around.cluster.as_ref().map(crate::cluster::Cluster::view);
+        let limit = around.config.unsigned(id::MAXMEMORY);
+        thread.room.is_full = limit != 0 && around.counted_memory() > limit;
+        let mut client = self.client.view();
+        let mut reply = Vec::new();
+        let mut all = seat.exclusive();
+        let mut lender = Lender::new(self.server.clone());
+        let held = Slots::Beside(&mut all, &mut lender);
+        self.debug(&mut thread, held, &mut client, debugger, &mut reply);
+        release(&mut thread.effects, &beside);
+        self.reply(debugger, output, &reply);
+    }
+
+    // ---- both ------------------------------------------------------------------------------------------------------
+
+    /// Runs the script; its reply, or the error why it does not run, is appended to `reply`.
+    fn debug(
+        &self,
+        thread: &mut Thread,
+        held: Slots<'_, '_>,
+        client: &mut Client,
+        debugger: &scripting::Session,
+        reply: &mut Vec<u8>,
+    ) {
+        (thread.may_leave, thread.may_block) = (false, false);
+        let args = self.args();
+        let server = thread.server.clone();
+        let begun = scripting::begin_debugging(&server.scripts, debugger);
+        let prepared = begun
+            .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))
+            .and_then(|()| prepare(thread, self.command, args, false));
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return write_error(thread, &error, reply),
+        };
+        let mut runner = Runner::new(thread, None, held, client, &prepared, (false, args));
+        runner.debugger = Some(debugger.clone());
+        let ended = runner.run(&prepared, args, &mut Reply::new(reply, client.protocol), false);
+        if matches!(ended, Finished::Stopped(_)) {
+            reply.clear();
+        }
+    }
+}
+
+/// A server that has nothing but the same parameters and databases.
+fn server_beside(server: &Server) -> Arc<Server> {
+    let commands = crate::commands::registry().commands().len();
+    let beside = Arc::new(Server::new(Parts {
+        config: server.config.frozen(),
+        acl: Acl::new(permission::catalogue()),
+        keyspace: server.keyspace.beside(),
+        cluster: None,
+        workers: 0,
+        metrics: Metrics::new(1, commands),
+        lazyfree: server.lazyfree.clone(),
+        // Nobody is at the other end: what wants to run elsewhere does not run.
+        background: channel().0,
+        script_jobs: channel().0,
+        supply: channel().0,
+        orders: channel().0,
+        run_id: server.run_id.clone(),
+        started: (server.started, server.started_unix_s),
+        memory: Arc::new(UsedMemory::new(0)),
+    }));
+    let myself: Weak<Server> = Arc::downgrade(&beside);
+    let _ = beside.myself.set(myself);
+    beside
+}
+
+/// The host of a script in a session: it tells the debugger what is called, and what comes of it.
+pub(super) struct Observed<'o> {
+    pub(super) host: &'o mut dyn Host,
+    pub(super) debugger: &'o RefCell<Debugger>,
+}
+
+impl Host for Observed<'_> {
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
+        let args = Args::new(request, ranges);
+        let words: Vec<&[u8]> = args.iter().collect();
+        self.debugger.borrow_mut().say_command(words.into_iter());
+        let answer = self.host.call(request, ranges);
+        let mut debugger = self.debugger.borrow_mut();
+        match &answer {
+            Answer::Reply(reply) => {
+                debugger.say_reply(reply);
+                if reply.starts_with(b"-") {
+                    debugger.say_error(reply);
+                }
+            }
+            Answer::Refused(text) => {
+                let (reply, error) = refusal(args, text);
+                debugger.say_reply(&[b"-", &reply[..], b"\r\n"].concat());
+                debugger.say_error(&error);
+            }
+            Answer::Stop => {}
+        }
+        answer
+    }
+
+    fn set_protocol(&mut self, protocol: Protocol) {
+        self.host.set_protocol(protocol);
+    }
+
+    fn most_reply_bytes(&self) -> usize {
+        self.host.most_reply_bytes()
+    }
+
+    fn set_replication(&mut self, parts: u8) {
+        self.host.set_replication(parts);
+    }
+
+    fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
+        self.host.may_call(request, ranges)
+    }
+
+    fn note_malformed(&mut self, error: &str) {
+        let plain = error.strip_prefix("ERR ").unwrap_or(error);
+        self.debugger.borrow_mut().say_error(plain.as_bytes());
+    }
+}
+
+/// How Valkey's debugger shows that a command was refused: the server's reply, and the error that the script gets.
+fn refusal(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let commands = crate::commands::registry();
+    let plain = text.strip_prefix(b"ERR ");
+    let of_acl = text.strip_prefix(b"NOPERM ACL failure in script: ");
+    match (commands.lookup(&args), plain, of_acl) {
+        (Lookup::UnknownCommand, Some(plain), _) => (explain_unknown(commands, args).0.into_owned(), plain.to_vec()),
+        (Lookup::Found(command), Some(plain), _) if !command.spec.accepts_arg_count(args.len()) => {
+            (explain_unknown(commands, args).0.into_owned(), plain.to_vec())
+        }
+        (Lookup::Found(command), Some(plain), _) if plain.ends_with(b"not allowed from script") => {
+            let reply = format!("ERR command '{}' is not allowed on script mode", command.full_name);
+            (reply.into_bytes(), plain.to_vec())
+        }
+        (_, _, Some(reason)) => (
+            [b"NOPERM ", reason].concat(),
+            [b"ACL failure in script: ", reason, b"\r\n"].concat(),
+        ),
+        _ => (text.to_vec(), [b"-", text, b"\r\n"].concat()),
+    }
+}

@@ -1,0 +1,427 @@
+//! How handlers reach keys: `KeyRead` and `KeyWrite` under the leases that the dispatcher took.
+//!
+//! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry
+//! or a [`KeyWrite`], which must be closed as [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. From that
+//! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
+//! [`super::effects`].
+
+mod counts;
+mod growing;
+mod snapshot;
+mod undeclared;
+mod write;
+
+pub use counts::KeyCounts;
+pub use growing::{GrowingLeases, Whole};
+pub use snapshot::{Attempt, Private, Snapshot, Use, has_written, note_misses};
+pub use undeclared::{Contended, FurtherLeases};
+pub use write::{Expiry, KeyWrite, NamedKey};
+
+use weft_resp::Args;
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
+
+use super::clock::AccessClock;
+use super::effects::{Effects, Hooks};
+use super::hash::KeyHasher;
+use super::prefetch_policy::Reach;
+use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
+use crate::notify::keyspace_event::Event;
+
+/// A key of a plan: which argument it is, its hash and where its slot's lease is held.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedKey {
+    /// The hash of the key.
+    pub hash: u64,
+    /// Index of the argument.
+    pub argument: u32,
+    /// Its slot.
+    pub slot: u16,
+    /// Whether the command may write the key.
+    pub write: bool,
+    /// Index into the held leases, once they are held.
+    pub lease: u32,
+}
+
+impl PlannedKey {
+    /// The key that is argument `argument`, with its hash.
+    #[inline]
+    pub const fn of_argument(argument: usize, hash: u64, write: bool) -> Self {
+        PlannedKey {
+            hash,
+            argument: argument as u32,
+            slot: KeyHasher::slot(hash) as u16,
+            write,
+            lease: 0,
+        }
+    }
+
+    /// A key that no argument names, to be read.
+    pub const fn unnamed(hash: u64) -> Self {
+        PlannedKey {
+            hash,
+            argument: u32::MAX,
+            slot: KeyHasher::slot(hash) as u16,
+            write: false,
+            lease: 0,
+        }
+    }
+}
+
+/// One held lease.
+pub enum Lease<'a> {
+    /// Beside other readers.
+    Read(ReadLease<'a>),
+    /// Alone.
+    Write(WriteLease<'a>),
+}
+
+impl Lease<'_> {
+    #[inline]
+    fn slot(&self) -> &Slot {
+        match self {
+            Lease::Read(lease) => lease,
+            Lease::Write(lease) => lease,
+        }
+    }
+
+    /// Whether the slot is held for writing and values of it are lent, or to be saved before they change.
+    #[inline]
+    pub fn meets_loans(&self) -> bool {
+        match self {
+            Lease::Read(_) => false,
+            Lease::Write(lease) => lease.header().is_reserved(),
+        }
+    }
+
+    fn cell(&self) -> usize {
+        match self {
+            Lease::Read(lease) => lease.cell(),
+            Lease::Write(lease) => lease.cell(),
+        }
+    }
+}
+
+/// A command with more keys than this prefetches on its own while it walks over them.
+pub const SLIDING_KEYS: usize = 64;
+/// How many keys ahead it asks for values; twice as many for entries.
+const SLIDING_DISTANCE: usize = 12;
+
+/// What a command holds while it runs.
+pub enum Held<'a, 'p> {
+    /// Nothing: the command has no keys.
+    Nothing,
+    /// The lease of the only slot.
+    One(&'a mut Lease<'p>),
+    /// Leases of several slots, ascending.
+    Many(&'a mut Vec<Lease<'p>>),
+    /// Leases of a script, which takes more of them as it goes.
+    Growing(&'a mut GrowingLeases<'p>),
+    /// Every slot.
+    Everything(&'a mut Exclusive<'p>),
+    /// A copy of its keys, for itself.
+    Private(&'a mut Private),
+}
+
+impl Held<'_, '_> {
+    /// The slot of a key; `None` if it is not held.
+    #[inline]
+    pub fn slot(&self, key: &PlannedKey) -> Option<&Slot> {
+        match self {
+            Held::One(lease) => Some(lease.slot()),
+            Held::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
+            Held::Growing(leases) => leases.at(key.lease).map(Lease::slot),
+            Held::Everything(all) => Some(all.cell(key.slot as usize)),
+            Held::Private(private) => Some(private.slot()),
+            Held::Nothing => None,
+        }
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, key: &PlannedKey) -> Option<(&SlotHeader, &mut Slot)> {
+        match self {
+            Held::One(Lease::Write(lease)) => Some(lease.parts_mut()),
+            Held::Many(leases) => match leases.get_mut(key.lease as usize) {
+                Some(Lease::Write(lease)) => Some(lease.parts_mut()),
+                _ => None,
+            },
+            Held::Growing(leases) => leases.written_at(key.lease),
+            Held::Everything(all) => Some(all.parts_mut(key.slot as usize)),
+            Held::Private(private) => Some(private.parts_mut()),
+            Held::One(Lease::Read(_)) | Held::Nothing => None,
+        }
+    }
+
+    /// A slot whose write lease is among what is held, whether or not a key of the command lies in it.
+    pub fn written_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+        let number = slot as usize;
+        match self {
+            Held::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
+            Held::Many(leases) => {
+                let at = leases.binary_search_by_key(&number, Lease::cell).ok()?;
+                match leases.get_mut(at) {
+                    Some(Lease::Write(lease)) => Some(lease.parts_mut()),
+                    _ => None,
+                }
+            }
+            Held::Growing(leases) => leases.written(slot),
+            Held::Everything(all) => Some(all.parts_mut(number)),
+            Held::One(_) | Held::Private(_) | Held::Nothing => None,
+        }
+    }
+
+    /// Whether every slot is held.
+    pub fn is_everything(&self) -> bool {
+        match self {
+            Held::Everything(_) => true,
+            Held::Growing(leases) => leases.is_everything(),
+            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Private(_) => false,
+        }
+    }
+}
+
+impl<'p> Held<'_, 'p> {
+    /// The whole keyspace, to change; `None` if some slot is not held.
+    pub fn whole<'h>(&'h mut self) -> Option<Whole<'h, 'p>> {
+        match self {
+            Held::Everything(all) => Some(Whole::Alone(all)),
+            Held::Growing(leases) if leases.is_everything() => Some(Whole::Leased(leases)),
+            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Growing(_) | Held::Private(_) => None,
+        }
+    }
+}
+
+/// When the first part of a value expires, in ms since the epoch, if parts of it do.
+#[inline]
+pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
+    match value {
+        ValueRef::Object(object) => object_due_ms(object),
+        _ => None,
+    }
+}
+
+#[inline]
+fn object_due_ms(object: &Value) -> Option<u64> {
+    match object {
+        Value::Hash(hash) => hash.next_due_ms(),
+        _ => None,
+    }
+}
+
+/// Everything about "now" and "who" that access to keys depends on; fixed for one command.
+#[derive(Clone, Copy)]
+pub struct AccessContext<'a> {
+    /// Milliseconds since the epoch.
+    pub now_ms: u64,
+    /// How the access clock of entries advances.
+    pub clock: &'a AccessClock,
+    /// Key counts and the row to write.
+    pub counts: &'a KeyCounts,
+    /// The row of this thread.
+    pub seat: usize,
+    /// Whether a read advances the entry's access clock (CLIENT NO-TOUCH).
+    pub touch: bool,
+    /// Whether expired keys are still visible (CLIENT IMPORT-SOURCE).
+    pub sees_expired: bool,
+}
+
+/// The keys of one command.
+pub struct Keys<'a, 'p> {
+    /// The command's arguments.
+    pub args: Args<'a>,
+    /// The keys, in the order of the key walker.
+    pub planned: &'a [PlannedKey],
+    /// What is held.
+    pub held: Held<'a, 'p>,
+    /// The client's database.
+    pub db: usize,
+    /// Time, clock, counters.
+    pub access: AccessContext<'a>,
+    /// What the command did.
+    pub effects: &'a mut Effects,
+    /// How far its lookups reach, once it has turned out to have many keys.
+    pub reach: Option<Reach>,
+}
+
+/// Whether an entry with this expiry is gone at `now_ms`.
+#[inline]
+pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
+    expire_at_ms.is_some_and(|at| now_ms > at)
+}
+
+/// How a lookup for reading treats hit counts and the access clock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// An ordinary read.
+    Yes,
+    /// The entry's access clock stays (TYPE, TTL).
+    No,
+    /// The same, and nobody is told that the key is missing (OBJECT).
+    Unnoticed,
+    /// As an ordinary read, whatever CLIENT NO-TOUCH says (TOUCH).
+    Always,
+}
+
+impl<'a> Keys<'a, '_> {
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.planned.len()
+    }
+
+    /// The name of the n-th key.
+    #[inline]
+    pub fn name(&self, index: usize) -> &'a [u8] {
+        self.planned
+            .get(index)
+            .map_or(&[][..], |key| self.args.at(key.argument as usize))
+    }
+
+    /// The n-th key's entry for reading; `None` when it is missing or expired.
+    #[inline]
+    pub fn read(&mut self, index: usize) -> Option<EntryRef<'_, Value>> {
+        self.read_with(index, self.db, Touch::Yes)
+    }
+
+    /// The n-th key's entry in database `db` for reading.
+    #[inline]
+    pub fn read_with(&mut self, index: usize, db: usize, touch: Touch) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        let name = self.args.at(key.argument as usize);
+        let found = self
+            .held
+            .slot(key)
+            .and_then(|slot| slot.table(db))
+            .and_then(|table| table.find(key.hash, name));
+        visible(found, &self.access, self.effects, touch, (db, key, name))
+    }
+
+    /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
+    #[inline]
+    pub fn peek(&self, index: usize) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        let table = self.held.slot(key)?.table(self.db)?;
+        let entry = table.find(key.hash, self.name(index))?;
+        let visible = self.access.sees_expired || !is_expired(entry.expire_at_ms(), self.access.now_ms);
+        visible.then_some(entry)
+    }
+
+    /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
+    #[inline]
+    pub fn prefetch_ahead(&mut self, index: usize) {
+        if self.planned.len() > SLIDING_KEYS {
+            self.prefetch_window(index);
+        }
+    }
+
+    fn prefetch_window(&mut self, index: usize) {
+        // Entries two distances ahead, values one: at the start both windows are filled at once.
+        let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
+        let (entries, values) = if index == 0 {
+            (0, 0)
+        } else {
+            (index + far - 1, index + near - 1)
+        };
+        let mut reach = self.reach.take().unwrap_or_default();
+        for number in entries..(index + far).min(self.planned.len()) {
+            let key = &self.planned[number];
+            if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
+                table.entry_place(key.hash, reach.head()).prefetch();
+            }
+        }
+        let values = if reach.needs_values() { values } else { usize::MAX };
+        for number in values..(index + near).min(self.planned.len()) {
+            let key = &self.planned[number];
+            if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
+                reach.value_place(table, key.hash).prefetch();
+            }
+        }
+        self.reach = Some(reach);
+    }
+
+    /// The n-th key for writing.
+    #[inline]
+    pub fn write(&mut self, index: usize) -> KeyWrite<'_> {
+        self.write_in(index, self.db)
+    }
+
+    /// The n-th key of database `db` for writing. An expired entry is deleted first.
+    #[inline]
+    pub fn write_in(&mut self, index: usize, db: usize) -> KeyWrite<'_> {
+        let key = &self.planned[index];
+        let named = NamedKey {
+            name: self.args.at(key.argument as usize),
+            hash: key.hash,
+            slot: key.slot,
+        };
+        let Some(parts) = self.held.slot_mut(key) else {
+            unreachable!("the key walker said that key {index} is not written, and the handler writes it");
+        };
+        KeyWrite::new(parts, named, db, &self.access, self.effects)
+    }
+
+    /// Deletes the keys of the command that have expired, as far as their slots are held for writing. What the command
+    /// does then is logged behind that. A lone key is one that the command writes.
+    #[inline]
+    pub fn delete_expired(&mut self) {
+        if self.planned.len() > 1 && !self.access.sees_expired {
+            self.delete_expired_keys();
+        }
+    }
+
+    #[cold]
+    fn delete_expired_keys(&mut self) {
+        for key in self.planned {
+            if let Some(parts) = self.held.slot_mut(key) {
+                let name = self.args.at(key.argument as usize);
+                let named = NamedKey {
+                    name,
+                    hash: key.hash,
+                    slot: key.slot,
+                };
+                if write::has_expired_in(&parts, &named, self.db, &self.access) {
+                    KeyWrite::new(parts, named, self.db, &self.access, self.effects).unchanged();
+                }
+            }
+        }
+    }
+
+    /// Whether the n-th key may be written under what is held.
+    pub fn is_written(&mut self, index: usize) -> bool {
+        self.planned
+            .get(index)
+            .is_some_and(|key| self.held.slot_mut(key).is_some())
+    }
+}
+
+/// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
+#[inline]
+fn visible<'e>(
+    found: Option<EntryRef<'e, Value>>,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+    touch: Touch,
+    (db, key, name): (usize, &PlannedKey, &[u8]),
+) -> Option<EntryRef<'e, Value>> {
+    let Some(entry) = found else {
+        effects.misses += 1;
+        if effects.hooks.has(Hooks::NOTED) && touch != Touch::Unnoticed {
+            effects.note(db, name, Event::MISSED);
+        }
+        return None;
+    };
+    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+        effects.misses += 1;
+        effects.queue_expired(db, key, name, touch != Touch::Unnoticed);
+        return None;
+    }
+    effects.hits += 1;
+    let advance = match touch {
+        Touch::Yes => access.touch,
+        Touch::No | Touch::Unnoticed => false,
+        Touch::Always => true,
+    };
+    if advance {
+        access.clock.touch(entry);
+    }
+    Some(entry)
+}

@@ -1,0 +1,598 @@
+//! What a snapshot still needs of keys that have changed since its moment: their old states, left by whoever changes them.
+//!
+//! A snapshot is all data at one moment, written while everybody goes on. Nothing is copied for it in advance:
+//!
+//! ```text
+//!   exclusive mode, µs      a thread walks over the slots as a reader                      everybody else
+//!   ──────────────────      ─────────────────────────────────────────                      ──────────────
+//!   cursor = start      ┌──────────┬──────────┬──────────┬──────────┐
+//!                       │  saved   │  saved   │ in parts │ unsaved  │ ◀─ write lease, key not saved yet:
+//!                       └──────────┴──────────┴────▲─────┴──────────┘    its old state becomes an *image* of the slot,
+//!                                                cursor                  once per key; then the key changes as ever
+//! ```
+//!
+//! The walker leaves out keys that have an image, and writes the images of a slot when it has come to the slot's end.
+//!
+//! 1. The cursor is a database, a slot and a position in the slot's hash order. It moves forward under a reader's lease of
+//!    its slot. So who has the slot's write lease knows for certain which of its keys are saved.
+//! 2. Headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark no write
+//!    looks any further: that one bit, in the line of the lease word, is all that a write pays when no snapshot runs.
+//! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. Of a key that was not there,
+//!    it is known that there is nothing to save. Memory is bounded by what changes, and given back slot by slot.
+//! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer is
+//!    put off, and the value *wanted*: the snapshot's thread saves it out of turn ([`Preimages::next_wanted`]).
+//! 5. A database that is emptied hands over its unsaved tables as they are; what it gets from then on is no part of the
+//!    snapshot. Databases that change places are followed by number. Neither waits for the snapshot.
+//! 6. A slot's images lie behind a lock of their own, which nobody waits for: writers have the slot's lease, and the walker
+//!    is a reader of it.
+//!
+//! Keys whose time is up are not deleted in slots that are not saved: their old states would have to be kept anyway.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
+use weft_values::Value;
+
+use super::access::NamedKey;
+use super::hash::KeyHasher;
+use super::pinned::Loan;
+use super::{Exclusive, Pass, SLOTS, SlotTable, Slots};
+use crate::observability::lock;
+
+/// Keys visited under one lease.
+const KEYS_A_STEP: usize = 16;
+/// A larger value is not written under a lease, but by its handle.
+pub const LARGE_BYTES: usize = 16 << 10;
+/// The cursor when everything is saved, or nothing is to be saved.
+const BEHIND_EVERYTHING: u64 = u64::MAX;
+/// A database that is no part of the snapshot.
+const NONE: u32 = u32::MAX;
+
+/// Bits of a place for the position in a slot, and for the slot.
+const POSITION_BITS: u32 = 27;
+const SLOT_BITS: u32 = SLOTS.trailing_zeros();
+/// Databases that places can tell apart.
+pub const MOST_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);
+
+/// A place in the order in which a snapshot is saved.
+const fn place(database: u32, slot: usize, position: u32) -> u64 {
+    // The end of the last slot is the start of the next database.
+    (((database as u64) << SLOT_BITS) + slot as u64) << POSITION_BITS | position as u64
+}
+
+/// Whether a value is too large to be copied or written while others wait.
+pub fn is_large(value: ValueRef<'_, Value>) -> bool {
+    match value {
+        ValueRef::Int(_) => false,
+        ValueRef::Bytes(bytes) | ValueRef::Packed(bytes) => bytes.len() > LARGE_BYTES,
+        ValueRef::Blob(blob) => blob.len() > LARGE_BYTES,
+        ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
+    }
+}
+
+/// What a slot keeps of one database.
+#[derive(Default)]
+struct Images {
+    /// The database, by its number at the snapshot's moment.
+    database: u32,
+    /// Keys as they were.
+    before: SlotTable,
+    /// Keys that need nothing more: they were not there, or are among the records. Their values mean nothing.
+    settled: SlotTable,
+    /// Keys that were saved out of turn, ready to be written.
+    records: Vec<Vec<u8>>,
+    /// The rest of the table, if the database was emptied.
+    whole: SlotTable,
+    /// What the keys as they were take.
+    weight: Weight,
+}
+
+/// Bytes that images take, as a part of what all take.
+#[derive(Default)]
+struct Weight {
+    all: Option<Arc<AtomicU64>>,
+    bytes: u64,
+}
+
+impl Weight {
+    fn add(&mut self, all: &Arc<AtomicU64>, bytes: u64) {
+        self.bytes += bytes;
+        self.all
+            .get_or_insert_with(|| all.clone())
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        if let Some(all) = &self.all {
+            all.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Images {
+    fn has(&self, hash: u64, name: &[u8]) -> bool {
+        self.before.find(hash, name).is_some() || self.settled.find(hash, name).is_some()
+    }
+
+    fn any(&self) -> bool {
+        !self.before.is_empty() || !self.settled.is_empty()
+    }
+
+    fn settle(&mut self, hash: u64, name: &[u8]) {
+        drop(self.settled.insert(hash, name, NewValue::Int(0), None, 0));
+    }
+
+    fn keep(&mut self, hash: u64, name: &[u8], entry: Option<EntryRef<'_, Value>>) {
+        let Some(entry) = entry else {
+            return self.settle(hash, name);
+        };
+        let value = match (entry.value(), entry.share()) {
+            (_, Some(object)) => NewValue::Shared(object),
+            (ValueRef::Int(number), _) => NewValue::Int(number),
+            (ValueRef::Bytes(bytes), _) => NewValue::Bytes(bytes),
+            (ValueRef::Packed(bytes), _) => NewValue::Packed(bytes),
+            (ValueRef::Blob(blob), _) => NewValue::Blob(blob.clone()),
+            (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
+        };
+        drop(
+            self.before
+                .insert(hash, name, value, entry.expire_at_ms(), entry.clock()),
+        );
+    }
+}
+
+/// A slot's images, by database; few slots have more than one.
+#[derive(Default)]
+struct SlotImages(Vec<Images>);
+
+impl SlotImages {
+    fn of(&self, database: u32) -> Option<&Images> {
+        self.0.iter().find(|images| images.database == database)
+    }
+
+    fn of_mut(&mut self, database: u32) -> &mut Images {
+        let found = self.0.iter().position(|images| images.database == database);
+        let index = found.unwrap_or_else(|| {
+            self.0.push(Images {
+                database,
+                ..Images::default()
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[index]
+    }
+
+    fn take(&mut self, database: u32) -> Option<Images> {
+        let index = self.0.iter().position(|images| images.database == database)?;
+        let images = self.0.swap_remove(index);
+        if self.0.is_empty() {
+            self.0.shrink_to_fit();
+        }
+        Some(images)
+    }
+}
+
+/// A key whose value somebody wants to change, and that is to be saved first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    database: u32,
+    slot: u16,
+    hash: u64,
+    name: Box<[u8]>,
+}
+
+/// The images of all slots, and how far the snapshot is.
+pub struct Preimages {
+    cursor: AtomicU64,
+    /// For each database, which one it was at the snapshot's moment.
+    origins: Box<[AtomicU32]>,
+    /// For each database of the snapshot, which one it is now.
+    places: Box<[AtomicU32]>,
+    /// Made for the first snapshot.
+    slots: OnceLock<Box<[Mutex<SlotImages>]>>,
+    wanted: Mutex<VecDeque<Wanted>>,
+    any_wanted: AtomicBool,
+    kept_bytes: AtomicU64,
+    /// Bytes that are kept at the moment, values that only a handle keeps included.
+    held_bytes: Arc<AtomicU64>,
+}
+
+impl Preimages {
+    /// None, for so many databases.
+    pub fn new(databases: usize) -> Self {
+        let none = || (0..databases).map(|_| AtomicU32::new(NONE)).collect();
+        Preimages {
+            cursor: AtomicU64::new(BEHIND_EVERYTHING),
+            origins: none(),
+            places: none(),
+            slots: OnceLock::new(),
+            wanted: Mutex::default(),
+            any_wanted: AtomicBool::new(false),
+            kept_bytes: AtomicU64::new(0),
+            held_bytes: Arc::default(),
+        }
+    }
+
+    // ---- for those who write ---------------------------------------------------------------------------------------
+
+    /// Keeps what a key of a marked slot is, if that is not saved. For the holder of the slot's write lease, before the
+    /// key changes in any way.
+    #[cold]
+    pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+        let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
+            return;
+        };
+        let mut images = self.lock(key.slot.into());
+        // The lock is one that the end of a snapshot takes, too.
+        if self.unsaved(db, key.slot.into(), key.hash).is_none() {
+            return;
+        }
+        let images = images.of_mut(database);
+        if !images.has(key.hash, key.name) {
+            let entry = table.find(key.hash, key.name);
+            let bytes = entry.map_or(key.name.len(), |entry| entry.allocated_bytes());
+            self.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            if let Some(entry) = entry {
+                let behind = match entry.value() {
+                    ValueRef::Object(object) => object.allocated_bytes(),
+                    _ => 0,
+                };
+                images
+                    .weight
+                    .add(&self.held_bytes, (entry.allocated_bytes() + behind) as u64);
+            }
+            images.keep(key.hash, key.name, entry);
+        }
+    }
+
+    /// Bytes that are kept for a snapshot at the moment, about. To delete keys for them would add to them.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes kept for the snapshot that is being written, those that were given back included. Of a large value only the
+    /// handle counts.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a large value in a marked slot is to be saved before it may be changed in place; it is wanted then.
+    #[cold]
+    pub fn must_save_first(&self, db: usize, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
+        let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
+            return false;
+        };
+        if let Some(images) = self.lock(key.slot.into()).of(database) {
+            let is_settled = images.settled.find(key.hash, key.name).is_some();
+            // It may have been replaced since its image was made: then nobody shares it.
+            let is_free = images.before.find(key.hash, key.name).is_some() && !entry.is_shared();
+            if is_settled || is_free {
+                return false;
+            }
+        }
+        let key = Wanted {
+            database,
+            slot: key.slot,
+            hash: key.hash,
+            name: key.name.into(),
+        };
+        let mut wanted = lock(&self.wanted);
+        if !wanted.contains(&key) {
+            wanted.push_back(key);
+            self.any_wanted.store(true, Ordering::Release);
+        }
+        true
+    }
+
+    /// Takes over the table of a slot of database `db`, which is being emptied: what is saved already or no part of a
+    /// snapshot comes back.
+    pub fn take_over(&self, db: usize, slot: usize, table: SlotTable) -> Option<SlotTable> {
+        // The cursor may be in the middle of the slot.
+        let Some(database) = self.unsaved_slot(db, slot) else {
+            return Some(table);
+        };
+        self.lock(slot).of_mut(database).whole = table;
+        None
+    }
+
+    /// Database `db` was emptied, and its tables taken over. What it gets from now on is no part of a snapshot.
+    pub fn emptied(&self, db: usize) {
+        let database = self.origins[db].swap(NONE, Ordering::Relaxed);
+        if let Some(place) = self.places.get(database as usize) {
+            place.store(NONE, Ordering::Relaxed);
+        }
+    }
+
+    /// Two databases changed places.
+    pub fn swapped(&self, one: usize, other: usize) {
+        let database = self.origins[one].load(Ordering::Relaxed);
+        let database = self.origins[other].swap(database, Ordering::Relaxed);
+        self.origins[one].store(database, Ordering::Relaxed);
+        for db in [one, other] {
+            let database = self.origins[db].load(Ordering::Relaxed);
+            if let Some(place) = self.places.get(database as usize) {
+                place.store(db as u32, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// There is no need to keep anything any more: the snapshot is called off.
+    pub fn abandon(&self) {
+        self.cursor.store(BEHIND_EVERYTHING, Ordering::Release);
+    }
+
+    /// The number that a database had at the snapshot's moment, if a key of it is not saved.
+    fn unsaved(&self, db: usize, slot: usize, hash: u64) -> Option<u32> {
+        let database = self.origins[db].load(Ordering::Relaxed);
+        let is_unsaved = place(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
+        (database != NONE && is_unsaved).then_some(database)
+    }
+
+    /// The same, if some key of the slot may not be saved.
+    fn unsaved_slot(&self, db: usize, slot: usize) -> Option<u32> {
+        let database = self.origins[db].load(Ordering::Relaxed);
+        let is_unsaved = place(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
+        (database != NONE && is_unsaved).then_some(database)
+    }
+
+    fn lock(&self, slot: usize) -> MutexGuard<'_, SlotImages> {
+        lock(&self.all()[slot])
+    }
+
+    fn all(&self) -> &[Mutex<SlotImages>] {
+        self.slots
+            .get_or_init(|| (0..SLOTS).map(|_| Mutex::default()).collect())
+    }
+
+    // ---- for the snapshot's thread ---------------------------------------------------------------------------------
+
+    /// Marks all slots; from now on writers look here. Before the snapshot's moment.
+    pub fn prepare(&self, slots: &Slots) {
+        self.all();
+        for slot in 0..SLOTS {
+            slots.header(slot).set_unsaved(true);
+        }
+    }
+
+    /// This is the snapshot's moment: from now on everything in these databases is kept until it is saved.
+    pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[usize]) {
+        for number in self.origins.iter().chain(&*self.places) {
+            number.store(NONE, Ordering::Relaxed);
+        }
+        for db in databases {
+            self.origins[*db].store(*db as u32, Ordering::Relaxed);
+            self.places[*db].store(*db as u32, Ordering::Relaxed);
+        }
+        self.kept_bytes.store(0, Ordering::Relaxed);
+        self.cursor.store(0, Ordering::Release);
+    }
+
+    /// The snapshot is over, whatever came of it.
+    pub fn end(&self, slots: &Slots) {
+        self.abandon();
+        for slot in 0..SLOTS {
+            slots.header(slot).set_unsaved(false);
+            // Freed behind the lock, whose guard ends with this statement.
+            let images = std::mem::take(&mut *self.lock(slot));
+            drop(images);
+        }
+        let wanted = std::mem::take(&mut *lock(&self.wanted));
+        drop(wanted);
+        self.any_wanted.store(false, Ordering::Relaxed);
+        self.kept_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// A key that is to be saved out of turn.
+    pub fn next_wanted(&self) -> Option<Wanted> {
+        if !self.any_wanted.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut wanted = lock(&self.wanted);
+        let next = wanted.pop_front();
+        self.any_wanted.store(!wanted.is_empty(), Ordering::Relaxed);
+        next
+    }
+
+    /// Shows a wanted key as it was at the snapshot's moment to `share`, under a lease of its slot. If that takes a handle,
+    /// the key counts as saved from then on. `None` if somebody writes the slot.
+    pub fn settle_wanted<R>(
+        &self,
+        pass: &Pass<'_>,
+        wanted: &Wanted,
+        share: impl FnOnce(u16, EntryRef<'_, Value>) -> Option<R>,
+    ) -> Option<Option<R>> {
+        let Wanted {
+            database,
+            slot,
+            hash,
+            name,
+        } = wanted;
+        let lease = pass.read_spinning(usize::from(*slot))?;
+        let place_now = place(*database, usize::from(*slot), scan_position(*hash));
+        if place_now < self.cursor.load(Ordering::Acquire) {
+            return Some(None);
+        }
+        let mut guard = self.lock(usize::from(*slot));
+        let images = guard.of_mut(*database);
+        if images.settled.find(*hash, name).is_some() {
+            return Some(None);
+        }
+        let table = self.table_now(*database, &lease);
+        let image = images.before.find(*hash, name);
+        let entry = image.or_else(|| table.and_then(|table| table.find(*hash, name)));
+        let shared = entry.and_then(|entry| share(*slot, entry));
+        let mut removed = None;
+        if shared.is_some() {
+            removed = images.before.remove(*hash, name);
+            images.settle(*hash, name);
+        }
+        // It is freed behind the lock and the lease.
+        drop(guard);
+        drop(lease);
+        drop(removed);
+        Some(shared)
+    }
+
+    /// Adds the record of a wanted key, to be written when it is its slot's turn.
+    pub fn add_record(&self, wanted: &Wanted, record: Vec<u8>) {
+        let mut images = self.lock(usize::from(wanted.slot));
+        images.of_mut(wanted.database).records.push(record);
+    }
+
+    /// The table of a database of the snapshot as it is now, in a slot of which the caller has a lease.
+    fn table_now<'s>(&self, database: u32, slot: &'s super::Slot) -> Option<&'s SlotTable> {
+        match self.places[database as usize].load(Ordering::Relaxed) {
+            NONE => None,
+            db => slot.table(db as usize),
+        }
+    }
+}
+
+/// What a walker shows of a snapshot. What it shows under a lease is to be read quickly.
+pub trait Visit {
+    /// A key under a lease of its slot, or of which nobody else knows.
+    fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
+    /// A key that was written out of turn.
+    fn record(&mut self, record: &[u8]);
+}
+
+/// How a step ended.
+pub enum Step {
+    /// There is more.
+    More,
+    /// The images of a slot that was passed, to be visited without the pass.
+    Left(Box<Left>),
+    /// Somebody is writing the slot.
+    Contended,
+    /// The database is saved.
+    End,
+}
+
+/// Walks over one database of a snapshot. Databases come in the order of their numbers, the last of them as such.
+pub struct Walker<'w> {
+    preimages: &'w Preimages,
+    hasher: &'w KeyHasher,
+    database: u32,
+    slot: usize,
+    position: u32,
+    /// Whether slots are saved when they are passed.
+    is_last: bool,
+}
+
+/// The images of a slot that was passed: nobody else knows of them.
+pub struct Left {
+    slot: u16,
+    images: Images,
+    /// How far the walker had come when the rest of the table was taken over.
+    position: u32,
+    /// Images may share values with keys that the slot's mark guards no longer.
+    _loan: Option<Loan>,
+}
+
+impl<'w> Walker<'w> {
+    /// In front of a database.
+    pub fn new(preimages: &'w Preimages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
+        Walker {
+            preimages,
+            hasher,
+            database: database as u32,
+            slot: 0,
+            position: 0,
+            is_last,
+        }
+    }
+
+    /// Visits the next keys. `lend` makes a loan of values of a slot.
+    pub fn step(&mut self, pass: &Pass<'_>, lend: &dyn Fn(u16) -> Loan, visit: &mut dyn Visit) -> Step {
+        let mut visited = 0;
+        while self.slot < SLOTS {
+            match self.step_in_slot(pass, lend, visit, &mut visited) {
+                None => return Step::Contended,
+                Some(Some(left)) => return Step::Left(left),
+                Some(None) if visited >= KEYS_A_STEP || pass.gate_is_closing() => return Step::More,
+                Some(None) => {}
+            }
+        }
+        Step::End
+    }
+
+    /// Visits some keys of a slot; `None` if it is being written. At its end, images that it has.
+    fn step_in_slot(
+        &mut self,
+        pass: &Pass<'_>,
+        lend: &dyn Fn(u16) -> Loan,
+        visit: &mut dyn Visit,
+        visited: &mut usize,
+    ) -> Option<Option<Box<Left>>> {
+        let (preimages, slot) = (self.preimages, self.slot);
+        let header = pass.domain().header(slot);
+        let lease = if header.may_hold_any() {
+            Some(pass.read_spinning(slot)?)
+        } else {
+            None
+        };
+        let mut all = preimages.lock(slot);
+        let table = lease
+            .as_deref()
+            .and_then(|slot| preimages.table_now(self.database, slot));
+        let images = all.of(self.database).filter(|images| images.any());
+        let next = table.and_then(|table| {
+            table.scan(self.position, KEYS_A_STEP, &mut |entry| {
+                *visited += 1;
+                if images.is_none_or(|images| !images.has(self.hasher.hash(entry.key()), entry.key())) {
+                    visit.key(slot as u16, entry);
+                }
+            })
+        });
+        if let Some(position) = next {
+            self.position = position;
+            self.move_cursor(place(self.database, slot, position));
+            return Some(None);
+        }
+        let left = all.take(self.database).map(|images| {
+            let any_large = images.before.iter().any(|image| is_large(image.value()));
+            Box::new(Left {
+                _loan: any_large.then(|| lend(slot as u16)),
+                slot: slot as u16,
+                images,
+                position: self.position,
+            })
+        });
+        self.slot += 1;
+        self.position = 0;
+        self.move_cursor(place(self.database, self.slot, 0));
+        if self.is_last {
+            header.set_unsaved(false);
+        }
+        Some(left)
+    }
+
+    /// Unless the snapshot was called off: then nothing is kept any more.
+    fn move_cursor(&self, to: u64) {
+        let forward = |cursor| (cursor < to).then_some(to);
+        let cursor = &self.preimages.cursor;
+        let _ = cursor.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward);
+    }
+
+    /// Visits what a step has left.
+    pub fn visit_left(&self, left: &Left, visit: &mut dyn Visit) {
+        let images = &left.images;
+        let mut position = Some(left.position);
+        while let Some(from) = position {
+            position = images.whole.scan(from, KEYS_A_STEP, &mut |entry| {
+                if !images.has(self.hasher.hash(entry.key()), entry.key()) {
+                    visit.key(left.slot, entry);
+                }
+            });
+        }
+        images.before.iter().for_each(|entry| visit.key(left.slot, entry));
+        images.records.iter().for_each(|record| visit.record(record));
+    }
+}
+
+#[cfg(test)]
+mod tests;

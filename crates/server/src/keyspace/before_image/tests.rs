@@ -1,0 +1,349 @@
+//! A snapshot against a naive copy of everything at its moment, whatever happens to keys while it walks.
+
+use std::collections::BTreeMap;
+
+use weft_table::{NewValue, ValueRef};
+use weft_values::Value;
+use weft_values::list::{End, List};
+
+use super::*;
+use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, Whole};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::effects::Effects;
+use crate::keyspace::flush::take;
+use crate::keyspace::{Keyspace, Seat, publish};
+use crate::notify::keyspace_event::Event;
+
+const DATABASES: usize = 4;
+
+/// Keys of all databases with their values as text.
+type Contents = BTreeMap<(usize, Vec<u8>), String>;
+
+struct Scene {
+    keyspace: Keyspace,
+    seat: Seat,
+    effects: Effects,
+    random: fastrand::Rng,
+}
+
+/// Gathers what is visited.
+struct Seen<'s> {
+    database: usize,
+    contents: &'s mut Contents,
+}
+
+impl Visit for Seen<'_> {
+    fn key(&mut self, _slot: u16, entry: EntryRef<'_, Value>) {
+        let key = (self.database, entry.key().to_vec());
+        let before = self.contents.insert(key, text(entry));
+        assert!(before.is_none(), "a key is visited once");
+    }
+
+    fn record(&mut self, record: &[u8]) {
+        let (name, text) = record.split_at(record.iter().position(|byte| *byte == b'=').expect("a record"));
+        let key = (self.database, name.to_vec());
+        let before = self
+            .contents
+            .insert(key, String::from_utf8_lossy(&text[1..]).into_owned());
+        assert!(before.is_none(), "a key is visited once");
+    }
+}
+
+fn text(entry: EntryRef<'_, Value>) -> String {
+    let value = match entry.value() {
+        ValueRef::Int(number) => number.to_string(),
+        ValueRef::Bytes(bytes) | ValueRef::Packed(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        ValueRef::Blob(blob) => format!("{} bytes, last {:?}", blob.len(), blob.last()),
+        ValueRef::Object(Value::List(list)) => format!("list of {}", list.len()),
+        ValueRef::Object(_) => "other".to_owned(),
+    };
+    format!("{value} until {:?}", entry.expire_at_ms())
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let keyspace = Keyspace::new(DATABASES, 2);
+        let seat = keyspace.slots.join().expect("has a seat");
+        Scene {
+            effects: Effects::of(&keyspace),
+            seat,
+            keyspace,
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Few names, so that slots have several keys and names are used again: slots are told apart by the caller.
+    fn name(&mut self) -> Vec<u8> {
+        format!("key:{}", self.random.u32(..600)).into_bytes()
+    }
+
+    fn write<R>(&mut self, db: usize, name: &[u8], change: impl FnOnce(&mut KeyWrite<'_>) -> R) -> R {
+        let hash = self.keyspace.hasher.hash(name);
+        // Few slots, so that they have many keys.
+        let slot = (KeyHasher::slot(hash) % 8) * 2048;
+        let clock = AccessClock::default();
+        let access = AccessContext {
+            now_ms: 1000,
+            clock: &clock,
+            counts: &self.keyspace.counts,
+            seat: 0,
+            touch: true,
+            sees_expired: false,
+        };
+        let key = NamedKey {
+            name,
+            hash,
+            slot: slot as u16,
+        };
+        let pass = self.seat.enter();
+        let mut lease = pass.try_write(slot).expect("nobody else is here");
+        let mut write = KeyWrite::new(lease.parts_mut(), key, db, &access, &mut self.effects);
+        let result = change(&mut write);
+        write.changed(Event::SILENT);
+        drop(lease);
+        self.effects.garbage.clear();
+        self.effects.removed.clear();
+        result
+    }
+
+    /// Something happens to some key, or to all.
+    fn change(&mut self) {
+        let (db, name) = (self.random.usize(..DATABASES), self.name());
+        let number = self.random.i64(..1_000_000);
+        match self.random.u32(..1000) {
+            0..300 => self.write(db, &name, |key| key.set(NewValue::Int(number), Expiry::Never)),
+            300..400 => {
+                let bytes = vec![b'a'; number as usize % 30_000];
+                self.write(db, &name, |key| key.set(NewValue::Bytes(&bytes), Expiry::Keep));
+            }
+            400..500 => {
+                let mut list = List::quicklist(-2, 0);
+                for _ in 0..number % 50 {
+                    list.push(End::Tail, b"element");
+                }
+                let value = NewValue::Object(Value::List(list));
+                self.write(db, &name, |key| key.set(value, Expiry::At(5000)));
+            }
+            500..600 => self.write(db, &name, |key| {
+                if let Some(mut entry) = key.entry_mut()
+                    && let Some(Value::List(list)) = entry.object_mut()
+                {
+                    list.push(End::Tail, b"more");
+                }
+            }),
+            600..700 => self.write(db, &name, |key| {
+                if let Some(mut entry) = key.entry_mut()
+                    && let ValueRef::Blob(_) = entry.value()
+                {
+                    entry.append(b"z");
+                }
+            }),
+            700..800 => self.write(db, &name, |key| key.set_expiry(Some(900 + number as u64 % 300))),
+            800..990 => {
+                self.write(db, &name, |key| key.delete());
+            }
+            990..994 => self.empty(db),
+            _ => self.swap(db, (db + 1) % DATABASES),
+        }
+    }
+
+    fn empty(&mut self, db: usize) {
+        let row = self.seat.index();
+        let taken = take(
+            &mut Whole::Alone(&mut self.seat.exclusive()),
+            db..db + 1,
+            &self.keyspace,
+            row,
+        );
+        drop(taken);
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        let mut all = self.seat.exclusive();
+        for index in 0..SLOTS {
+            let (header, slot) = all.parts_mut(index);
+            slot.swap(one, other);
+            publish(header, slot);
+        }
+        self.keyspace.preimages.swapped(one, other);
+    }
+
+    fn contents(&mut self) -> Contents {
+        let all = self.seat.exclusive();
+        let mut contents = Contents::new();
+        for slot in all.iter() {
+            for db in 0..slot.databases() {
+                let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
+                contents.extend(entries.map(|entry| ((db, entry.key().to_vec()), text(entry))));
+            }
+        }
+        contents
+    }
+
+    /// A large value that somebody wants to change is saved out of turn; what a record says is checked like the rest.
+    fn want(&mut self, db: usize, name: &[u8]) {
+        let hash = self.keyspace.hasher.hash(name);
+        let slot = (KeyHasher::slot(hash) % 8) * 2048;
+        let key = NamedKey {
+            name,
+            hash,
+            slot: slot as u16,
+        };
+        let pass = self.seat.enter();
+        let preimages = &self.keyspace.preimages;
+        {
+            let lease = pass.try_write(slot).expect("nobody else is here");
+            let entry = lease.table(db).and_then(|table| table.find(hash, name));
+            let Some(entry) = entry.filter(|entry| is_large(entry.value())) else {
+                return;
+            };
+            if !preimages.must_save_first(db, key, entry) {
+                return;
+            }
+        }
+        let wanted = preimages.next_wanted().expect("it was wanted");
+        let record = preimages.settle_wanted(&pass, &wanted, |_, entry| {
+            let mut record = entry.key().to_vec();
+            record.push(b'=');
+            record.extend(text(entry).bytes());
+            Some(record)
+        });
+        let record = record.expect("nobody writes the slot").expect("it is not saved");
+        preimages.add_record(&wanted, record);
+        let lease = pass.try_write(slot).expect("nobody else is here");
+        if let Some(entry) = lease.table(db).and_then(|table| table.find(hash, name)) {
+            assert!(!preimages.must_save_first(db, key, entry), "now it may be changed");
+        }
+    }
+}
+
+/// Takes a snapshot while `changes` things happen between two steps.
+fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
+    let expected = scene.contents();
+    let databases: Vec<usize> = (0..DATABASES)
+        .filter(|db| expected.keys().any(|key| key.0 == *db))
+        .collect();
+    scene.keyspace.preimages.prepare(&scene.keyspace.slots);
+    scene.keyspace.preimages.begin(&scene.seat.exclusive(), &databases);
+    let mut saved = Contents::new();
+    let preimages = scene.keyspace.preimages.clone();
+    for (index, database) in databases.iter().enumerate() {
+        let mut place = (0, 0);
+        loop {
+            for _ in 0..scene.random.usize(..=changes) {
+                scene.change();
+                let (db, name) = (scene.random.usize(..DATABASES), scene.name());
+                scene.want(db, &name);
+            }
+            let keyspace = &scene.keyspace;
+            let mut walker = Walker::new(&preimages, &keyspace.hasher, *database, index + 1 == databases.len());
+            (walker.slot, walker.position) = place;
+            let mut seen = Seen {
+                database: *database,
+                contents: &mut saved,
+            };
+            let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+            match walker.step(&scene.seat.enter(), &lend, &mut seen) {
+                Step::End => break,
+                Step::Left(left) => walker.visit_left(&left, &mut seen),
+                Step::More => {}
+                Step::Contended => panic!("nobody else is here"),
+            }
+            place = (walker.slot, walker.position);
+        }
+    }
+    let unmarked = (0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).is_unsaved());
+    assert!(
+        unmarked || databases.is_empty(),
+        "who has passed the last database has passed every slot"
+    );
+    preimages.end(&scene.keyspace.slots);
+    (expected, saved)
+}
+
+#[test]
+fn a_snapshot_is_all_data_at_one_moment() {
+    let seed = std::env::var("WEFT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+    println!("WEFT_SEED={seed}");
+    let mut scene = Scene::new(seed);
+    for round in 0..40 {
+        for _ in 0..500 {
+            scene.change();
+        }
+        let (expected, saved) = snapshot(&mut scene, round % 5 * 8);
+        let missing = expected.iter().find(|(key, value)| saved.get(*key) != Some(value));
+        if let Some((key, value)) = missing {
+            panic!(
+                "round {round}: {key:?} was {value:?} and is saved as {:?}",
+                saved.get(key)
+            );
+        }
+        let surplus = saved.keys().find(|key| !expected.contains_key(key));
+        assert_eq!(surplus, None, "round {round}: what was not there is not saved");
+    }
+}
+
+#[test]
+fn nothing_is_kept_without_a_snapshot_or_after_one() {
+    let mut scene = Scene::new(7);
+    let is_empty = |scene: &Scene| {
+        let all = scene.keyspace.preimages.all();
+        all.iter().all(|images| lock(images).0.is_empty())
+    };
+    for _ in 0..200 {
+        scene.change();
+    }
+    assert!(is_empty(&scene));
+    let (expected, saved) = snapshot(&mut scene, 20);
+    assert_eq!(expected, saved);
+    for _ in 0..200 {
+        scene.change();
+    }
+    assert!(is_empty(&scene));
+}
+
+#[test]
+fn who_calls_a_snapshot_off_keeps_nothing_more() {
+    let mut scene = Scene::new(8);
+    for _ in 0..500 {
+        scene.change();
+    }
+    let preimages = scene.keyspace.preimages.clone();
+    preimages.prepare(&scene.keyspace.slots);
+    preimages.begin(&scene.seat.exclusive(), &[0, 1, 2, 3]);
+    preimages.abandon();
+    for _ in 0..200 {
+        scene.change();
+    }
+    assert!(preimages.all().iter().all(|images| lock(images).0.is_empty()));
+    let mut contents = Contents::new();
+    let keyspace = &scene.keyspace;
+    let mut seen = Seen {
+        database: 0,
+        contents: &mut contents,
+    };
+    let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+    let mut walker = Walker::new(&preimages, &keyspace.hasher, 0, true);
+    let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
+    assert_eq!(
+        preimages.cursor.load(Ordering::Relaxed),
+        BEHIND_EVERYTHING,
+        "the cursor stays"
+    );
+}
+
+#[test]
+fn places_grow_from_position_to_slot_to_database() {
+    let places = [
+        place(0, 0, 0),
+        place(0, 0, 1),
+        place(0, 1, 0),
+        place(0, SLOTS - 1, (1 << POSITION_BITS) - 1),
+        place(0, SLOTS, 0),
+        place(1, 0, 1),
+        place(1, SLOTS, 0),
+        place(2, 0, 1),
+        place(MOST_DATABASES as u32 - 1, 0, 0),
+    ];
+    assert!(places.is_sorted_by(|one, other| one < other));
+}

@@ -1,0 +1,94 @@
+//! Emptying databases: their tables are merely taken out of the slots, which costs microseconds however many keys there
+//! are. Whoever took them frees them.
+
+use std::ops::Range;
+
+use weft_reactor::unix_ms;
+
+use super::access::{Whole, is_expired};
+use super::{Keyspace, SLOTS, Slot, SlotTable, publish, publish_due_of};
+use crate::clients_waiting::watch::Presence;
+
+/// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
+pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let presence = |db: usize, hash: u64, name: &[u8]| {
+        let entry = slot.table(db).and_then(|table| table.find(hash, name));
+        match entry {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        }
+    };
+    watching.touch_database(db, |hash, name| {
+        let after = by.map_or(Presence::Missing, |by| presence(by, hash, name));
+        (presence(db, hash, name), after)
+    });
+}
+
+/// Tells those who watch keys of database `db` that a table is about to take the place of what is there.
+pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
+    let Some(watching) = slot.watching() else {
+        return;
+    };
+    let presence =
+        |table: Option<&SlotTable>, hash: u64, name: &[u8]| match table.and_then(|table| table.find(hash, name)) {
+            None => Presence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
+            Some(_) => Presence::Live,
+        };
+    watching.touch_database(db, |hash, name| {
+        (presence(slot.table(db), hash, name), presence(by, hash, name))
+    });
+}
+
+/// What was in some databases.
+pub struct Taken {
+    /// Its tables.
+    pub tables: Vec<SlotTable>,
+    /// Its keys.
+    pub keys: u64,
+}
+
+/// Empties databases; `seat` is the row of counts that this thread writes. A snapshot keeps what it has not saved.
+pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, keyspace: &Keyspace, seat: usize) -> Taken {
+    let Keyspace { counts, preimages, .. } = keyspace;
+    let now_ms = unix_ms();
+    let mut tables = Vec::new();
+    let mut figures = vec![(0i64, 0i64); databases.len()];
+    for index in 0..SLOTS {
+        if !all.header(index).may_hold_any() {
+            continue;
+        }
+        let (header, slot) = all.parts_mut(index);
+        for db in databases.clone() {
+            touch_watched(slot, db, None, now_ms);
+        }
+        for db in databases.start..databases.end.min(slot.databases()) {
+            let table = slot.take(db);
+            if !table.is_empty() {
+                let figure = &mut figures[db - databases.start];
+                figure.0 += table.len() as i64;
+                figure.1 += table.with_expiry() as i64;
+                let kept = header.is_unsaved();
+                tables.extend(if kept {
+                    preimages.take_over(db, index, table)
+                } else {
+                    Some(table)
+                });
+            }
+        }
+        publish(header, slot);
+        publish_due_of(header, slot);
+    }
+    for (db, (keys, expiring)) in databases.zip(&figures) {
+        preimages.emptied(db);
+        counts.add(seat, db, -keys, -expiring);
+        let volatile = counts.volatile(db) as i64;
+        counts.add_volatile(seat, db, -volatile);
+    }
+    let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
+    Taken { tables, keys }
+}

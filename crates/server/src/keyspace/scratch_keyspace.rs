@@ -1,0 +1,144 @@
+//! A keyspace beside another one: it begins empty, and gets copies of keys of that one as they are asked for. What becomes
+//! of the copies is nobody else's business.
+//!
+//! Large values are taken as handles, under the leases of their slots, and copied afterwards: who wants to change one is
+//! put off only meanwhile ([`super::lent`]).
+
+use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
+use weft_values::Value;
+
+use super::hash::KeyHasher;
+use super::pinned::Loan;
+use super::{Exclusive, Keyspace, Slot, publish, publish_due_of};
+use crate::keyspace::access::value_due_ms;
+
+impl Keyspace {
+    /// An empty keyspace with the same databases and the same hashes, for one thread.
+    pub fn beside(&self) -> Keyspace {
+        Keyspace::with_slots(self.counts.databases(), 1, self.hasher.clone())
+    }
+}
+
+/// A value as it was taken.
+enum Taken {
+    Int(i64),
+    Bytes(Vec<u8>),
+    Packed(Vec<u8>),
+    Blob(Blob),
+    Object(Shared<Value>),
+}
+
+/// A key as it was.
+struct Key {
+    db: usize,
+    name: Box<[u8]>,
+    hash: u64,
+    value: Taken,
+    expire_at_ms: Option<u64>,
+    clock: u32,
+}
+
+/// Keys on their way from one keyspace into the other.
+#[derive(Default)]
+pub struct Copies {
+    keys: Vec<Key>,
+    loans: Vec<Loan>,
+}
+
+impl Copies {
+    /// Takes a key of a slot that is held, in all databases; `None` if values of the slot are not lent at the moment.
+    pub fn take(&mut self, keyspace: &Keyspace, slot: &Slot, hash: u64, name: &[u8]) -> Option<()> {
+        let before = self.keys.len();
+        for db in 0..slot.databases() {
+            let entry = slot.table(db).and_then(|table| table.find(hash, name));
+            self.keys.extend(entry.map(|entry| Key::of(db, hash, entry)));
+        }
+        self.lend(keyspace, KeyHasher::slot(hash) as u16, before)
+    }
+
+    /// Takes all keys of a slot that is held, but for those that are `known`.
+    pub fn take_all(
+        &mut self,
+        keyspace: &Keyspace,
+        (number, slot): (u16, &Slot),
+        known: impl Fn(&[u8]) -> bool,
+    ) -> Option<()> {
+        let before = self.keys.len();
+        for db in 0..slot.databases() {
+            let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
+            let unknown = entries.filter(|entry| !known(entry.key()));
+            self.keys
+                .extend(unknown.map(|entry| Key::of(db, keyspace.hasher.hash(entry.key()), entry)));
+        }
+        self.lend(keyspace, number, before)
+    }
+
+    /// Whoever would change a large value waits until it has been copied.
+    fn lend(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
+        let any_large = self.keys[from..]
+            .iter()
+            .any(|key| matches!(key.value, Taken::Blob(_) | Taken::Object(_)));
+        if any_large {
+            let loan = keyspace.lent.lend(&keyspace.slots, vec![number]);
+            let Some(loan) = loan else {
+                self.keys.truncate(from);
+                return None;
+            };
+            self.loans.push(loan);
+        }
+        Some(())
+    }
+
+    /// Puts copies of all of them into another keyspace, of which somebody has everything.
+    pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
+        for key in self.keys.drain(..) {
+            key.put(keyspace, all, seat);
+        }
+    }
+}
+
+impl Key {
+    fn of(db: usize, hash: u64, entry: EntryRef<'_, Value>) -> Self {
+        let value = match (entry.value(), entry.share()) {
+            (_, Some(object)) => Taken::Object(object),
+            (ValueRef::Int(number), _) => Taken::Int(number),
+            (ValueRef::Bytes(bytes), _) => Taken::Bytes(bytes.to_vec()),
+            (ValueRef::Packed(bytes), _) => Taken::Packed(bytes.to_vec()),
+            (ValueRef::Blob(blob), _) => Taken::Blob(blob.clone()),
+            (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
+        };
+        Key {
+            db,
+            name: entry.key().into(),
+            hash,
+            value,
+            expire_at_ms: entry.expire_at_ms(),
+            clock: entry.clock(),
+        }
+    }
+
+    fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
+        let (header, slot) = all.parts_mut(KeyHasher::slot(self.hash));
+        let value = match &self.value {
+            Taken::Int(number) => NewValue::Int(*number),
+            Taken::Bytes(bytes) => NewValue::Bytes(bytes),
+            Taken::Packed(bytes) => NewValue::Packed(bytes),
+            Taken::Blob(blob) => NewValue::Blob(Blob::from_slice(blob)),
+            Taken::Object(object) => NewValue::Shared(Shared::new(Value::clone(object))),
+        };
+        let table = slot.table_mut(self.db);
+        drop(table.insert(self.hash, &self.name, value, self.expire_at_ms, self.clock));
+        let entry = table.find(self.hash, &self.name);
+        let is_volatile = entry.is_some_and(|entry| value_due_ms(entry.value()).is_some());
+        keyspace.counts.open(self.db);
+        keyspace
+            .counts
+            .add(seat, self.db, 1, i64::from(self.expire_at_ms.is_some()));
+        keyspace.counts.add_volatile(seat, self.db, i64::from(is_volatile));
+        publish(header, slot);
+        publish_due_of(header, slot);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Data beside the keyspace: what a dump brings while clients still see the old data, or none.
+//!
+//! It has the same slots as the keyspace, so putting it into place moves tables and not keys: that takes as long as
+//! emptying a database, whatever is in it.
+
+use super::access::KeyCounts;
+use super::flush::{Taken, touch_replaced};
+use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
+
+/// Keys, keys with an expiry and volatile values of a database.
+type Figures = [i64; 3];
+
+/// Databases that are part of no keyspace yet.
+pub struct Apart {
+    slots: Vec<Slot>,
+    figures: Vec<Figures>,
+}
+
+impl Apart {
+    /// So many empty databases.
+    pub fn new(databases: usize) -> Self {
+        Apart {
+            slots: (0..SLOTS).map(|_| Slot::new()).collect(),
+            figures: vec![[0; 3]; databases],
+        }
+    }
+
+    /// The table of a slot and database.
+    pub fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
+        self.slots[slot].table_mut(db)
+    }
+
+    /// Adds to the figures of a database.
+    pub fn add(&mut self, db: usize, figures: Figures) {
+        for (sum, figure) in self.figures[db].iter_mut().zip(figures) {
+            *sum += figure;
+        }
+    }
+
+    /// Puts all of it in the place of what the keyspace has, which comes back. `seat` is the row of counts that this
+    /// thread writes.
+    pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> Taken {
+        let mut tables = Vec::new();
+        let mut before = vec![[0i64; 3]; self.figures.len()];
+        for (index, new) in self.slots.iter_mut().enumerate() {
+            let (header, slot) = all.parts_mut(index);
+            let databases = slot.databases().max(new.databases());
+            if new.is_empty() && !header.may_hold_any() {
+                continue;
+            }
+            for (db, figures) in before.iter_mut().enumerate().take(databases) {
+                touch_replaced(slot, db, new.table(db), now_ms);
+                let old = std::mem::replace(slot.table_mut(db), new.take(db));
+                if !old.is_empty() {
+                    figures[0] += old.len() as i64;
+                    figures[1] += old.with_expiry() as i64;
+                    tables.push(old);
+                }
+            }
+            publish(header, slot);
+            publish_due_of(header, slot);
+        }
+        for (db, (new, old)) in self.figures.iter().zip(&before).enumerate() {
+            counts.add(seat, db, new[0] - old[0], new[1] - old[1]);
+            counts.add_volatile(seat, db, new[2] - counts.volatile(db) as i64);
+        }
+        let keys = before.iter().map(|figures| figures[0] as u64).sum();
+        Taken { tables, keys }
+    }
+}
+
+#[cfg(test)]
+mod tests;

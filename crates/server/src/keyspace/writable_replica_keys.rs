@@ -1,0 +1,159 @@
+//! Keys that clients of a writable replica have given an expiry: the primary knows nothing of them, so nobody else deletes
+//! them.
+//!
+//! A key is remembered with the time that was set last. When that comes, whoever looks finds out what holds by then: the
+//! key may be gone, or live longer by the word of the primary.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::access::is_expired;
+use super::effects::{Effects, ExpiredKey};
+use super::expiry::{Tell, delete_found};
+use super::{Keyspace, Seat};
+use crate::observability::lock;
+
+/// Keys looked at in one go.
+const KEYS_AT_ONCE: usize = 256;
+/// When a key is looked at again that could not be deleted, or may not have been, ms.
+const AGAIN_MS: u64 = 50;
+
+/// A key, and when it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalKey {
+    /// Its database.
+    pub db: usize,
+    /// Its slot.
+    pub slot: u16,
+    /// Its hash.
+    pub hash: u64,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+}
+
+/// The keys.
+#[derive(Default)]
+pub struct LocalKeys {
+    known: Mutex<Known>,
+    /// When the first of them is due, ms since the epoch; 0 for none.
+    next_ms: AtomicU64,
+}
+
+/// A database and the name of a key in it.
+type Name = (usize, Box<[u8]>);
+/// When a key expires, its hash and its slot.
+type When = (u64, u64, u16);
+
+#[derive(Default)]
+struct Known {
+    by_name: HashMap<Name, When>,
+    by_time: BTreeSet<(u64, usize, Box<[u8]>)>,
+}
+
+impl LocalKeys {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        lock(&self.known).by_name.len()
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&self) {
+        let mut known = lock(&self.known);
+        *known = Known::default();
+        self.next_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether some key is due.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        let next_ms = self.next_ms.load(Ordering::Relaxed);
+        next_ms != 0 && next_ms < now_ms
+    }
+
+    /// Remembers keys.
+    pub fn note(&self, keys: impl Iterator<Item = LocalKey>) {
+        let mut known = lock(&self.known);
+        for key in keys {
+            let name = (key.db, key.name.clone());
+            if let Some((before_ms, ..)) = known.by_name.insert(name, (key.at_ms, key.hash, key.slot)) {
+                known.by_time.remove(&(before_ms, key.db, key.name.clone()));
+            }
+            known.by_time.insert((key.at_ms, key.db, key.name));
+        }
+        self.publish(&known);
+    }
+
+    /// Takes out keys that are due.
+    fn take_due(&self, now_ms: u64) -> Vec<LocalKey> {
+        let mut known = lock(&self.known);
+        let mut due = Vec::new();
+        while due.len() < KEYS_AT_ONCE {
+            let Some((at_ms, db, name)) = known.by_time.pop_first() else {
+                break;
+            };
+            if at_ms >= now_ms {
+                known.by_time.insert((at_ms, db, name));
+                break;
+            }
+            let Some(((db, name), (at_ms, hash, slot))) = known.by_name.remove_entry(&(db, name)) else {
+                continue;
+            };
+            due.push(LocalKey {
+                db,
+                slot,
+                hash,
+                name,
+                at_ms,
+            });
+        }
+        self.publish(&known);
+        due
+    }
+
+    fn publish(&self, known: &Known) {
+        let next_ms = known.by_time.first().map_or(0, |(at_ms, ..)| *at_ms);
+        self.next_ms.store(next_ms, Ordering::Relaxed);
+    }
+}
+
+/// Deletes those that have expired.
+pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: Tell<'_>) {
+    let mut again = Vec::new();
+    for mut key in keyspace.local.take_due(now_ms) {
+        let expiry = {
+            let pass = seat.enter();
+            let lease = pass.try_read(key.slot as usize);
+            lease.map(|lease| {
+                let entry = lease.table(key.db).and_then(|table| table.find(key.hash, &key.name));
+                entry.and_then(|entry| entry.expire_at_ms())
+            })
+        };
+        match expiry {
+            // It is gone, or lives for ever.
+            Some(None) => continue,
+            Some(Some(at_ms)) if !is_expired(Some(at_ms), now_ms) => key.at_ms = at_ms,
+            // Once it is deleted the next look forgets it.
+            found => {
+                key.at_ms = now_ms + AGAIN_MS;
+                if found.is_some() {
+                    effects.expired.push(ExpiredKey {
+                        db: key.db,
+                        slot: key.slot,
+                        hash: key.hash,
+                        name: key.name.to_vec(),
+                        missed: false,
+                    });
+                }
+            }
+        }
+        again.push(key);
+    }
+    // What clients wrote here is nobody else's to delete, whatever the role.
+    delete_found(keyspace, seat, now_ms, &|| true, effects, tell);
+    keyspace.local.note(again.into_iter());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! MONITOR: who shows what others do, and the lines that it shows.
+
+use std::sync::{Mutex, PoisonError};
+
+use weft_resp::quote::append_quoted;
+
+use crate::observability::commandlog::REDACTED;
+
+/// The clients that monitor, with their workers.
+#[derive(Default)]
+pub struct Monitors(Mutex<Vec<(u64, usize)>>);
+
+impl Monitors {
+    /// Adds a client. `first` is called when it is the only one.
+    pub fn add(&self, client: u64, worker: usize, first: impl FnOnce()) {
+        let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        monitors.push((client, worker));
+        if monitors.len() == 1 {
+            first();
+        }
+    }
+
+    /// Takes a client out. `last` is called when none is left.
+    pub fn remove(&self, client: u64, last: impl FnOnce()) {
+        let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        monitors.retain(|(monitor, _)| *monitor != client);
+        if monitors.is_empty() {
+            last();
+        }
+    }
+
+    /// The workers that have monitors, each once.
+    pub fn workers(&self) -> Vec<usize> {
+        let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workers: Vec<usize> = monitors.iter().map(|(_, worker)| *worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        workers
+    }
+
+    /// The monitors of one worker.
+    pub fn of_worker(&self, worker: usize) -> Vec<u64> {
+        let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
+        of_worker.map(|(client, _)| *client).collect()
+    }
+}
+
+/// The line of one command. `who` is the client's address, `is_secret` names arguments that must not be shown.
+pub fn line<'a>(
+    unix_us: u128,
+    db: usize,
+    who: &str,
+    arguments: impl Iterator<Item = &'a [u8]>,
+    is_secret: impl Fn(usize) -> bool,
+) -> Vec<u8> {
+    let (seconds, micros) = (unix_us / 1_000_000, unix_us % 1_000_000);
+    let mut line = format!("+{seconds}.{micros:06} [{db} {who}]").into_bytes();
+    for (index, argument) in arguments.enumerate() {
+        line.push(b' ');
+        append_quoted(&mut line, if is_secret(index) { REDACTED } else { argument });
+    }
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+#[cfg(test)]
+mod tests;

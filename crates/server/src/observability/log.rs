@@ -1,0 +1,149 @@
+//! The log: lines in Valkey's formats, to a file or standard output, and to syslog.
+//!
+//! The file is opened for every line, so it can be moved or deleted at any time: the next line starts a
+//! new one, and nobody has to be told. Lines are rare enough for that. Each is a single write to a
+//! descriptor in append mode, so lines of several threads, or of several processes, do not mix.
+
+use std::fmt::Arguments;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::log_line::{Format, Line, Role, Timestamps};
+use super::syslog::Syslog;
+
+/// How important a line is; also the values of `loglevel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// For developers.
+    Debug,
+    /// Rarely useful, but not a mess.
+    Verbose,
+    /// What one wants in production.
+    Notice,
+    /// Only what is important.
+    Warning,
+}
+
+/// Where lines go.
+#[derive(Default)]
+pub struct Destination {
+    /// A file, appended to; `None` for standard output.
+    pub file: Option<PathBuf>,
+    /// The system log, beside the file.
+    pub syslog: Option<Syslog>,
+}
+
+/// `loglevel nothing`: above every level.
+const NOTHING: u8 = 4;
+
+static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
+static TIMESTAMPS: AtomicU8 = AtomicU8::new(Timestamps::Legacy as u8);
+static ROLE: AtomicU8 = AtomicU8::new(Role::Primary as u8);
+static DESTINATION: OnceLock<Destination> = OnceLock::new();
+
+/// Sets where lines go; the first call counts.
+pub fn open(destination: Destination) {
+    let _ = DESTINATION.set(destination);
+}
+
+/// Sets the least important level that is written, as `loglevel` numbers them; 4 writes nothing.
+pub fn set_threshold(loglevel: i64) {
+    let threshold = u8::try_from(loglevel).unwrap_or(NOTHING).min(NOTHING);
+    THRESHOLD.store(threshold, Ordering::Relaxed);
+}
+
+/// Sets the shape of lines.
+pub fn set_shape(format: Format, timestamps: Timestamps) {
+    FORMAT.store(format as u8, Ordering::Relaxed);
+    TIMESTAMPS.store(timestamps as u8, Ordering::Relaxed);
+}
+
+/// Sets the role that lines show.
+pub fn set_role(role: Role) {
+    ROLE.store(role as u8, Ordering::Relaxed);
+}
+
+/// Whether lines of this level are written.
+pub fn is_on(level: Level) -> bool {
+    level as u8 >= THRESHOLD.load(Ordering::Relaxed)
+}
+
+/// Writes one line.
+pub fn write(level: Level, message: Arguments<'_>) {
+    if !is_on(level) {
+        return;
+    }
+    let message = message.to_string();
+    let line = Line {
+        process: std::process::id(),
+        role: Role::from(ROLE.load(Ordering::Relaxed)),
+        level,
+        message: &message,
+    };
+    let format = Format::from(i64::from(FORMAT.load(Ordering::Relaxed)));
+    let timestamps = Timestamps::from(i64::from(TIMESTAMPS.load(Ordering::Relaxed)));
+    append(line.render(format, timestamps, &jiff::Zoned::now()).as_bytes());
+    if let Some(syslog) = DESTINATION.get().and_then(|destination| destination.syslog.as_ref()) {
+        syslog.send(level, &message);
+    }
+}
+
+/// Writes text as it is, without the head of a line.
+pub fn write_raw(level: Level, text: &str) {
+    if is_on(level) {
+        append(text.as_bytes());
+    }
+}
+
+/// A descriptor of the log, for those who cannot open it when they need it.
+///
+/// # Errors
+/// When the file cannot be opened or no descriptor is left.
+pub fn descriptor() -> std::io::Result<OwnedFd> {
+    match file() {
+        Some(file) => Ok(open_file(file)?.into()),
+        None => std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned(),
+    }
+}
+
+fn file() -> Option<&'static PathBuf> {
+    DESTINATION.get()?.file.as_ref()
+}
+
+fn open_file(path: &PathBuf) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// A line that cannot be written is lost: there is no place to complain.
+fn append(bytes: &[u8]) {
+    let _ = match file() {
+        Some(path) => open_file(path).and_then(|mut file| file.write_all(bytes)),
+        None => {
+            let mut output = std::io::stdout().lock();
+            output.write_all(bytes).and_then(|()| output.flush())
+        }
+    };
+}
+
+/// Writes a line of level warning.
+macro_rules! warning {
+    ($($text:tt)*) => { $crate::observability::log::write($crate::observability::log::Level::Warning, format_args!($($text)*)) };
+}
+/// Writes a line of level notice.
+macro_rules! notice {
+    ($($text:tt)*) => { $crate::observability::log::write($crate::observability::log::Level::Notice, format_args!($($text)*)) };
+}
+/// Writes a line of level verbose.
+macro_rules! verbose {
+    ($($text:tt)*) => { $crate::observability::log::write($crate::observability::log::Level::Verbose, format_args!($($text)*)) };
+}
+/// Writes a line of level debug.
+macro_rules! debug {
+    ($($text:tt)*) => { $crate::observability::log::write($crate::observability::log::Level::Debug, format_args!($($text)*)) };
+}
+pub(crate) use {debug, notice, verbose, warning};

@@ -1,0 +1,99 @@
+//! Rates per second of counters that only grow, for INFO's `instantaneous_` fields.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::observability::lock;
+
+/// Windows over which a rate is the mean.
+const WINDOWS: usize = 16;
+
+/// A rate that INFO shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Commands.
+    Commands,
+    /// Bytes received.
+    Input,
+    /// Bytes sent.
+    Output,
+    /// Batches.
+    Batches,
+    /// Nanoseconds in which workers did not wait.
+    BusyNs,
+}
+
+const RATES: usize = Rate::BusyNs as usize + 1;
+
+#[derive(Default)]
+struct State {
+    last: Option<(Instant, [u64; RATES])>,
+    windows: [[f64; RATES]; WINDOWS],
+    next: usize,
+}
+
+/// Means of the latest windows.
+#[derive(Default)]
+pub struct Rates {
+    state: Mutex<State>,
+}
+
+impl Rates {
+    /// Closes a window: `totals` are the counters now, by [`Rate`].
+    pub fn sample(&self, now: Instant, totals: [u64; RATES]) {
+        let mut state = lock(&self.state);
+        if let Some((then, before)) = state.last {
+            let seconds = now.duration_since(then).as_secs_f64();
+            if seconds > 0.0 {
+                let next = state.next;
+                // A counter that was reset starts over: its window shows what it has got since.
+                state.windows[next] = std::array::from_fn(|rate| {
+                    let grown = totals[rate].checked_sub(before[rate]).unwrap_or(totals[rate]);
+                    grown as f64 / seconds
+                });
+                state.next = (next + 1) % WINDOWS;
+            }
+        }
+        state.last = Some((now, totals));
+    }
+
+    /// The rate per second.
+    pub fn per_second(&self, rate: Rate) -> f64 {
+        let state = lock(&self.state);
+        state.windows.iter().map(|window| window[rate as usize]).sum::<f64>() / WINDOWS as f64
+    }
+
+    /// Forgets all windows.
+    pub fn reset(&self) {
+        *lock(&self.state) = State::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_steady_rate_is_seen_after_all_windows_and_forgotten_by_a_reset() {
+        let rates = Rates::default();
+        let start = Instant::now();
+        for window in 0..=WINDOWS as u64 {
+            let now = start + Duration::from_millis(100 * window);
+            rates.sample(now, [10 * window, 0, 5 * window, 0, 0]);
+        }
+        assert!((rates.per_second(Rate::Commands) - 100.0).abs() < 1e-6);
+        assert!((rates.per_second(Rate::Output) - 50.0).abs() < 1e-6);
+        rates.reset();
+        assert_eq!(rates.per_second(Rate::Commands), 0.0);
+    }
+
+    #[test]
+    fn a_counter_that_was_reset_makes_no_negative_rate() {
+        let rates = Rates::default();
+        let start = Instant::now();
+        rates.sample(start, [1000; RATES]);
+        rates.sample(start + Duration::from_secs(1), [16; RATES]);
+        assert_eq!(rates.per_second(Rate::Input), 1.0);
+    }
+}

@@ -1,0 +1,290 @@
+//! Loads the files of an append-only file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Failed, Place};
+use crate::config::{error_text, id};
+use crate::keyspace::access::Whole;
+use crate::keyspace::effects::Hooks;
+use crate::keyspace::flush::take;
+use crate::keyspace::{Exclusive, Seat};
+use crate::observability::{lock, log};
+use crate::persistence::aof_files::manifest;
+use crate::persistence::aof_files::manifest::{Manifest, Part};
+use crate::persistence::aof_files::reader::{Commands, Fault};
+use crate::persistence::save;
+use crate::persistence::save::CannotReload;
+use crate::replication::Standing;
+use crate::state::{Replayed, Server};
+
+/// Loads the append-only file, if there is one.
+///
+/// # Errors
+/// When it cannot be loaded; the log has told why.
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+    let place = Place::of(&server.config);
+    let mut manifest = read_manifest(&place)?;
+    let start = Instant::now();
+    let found = load(server, &place, &mut manifest, (all, row))?;
+    if found {
+        let seconds = start.elapsed().as_secs_f64();
+        log::notice!("DB loaded from append only file: {seconds:.3} seconds");
+    }
+    lock(&server.aof_files).manifest = manifest;
+    Ok(())
+}
+
+fn read_manifest(place: &Place) -> Result<Manifest, Failed> {
+    let name = manifest::file_name(&place.filename);
+    let path = place.path(&name);
+    if !place.directory.is_dir() || !path.exists() {
+        return Ok(Manifest::default());
+    }
+    let text = std::fs::read(&path).map_err(|error| {
+        let (path, reason) = (path.display(), error_text(&error));
+        log::warning!("Fatal error: can't open the AOF manifest file {path} for reading: {reason}");
+        Failed
+    })?;
+    Manifest::parse(&text).map_err(|error| {
+        log::warning!("*** FATAL AOF MANIFEST FILE ERROR ***");
+        if let Some((number, line)) = &error.line {
+            log::warning!("Reading the manifest file, at line {number}");
+            log::warning!(">>> '{line}'");
+        }
+        log::warning!("{}", error.reason);
+        Failed
+    })
+}
+
+/// A single file of an old server becomes the base, in the directory.
+fn adopt_old_file(place: &Place, manifest: &mut Manifest) -> Result<(), Failed> {
+    let old = Path::new(&place.filename);
+    if !old.exists() {
+        return Ok(());
+    }
+    let is_only_base = manifest.increments.is_empty()
+        && manifest.base.as_ref().is_some_and(|base| base.name == place.filename)
+        && !place.path(&place.filename).exists();
+    if place.directory.is_dir() && !manifest.is_empty() && !is_only_base {
+        return Ok(());
+    }
+    place.make_directory()?;
+    manifest.adopt(&place.filename);
+    place.store(manifest)?;
+    let (name, directory) = (&place.filename, place.directory.display());
+    std::fs::rename(old, place.path(name)).map_err(|error| {
+        let reason = error_text(&error);
+        log::warning!("Error trying to move the old AOF file {name} into dir {directory}: {reason}");
+        Failed
+    })?;
+    log::notice!("Successfully migrated an old-style AOF file ({name}) into the AOF directory ({directory}).");
+    Ok(())
+}
+
+fn size_of(place: &Place, part: &Part) -> Result<u64, Failed> {
+    std::fs::metadata(place.path(&part.name))
+        .map(|metadata| metadata.len())
+        .map_err(|error| {
+            let (name, reason) = (&part.name, error_text(&error));
+            log::warning!("Unable to obtain the AOF file {name} length. stat: {reason}");
+            Failed
+        })
+}
+
+/// Loads all files that a manifest names; whether there was anything.
+///
+/// # Errors
+/// When one of them cannot be loaded; the log has told why.
+fn load(
+    server: &Arc<Server>,
+    place: &Place,
+    manifest: &mut Manifest,
+    (all, row): (&mut Exclusive<'_>, usize),
+) -> Result<bool, Failed> {
+    adopt_old_file(place, manifest)?;
+    if manifest.is_empty() {
+        return Ok(false);
+    }
+    let sizes: Vec<u64> = manifest
+        .parts()
+        .map(|part| size_of(place, part))
+        .collect::<Result<_, _>>()?;
+    if sizes.iter().sum::<u64>() == 0 {
+        return Ok(true);
+    }
+    save::begin_progress(server, sizes.iter().sum());
+    server.dumps.loading.store(true, Ordering::Relaxed);
+    let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
+    server.dumps.loading.store(false, Ordering::Relaxed);
+    loaded?;
+    let status = &server.aof;
+    let base = manifest.base.as_ref().and(sizes.first()).copied().unwrap_or(0);
+    status.current_bytes.store(sizes.iter().sum(), Ordering::Relaxed);
+    status.base_bytes.store(base, Ordering::Relaxed);
+    Ok(true)
+}
+
+fn load_parts(
+    server: &Arc<Server>,
+    place: &Place,
+    (manifest, sizes): (&Manifest, &[u64]),
+    (all, row): (&mut Exclusive<'_>, usize),
+) -> Result<(), Failed> {
+    for (index, part) in manifest.parts().enumerate() {
+        // Behind the last file with data there may be an increment that nothing was written to yet.
+        let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
+        let is_base = index == 0 && manifest.base.is_some();
+        let start = Instant::now();
+        let truncated = load_part(server, place, &part.name, (all, row))?;
+        if truncated && !is_last {
+            log::warning!("Fatal error: the truncated file is not the last file");
+            return Err(Failed);
+        }
+        let kind = if is_base { "base" } else { "incr" };
+        let seconds = start.elapsed().as_secs_f64();
+        log::notice!("DB loaded from {kind} file {}: {seconds:.3} seconds", part.name);
+    }
+    Ok(())
+}
+
+/// Loads one file; whether its end was missing and has been cut off.
+fn load_part(
+    server: &Arc<Server>,
+    place: &Place,
+    name: &str,
+    (all, row): (&mut Exclusive<'_>, usize),
+) -> Result<bool, Failed> {
+    let path = place.path(name);
+    let mut file = File::open(&path).map_err(|error| {
+        let reason = error_text(&error);
+        if path.exists() {
+            log::warning!("Fatal error: can't open the append log file {name} for reading: {reason}");
+        } else {
+            log::warning!("The append log file {name} doesn't exist: {reason}");
+        }
+        Failed
+    })?;
+    let mut magic = [0; 5];
+    let is_dump = file.read_exact(&mut magic).is_ok() && (&magic == b"REDIS" || &magic == b"VALKE");
+    let mut start = 0;
+    if is_dump {
+        let is_old = name == place.filename;
+        if is_old {
+            log::notice!("Reading RDB preamble from AOF file...");
+        } else {
+            log::notice!("Reading RDB base file on AOF loading...");
+        }
+        start = save::load_preamble(server, all, row, &path).map_err(|save::Failed| {
+            if is_old {
+                log::warning!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted");
+            } else {
+                log::warning!("Error reading the RDB base file {name}, AOF loading aborted");
+            }
+            Failed
+        })?;
+        if is_old {
+            log::notice!("Reading the remaining AOF tail...");
+        }
+    }
+    file.seek(SeekFrom::Start(start)).map_err(|error| {
+        let reason = error_text(&error);
+        log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
+        Failed
+    })?;
+    let Some(replay) = server.replay.get() else {
+        unreachable!("the start says who replays commands");
+    };
+    let mut commands = Commands::new(file, start);
+    let replayed = replay(server, all, row, &mut commands);
+    let cut_at = match replayed {
+        Replayed::Whole => return Ok(false),
+        Replayed::Unfinished(before) => {
+            log::warning!("Revert incomplete MULTI/EXEC transaction in AOF file {name}");
+            before
+        }
+        Replayed::Failed(Fault::Short, valid) => valid,
+        Replayed::Failed(Fault::Read(error), _) => {
+            let reason = error_text(&error);
+            log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
+            return Err(Failed);
+        }
+        Replayed::Failed(Fault::Format, _) => {
+            log::warning!(
+                "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
+                 ./valkey-check-aof --fix <filename.manifest>"
+            );
+            return Err(Failed);
+        }
+        Replayed::Unknown(command) => {
+            log::warning!("Unknown command '{command}' reading the append only file {name}");
+            return Err(Failed);
+        }
+    };
+    cut(server, &path, name, cut_at)?;
+    Ok(true)
+}
+
+/// Cuts a file off where its last whole command ends, if that is allowed.
+fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Failed> {
+    if server.config.boolean(id::AOF_LOAD_TRUNCATED) {
+        log::warning!("!!! Warning: short read while loading the AOF file {name}!!!");
+        log::warning!("!!! Truncating the AOF {name} at offset {at} !!!");
+        let result = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .and_then(|file| file.set_len(at));
+        match result {
+            Ok(()) => {
+                log::warning!("AOF {name} loaded anyway because aof-load-truncated is enabled");
+                return Ok(());
+            }
+            Err(error) => log::warning!("Error truncating the AOF file {name}: {}", error_text(&error)),
+        }
+    }
+    log::warning!(
+        "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF file, then \
+         use ./valkey-check-aof --fix <filename.manifest>. 2) Alternatively you can set the 'aof-load-truncated' \
+         configuration option to yes and restart the server."
+    );
+    Err(Failed)
+}
+
+/// Loads the append-only file once more, in place of what is in memory (DEBUG LOADAOF).
+///
+/// # Errors
+/// When it cannot be loaded; the log has told why.
+pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
+    server.scripts.running.keep_out();
+    let loaded = load_again_alone(server, seat);
+    server.scripts.running.let_in();
+    loaded
+}
+
+fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    if server.is_loading() {
+        return Err(CannotReload::Loading);
+    }
+    super::flush(server);
+    let hooks = &server.keyspace.hooks;
+    let logged = hooks.now().and(Hooks::LOG);
+    // What is loaded was written before.
+    hooks.put(Hooks::LOG, false);
+    let databases = 0..server.keyspace.counts.databases();
+    drop(take(&mut Whole::Alone(&mut all), databases, &server.keyspace, row));
+    server.scripts.libraries.flush();
+    let mut manifest = lock(&server.aof_files).manifest.clone();
+    // As at the start. A node of a cluster would be thought to have failed.
+    let tells = server.cluster.is_none();
+    server.repl.put(Standing::LOADING, tells);
+    let loaded = load(server, &Place::of(&server.config), &mut manifest, (&mut all, row));
+    server.repl.put(Standing::LOADING, false);
+    hooks.put(logged, true);
+    loaded.map(|_| ()).map_err(|Failed| CannotReload::Load)
+}

@@ -1,0 +1,250 @@
+//! The append-only file of the running server: opened at the start, switched on and off, rewritten.
+//!
+//! What belongs to files lies in [`crate::persist::aof`]; here is when it happens.
+
+use std::fs::File;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use weft_reactor::unix_ms;
+
+use crate::config::{Config, error_text, id};
+use crate::keyspace::Exclusive;
+use crate::keyspace::effects::Hooks;
+use crate::observability::{lock, log};
+use crate::persistence::aof_files::manifest::{Manifest, NotStored, sync_directory};
+use crate::persistence::aof_files::{Appender, Feed, Links, Phase, open};
+use crate::persistence::rdb_file::spell_out;
+use crate::persistence::save;
+use crate::propagation;
+use crate::state::{Message, Server};
+
+mod loading;
+mod rewriting;
+
+pub use loading::{load_again, load_at_start};
+pub use rewriting::{CannotRewrite, begin_due, begin_rewrite, switch};
+
+/// Something failed; the log has told what.
+#[derive(Debug)]
+pub struct Failed;
+
+/// The name under which the log knows the append-only file.
+const FEED: &str = "file";
+
+/// Where the files are, and what they are called.
+pub struct Place {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The name that all of them begin with.
+    pub filename: String,
+}
+
+impl Place {
+    /// The place that is configured.
+    pub fn of(config: &Config) -> Self {
+        let text = |id| String::from_utf8_lossy(&config.text(id)).into_owned();
+        Place {
+            directory: PathBuf::from(text(id::APPENDDIRNAME)),
+            filename: text(id::APPENDFILENAME),
+        }
+    }
+
+    /// Makes the directory if it is not there.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn make_directory(&self) -> Result<(), Failed> {
+        match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
+            Ok(()) => {
+                // Without its own name on the disk, nothing in it would be there after a power failure.
+                if let Err(error) = sync_directory(Path::new(".")) {
+                    log::warning!("Fail to fsync the data directory: {}", error_text(&error));
+                    return Err(Failed);
+                }
+                Ok(())
+            }
+            Err(_) if self.directory.is_dir() => Ok(()),
+            Err(error) => {
+                let directory = self.directory.display();
+                log::warning!(
+                    "Can't open or create append-only dir {directory}: {}",
+                    error_text(&error)
+                );
+                Err(Failed)
+            }
+        }
+    }
+
+    /// A file of it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn store(&self, manifest: &mut Manifest) -> Result<(), Failed> {
+        self.try_store(manifest).map_err(|_| Failed)
+    }
+
+    /// The same for a caller that has to know what the directory has after an error.
+    fn try_store(&self, manifest: &mut Manifest) -> Result<(), NotStored> {
+        let stored = manifest.store(&self.directory, &self.filename);
+        if let Err(error) = &stored {
+            log::warning!("{}", error.reason);
+        }
+        stored
+    }
+}
+
+/// Copies the parameters that the log thread reads, and heeds them.
+pub fn refresh(server: &Server) {
+    copy_parameters(server);
+    server.withhold_replies();
+}
+
+/// Copies the parameters that the log thread reads.
+fn copy_parameters(server: &Server) {
+    let (config, status) = (&server.config, &server.aof);
+    status.set_fsync(config.choice(id::APPENDFSYNC));
+    let timestamps = config.boolean(id::AOF_TIMESTAMP_ENABLED);
+    status.timestamps.store(timestamps, Ordering::Relaxed);
+    let spares = config.boolean(id::NO_APPENDFSYNC_ON_REWRITE);
+    status.spares_rewrites.store(spares, Ordering::Relaxed);
+}
+
+// ---- at the start --------------------------------------------------------------------------------------------------
+
+/// Opens the last increment, and a base in front of it if there is nothing yet. From then on every write is logged.
+///
+/// # Errors
+/// When that fails; the log has told why.
+pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+    let place = Place::of(&server.config);
+    place.make_directory()?;
+    let files = &mut *lock(&server.aof_files);
+    let manifest = &mut files.manifest;
+    let had_increments = !manifest.increments.is_empty();
+    if manifest.is_empty() {
+        let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
+        let name = manifest.begin_base(&place.filename, as_dump);
+        write_base(server, all, &place.path(&name), as_dump)?;
+        log::notice!("Creating AOF base file {name} on server start");
+    }
+    let name = manifest.last_increment(&place.filename);
+    let file = open(&place.path(&name), false).map_err(|error| {
+        log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
+        Failed
+    })?;
+    place.store(manifest)?;
+    let done = if had_increments { "Opening" } else { "Creating" };
+    log::notice!("{done} AOF incr file {name} on server start");
+    let appender = appender(server, file)?;
+    begin_logging(server, &appender);
+    files.appender = Some(appender);
+    server.aof.set_phase(Phase::On);
+    refresh(server);
+    delete_history(server, &place, &mut files.manifest);
+    Ok(())
+}
+
+/// Who appends to a file.
+fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Failed> {
+    let failed = |error: std::io::Error| {
+        log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
+        Failed
+    };
+    propagation::start(&server.journal).map_err(failed)?;
+    Ok(Arc::new(Mutex::new(
+        Appender::new(file, links(server)).map_err(failed)?,
+    )))
+}
+
+/// From now on writes are logged. For the holder of the exclusive mode.
+fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
+    let feed = Box::new(Feed(appender.clone()));
+    server.journal.mark(move |feeds| feeds.add(FEED, feed, 0));
+    server.keyspace.hooks.put(Hooks::LOG_FILE, true);
+}
+
+fn links(server: &Arc<Server>) -> Links {
+    let (tells, notes, changes) = (server.clone(), server.clone(), server.clone());
+    Links {
+        journal: server.journal.clone(),
+        status: server.aof.clone(),
+        tell: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
+        took: Arc::new(move |event, time| note_latency(&notes, event, time)),
+        changed: Arc::new(move || changes.config.touch()),
+    }
+}
+
+fn note_latency(server: &Server, event: &'static str, time: Duration) {
+    let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
+    let ms = time.as_millis() as u64;
+    if threshold_ms > 0 && ms >= threshold_ms {
+        server.observed.latency.add(event, unix_ms() / 1000, ms);
+    }
+}
+
+/// Writes everything into a new base, under another name first.
+fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dump: bool) -> Result<(), Failed> {
+    if as_dump {
+        return save::write_to(server, all, path).map_err(|save::Failed| Failed);
+    }
+    let dump = path.with_extension("rdb");
+    save::write_to(server, all, &dump).map_err(|save::Failed| Failed)?;
+    let written = spell_out(&dump, path, &server.config);
+    // It has served its purpose; if it cannot be removed it is in nobody's way.
+    let _ = std::fs::remove_file(&dump);
+    written.map_err(|reason| {
+        log::warning!("Write error writing append only file on disk: {reason}");
+        Failed
+    })
+}
+
+/// Deletes what was replaced.
+fn delete_history(server: &Server, place: &Place, manifest: &mut Manifest) {
+    if server.config.boolean(id::AOF_DISABLE_AUTO_GC) {
+        return;
+    }
+    let history = manifest.take_history();
+    if history.is_empty() {
+        return;
+    }
+    for part in &history {
+        log::notice!("Removing the history file {} in the background", part.name);
+        // What cannot be deleted is in nobody's way.
+        let _ = std::fs::remove_file(place.path(&part.name));
+    }
+    // The log has told; the manifest names files that are gone, which does no harm.
+    let _ = place.store(manifest);
+}
+
+// ---- at the end ----------------------------------------------------------------------------------------------------
+
+/// Has everything that was logged on the disk, when nobody writes any more.
+pub fn finish(server: &Arc<Server>) {
+    if server.aof.phase() == Phase::Off {
+        return;
+    }
+    log::notice!("Calling fsync() on the AOF file.");
+    flush(server);
+    if let Some(appender) = &lock(&server.aof_files).appender {
+        lock(appender).finish();
+    }
+}
+
+/// Waits until everything that was logged before is written. Nobody may write meanwhile, or it is not all.
+fn flush(server: &Server) {
+    if server.aof.phase() == Phase::Off {
+        return;
+    }
+    let (done, is_done) = mpsc::sync_channel(1);
+    server.journal.mark(move |_| {
+        // Who waits may have given up.
+        let _ = done.send(());
+    });
+    // A log thread that panicked has ended the process.
+    let _ = is_done.recv();
+}

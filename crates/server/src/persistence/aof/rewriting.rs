@@ -1,0 +1,529 @@
+//! Rewrites the append-only file, and switches it on and off while everybody goes on.
+//!
+//! ```text
+//!   begin             the snapshot's moment                      its end
+//!   ─────             ─────────────────────                      ───────
+//!   next increment    mark: the log goes on in the next          the base takes its name
+//!   is made           increment                                  increments before that one are history
+//!   ...               nothing changes between the mark           the manifest says so; history is deleted
+//!                     and the state that the base holds
+//! ```
+//!
+//! Switching on is a rewrite whose increment has a name that no manifest knows until the base is there: until then the old
+//! files, if there are some, are what the next start would load.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weft_reactor::unix_ms;
+
+use super::{FEED, Failed, Place, appender, begin_logging, copy_parameters, delete_history, flush};
+use crate::config::{Config, error_text, id};
+use crate::keyspace::effects::Hooks;
+use crate::observability::{lock, log};
+use crate::persistence::aof_files::manifest::Manifest;
+use crate::persistence::aof_files::{Appender, Phase, open};
+use crate::persistence::rdb_file::{Format, spell_out};
+use crate::persistence::save::IntoFile;
+use crate::persistence::snapshot::{Claim, ConsumerError, Ending, Order, Summary};
+use crate::persistence::snapshot_state::Purpose;
+use crate::state::{Job, Server};
+
+/// Failures in a row after which rewrites do not begin by themselves for a while.
+const FAILURES: u64 = 3;
+/// The longest such while, seconds.
+const LONGEST_DELAY_S: u64 = 3600;
+/// How long switching off waits for a rewrite to end.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Why no rewrite was begun; the log has told what it has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CannotRewrite {
+    /// Another snapshot is being written.
+    Busy(Purpose),
+    /// Something failed.
+    Failed,
+}
+
+/// What a rewrite switches to at its moment.
+enum Next {
+    /// There is no log.
+    Nothing,
+    /// An increment for who appends already.
+    Increment(Arc<Mutex<Appender>>, File),
+    /// The same, while the file is being switched on: no manifest knows the increment yet.
+    Temporary(Arc<Mutex<Appender>>, File),
+    /// The first one, for an appender that has written nothing yet.
+    First(Arc<Mutex<Appender>>),
+}
+
+impl Next {
+    /// The phase in which it was prepared. When that has changed by the end of the rewrite, its base is of no use.
+    fn phase(&self) -> Phase {
+        match self {
+            Next::Nothing => Phase::Off,
+            Next::Increment(..) => Phase::On,
+            Next::Temporary(..) | Next::First(_) => Phase::Waiting,
+        }
+    }
+}
+
+fn temporary_increment(place: &Place) -> (String, PathBuf) {
+    let name = format!("temp-{}.incr", place.filename);
+    let path = place.path(&name);
+    (name, path)
+}
+
+fn temporary_base() -> String {
+    format!("temp-rewriteaof-bg-{}.aof", std::process::id())
+}
+
+/// Begins a rewrite. Not for workers: it waits for the exclusive mode.
+///
+/// # Errors
+/// When that is not possible now.
+pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
+    // Before anything is prepared: of two rewrites that begin together only one may change the manifest.
+    let claim = Claim::new(server, Purpose::LogBase).map_err(CannotRewrite::Busy)?;
+    let begun = prepare(server).and_then(|next| start(server, claim, next));
+    if matches!(begun, Err(CannotRewrite::Failed)) {
+        server.aof.last_rewrite_failed.store(true, Ordering::Relaxed);
+    }
+    begun
+}
+
+/// Makes the increment that follows the snapshot.
+fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
+    let failed = |Failed| CannotRewrite::Failed;
+    let place = Place::of(&server.config);
+    place.make_directory().map_err(failed)?;
+    let files = &mut *lock(&server.aof_files);
+    let open_fresh = |name: &str| {
+        open(&place.path(name), true).map_err(|error| {
+            log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
+            CannotRewrite::Failed
+        })
+    };
+    let (next, name) = match (server.aof.phase(), &files.appender) {
+        (Phase::Off, _) => return Ok(Next::Nothing),
+        (Phase::On, Some(appender)) => {
+            let mut manifest = files.manifest.clone();
+            let name = manifest.begin_increment(&place.filename);
+            let file = open_fresh(&name)?;
+            if let Err(error) = place.try_store(&mut manifest) {
+                if error.is_replaced {
+                    // The log stays in the increment before; if this fails too, a start passes over the empty one.
+                    files.manifest.mark_changed();
+                    let _ = place.store(&mut files.manifest);
+                }
+                return Err(CannotRewrite::Failed);
+            }
+            let next = Next::Increment(appender.clone(), file);
+            files.manifest = manifest;
+            (next, name)
+        }
+        (_, appending) => {
+            let (name, _) = temporary_increment(&place);
+            let file = open_fresh(&name)?;
+            let next = match appending {
+                Some(appender) => Next::Temporary(appender.clone(), file),
+                None => Next::First(appender(server, file).map_err(failed)?),
+            };
+            (next, name)
+        }
+    };
+    log::notice!("Creating AOF incr file {name} on background rewrite");
+    Ok(next)
+}
+
+fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), CannotRewrite> {
+    let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
+    let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
+    if let Next::First(appender) = &next {
+        lock(&server.aof_files).appender = Some(appender.clone());
+    }
+    let phase = next.phase();
+    // The order may come to nothing; then the log has to go on in the increment all the same.
+    let next = Arc::new(Mutex::new(Some(next)));
+    let unused = next.clone();
+    let for_base = server.clone();
+    let order = Order {
+        purpose: Purpose::LogBase,
+        format: Format::Newest,
+        consumer: Box::new(move || {
+            let name = format!("temp-rewriteaof-{}.aof", std::process::id());
+            let afterwards = Box::new(move || finish_base(&for_base.config, as_dump));
+            IntoFile::create(name.into(), temporary_base().into(), incremental, afterwards)
+        }),
+        at_moment: Box::new(move |moment| {
+            moment.server.aof.begin_base();
+            if let Some(next) = lock(&next).take() {
+                take_up(moment.server, next);
+            }
+            Box::new(Vec::new)
+        }),
+        at_end: Box::new(move |server, summary, ending| conclude(server, summary, ending, (phase, as_dump))),
+    };
+    let status = &server.aof;
+    status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    match claim.start(order) {
+        Ok(thread) => {
+            status.rewrites.fetch_add(1, Ordering::Relaxed);
+            status.scheduled.store(false, Ordering::Relaxed);
+            log::notice!("Background append only file rewriting started by pid {thread}");
+            Ok(())
+        }
+        Err(error) => {
+            status.rewriting_since_s.store(0, Ordering::Relaxed);
+            log::warning!("Can't rewrite append only file in background: {error}");
+            match lock(&unused).take() {
+                // The manifest names the increment already, behind the one that is being written.
+                Some(next @ Next::Increment(..)) => take_up(server, next),
+                // The log does not know this appender: the next rewrite needs a first one again.
+                Some(Next::First(_)) => lock(&server.aof_files).appender = None,
+                Some(Next::Temporary(..) | Next::Nothing) | None => {}
+            }
+            Err(CannotRewrite::Failed)
+        }
+    }
+}
+
+/// From the snapshot's moment on the log goes into the next increment.
+fn take_up(server: &Server, next: Next) {
+    match next {
+        Next::Nothing => {}
+        Next::First(appender) => begin_logging(server, &appender),
+        Next::Increment(appender, file) => switch_file(server, appender, file, true),
+        Next::Temporary(appender, file) => switch_file(server, appender, file, false),
+    }
+}
+
+fn switch_file(server: &Server, appender: Arc<Mutex<Appender>>, file: File, is_named: bool) {
+    server.journal.mark(move |feeds| {
+        lock(&appender).switch(file, is_named);
+        feeds.select_anew(FEED);
+    });
+    if !server.keyspace.hooks.now().has(Hooks::LOG_FILE) {
+        server.keyspace.hooks.put(Hooks::LOG_FILE, true);
+    }
+}
+
+/// Makes commands of a base that was written as a dump, if it is to have these.
+fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
+    let name = PathBuf::from(temporary_base());
+    if !as_dump {
+        let dump = name.with_extension("rdb");
+        std::fs::rename(&name, &dump)?;
+        let written = spell_out(&dump, &name, config);
+        // It has served its purpose; if it cannot be removed it is in nobody's way.
+        let _ = std::fs::remove_file(&dump);
+        written?;
+    }
+    log::notice!("Successfully created the temporary AOF base file {}", name.display());
+    Ok(())
+}
+
+fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, (phase, as_dump): (Phase, bool)) {
+    let status = &server.aof;
+    let done = match ending {
+        // It was switched meanwhile: the increment that goes with this base is not the one that the log goes into.
+        Ending::Done if status.phase() != phase => {
+            log::warning!("Background AOF rewrite terminated by request");
+            false
+        }
+        Ending::Done => {
+            log::notice!("Background AOF rewrite terminated with success");
+            publish(server, as_dump).is_ok()
+        }
+        Ending::Cancelled => {
+            log::warning!("Background AOF rewrite terminated by request");
+            false
+        }
+        Ending::Failed(error) => {
+            log::warning!("{error}");
+            log::warning!("Background AOF rewrite terminated with error");
+            status.failures.fetch_add(1, Ordering::Relaxed);
+            status.last_rewrite_failed.store(true, Ordering::Relaxed);
+            false
+        }
+    };
+    if done {
+        status.failures.store(0, Ordering::Relaxed);
+        status.last_rewrite_failed.store(false, Ordering::Relaxed);
+        log::notice!("Background AOF rewrite finished successfully");
+    } else {
+        // Another rewrite has a name of its own; what is left is in nobody's way.
+        let _ = std::fs::remove_file(temporary_base());
+    }
+    if !done && status.phase() == Phase::Waiting {
+        let (name, path) = temporary_increment(&Place::of(&server.config));
+        log::notice!("Removing the temp incr aof file {name} in the background");
+        let _ = std::fs::remove_file(path);
+        status.scheduled.store(true, Ordering::Relaxed);
+    }
+    let took_s = (unix_ms() / 1000).saturating_sub(summary.began_s);
+    status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
+    status.rewriting_since_s.store(0, Ordering::Relaxed);
+    if done {
+        // What lies behind the base counts from now on; who waits for that finds the rewrite at its end.
+        status.end_base();
+        if status.phase() == Phase::Waiting {
+            status.set_phase(Phase::On);
+            server.withhold_replies();
+        }
+        server.tell_of_log();
+    }
+}
+
+/// Gives the new base its name, and makes what it replaces history.
+fn publish(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
+    let status = &server.aof;
+    let published = rename_all(server, as_dump);
+    if published.is_err() {
+        status.failures.fetch_add(1, Ordering::Relaxed);
+        status.last_rewrite_failed.store(true, Ordering::Relaxed);
+    }
+    published
+}
+
+fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
+    let place = Place::of(&server.config);
+    let files = &mut *lock(&server.aof_files);
+    let phase = server.aof.phase();
+    let mut manifest = files.manifest.clone();
+    let temporary = temporary_base();
+    let base = manifest.begin_base(&place.filename, as_dump);
+    let base_path = place.path(&base);
+    std::fs::rename(&temporary, &base_path).map_err(|error| {
+        let (path, reason) = (base_path.display(), error_text(&error));
+        log::warning!("Error trying to rename the temporary AOF base file {temporary} into {path}: {reason}");
+        Failed
+    })?;
+    log::notice!("Successfully renamed the temporary AOF base file {temporary} into {base}");
+    if phase == Phase::Waiting {
+        let (name, path) = temporary_increment(&place);
+        let increment = manifest.begin_increment(&place.filename);
+        let new_path = place.path(&increment);
+        std::fs::rename(&path, &new_path).map_err(|error| {
+            let (old, new, reason) = (path.display(), new_path.display(), error_text(&error));
+            log::warning!("Error trying to rename the temporary AOF incr file {old} into {new}: {reason}");
+            let _ = std::fs::remove_file(&base_path);
+            Failed
+        })?;
+        log::notice!("Successfully renamed the temporary AOF incr file {name} into {increment}");
+    }
+    manifest.retire_increments(phase != Phase::Off);
+    if let Err(error) = place.try_store(&mut manifest) {
+        if error.is_replaced {
+            // Either manifest may be there after a power failure: the files of both stay.
+            files.manifest = manifest;
+        } else {
+            let _ = std::fs::remove_file(&base_path);
+        }
+        return Err(Failed);
+    }
+    note_sizes(server, &place, &manifest, &base);
+    if let Some(appender) = &files.appender {
+        lock(appender).base_is_complete();
+    }
+    files.manifest = manifest;
+    delete_history(server, &place, &mut files.manifest);
+    Ok(())
+}
+
+fn note_sizes(server: &Server, place: &Place, manifest: &Manifest, base: &str) {
+    if server.aof.phase() == Phase::Off {
+        return;
+    }
+    let size = |name: &str| std::fs::metadata(place.path(name)).map_or(0, |metadata| metadata.len());
+    let increments: u64 = manifest.increments.iter().map(|part| size(&part.name)).sum();
+    let bytes = size(base) + increments;
+    server.aof.current_bytes.store(bytes, Ordering::Relaxed);
+    server.aof.base_bytes.store(bytes, Ordering::Relaxed);
+}
+
+// ---- switching -----------------------------------------------------------------------------------------------------
+
+/// Does what `appendonly` says now. `may_wait` tells whether the caller is outside the gate; if not, others do the work.
+///
+/// # Errors
+/// When it cannot be switched on.
+pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
+    let wanted = server.config.boolean(id::APPENDONLY);
+    match (server.aof.phase(), wanted) {
+        (Phase::Off, true) => switch_on(server, may_wait),
+        (Phase::Waiting | Phase::On, false) if may_wait => {
+            switch_off(server);
+            Ok(())
+        }
+        (Phase::Waiting | Phase::On, false) => {
+            let job: Job = Box::new(|server, _| {
+                // It may have been switched on again meanwhile.
+                if !server.config.boolean(id::APPENDONLY) {
+                    switch_off(server);
+                }
+            });
+            // The threads are gone only at shutdown.
+            let _ = server.background.send(job);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
+    let status = &server.aof;
+    // Nobody may have changed them since the start.
+    copy_parameters(server);
+    status.set_phase(Phase::Waiting);
+    if !may_wait {
+        status.scheduled.store(true, Ordering::Relaxed);
+        log::notice!("AOF was enabled during a transaction. An AOF background was scheduled to start when possible.");
+        return Ok(());
+    }
+    match server.snapshot.purpose() {
+        Some(Purpose::LogBase) => {
+            log::notice!(
+                "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
+                 starting a rewrite now."
+            );
+            server.snapshot.cancel(&[Purpose::LogBase]);
+            server.snapshot.wait_for_cancelled();
+        }
+        Some(Purpose::Dump | Purpose::Replicas) => {
+            status.scheduled.store(true, Ordering::Relaxed);
+            log::notice!(
+                "AOF was enabled but there is already another background operation. An AOF background was scheduled to \
+                 start when possible."
+            );
+            return Ok(());
+        }
+        None => {}
+    }
+    match begin_rewrite(server) {
+        Ok(()) => Ok(()),
+        Err(CannotRewrite::Busy(_)) => {
+            status.scheduled.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(CannotRewrite::Failed) => {
+            status.set_phase(Phase::Off);
+            lock(&server.aof_files).appender = None;
+            log::warning!(
+                "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
+                 logs for more info about the error."
+            );
+            Err(Failed)
+        }
+    }
+}
+
+fn switch_off(server: &Arc<Server>) {
+    let status = &server.aof;
+    if server.snapshot.cancel(&[Purpose::LogBase]) {
+        log::notice!("Killing running AOF rewrite child");
+        server.snapshot.wait_for_end(FAREWELL);
+    }
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        log::warning!("The append-only file cannot be switched off: no seat is left at the keyspace");
+        return;
+    };
+    server.scripts.running.keep_out();
+    {
+        let _all = seat.exclusive();
+        server.keyspace.hooks.put(Hooks::LOG_FILE, false);
+        server.journal.mark(|feeds| drop(feeds.remove(FEED)));
+    }
+    server.scripts.running.let_in();
+    flush(server);
+    // Before its end is synced: who waits for that is refused.
+    status.set_phase(Phase::Off);
+    let appender = lock(&server.aof_files).appender.take();
+    if let Some(appender) = appender {
+        lock(&appender).finish();
+    }
+    server.tell_of_log();
+    if status.scheduled.swap(false, Ordering::Relaxed) {
+        log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
+    }
+    if status.forget_failures() {
+        server.config.touch();
+    }
+    server.withhold_replies();
+    // Who waits for the disk waits in vain now.
+    for worker in &server.workers {
+        worker.send(crate::state::Message::Logged);
+    }
+}
+
+// ---- by itself -----------------------------------------------------------------------------------------------------
+
+/// Begins a rewrite if one is due: it was scheduled, or the files have grown. For the cron; others do the work.
+pub fn begin_due(server: &Arc<Server>) {
+    let status = &server.aof;
+    if server.snapshot.purpose().is_some() || status.asked.load(Ordering::Relaxed) || !is_due(server) {
+        return;
+    }
+    status.asked.store(true, Ordering::Relaxed);
+    let job: Job = Box::new(|server, _| {
+        // Busy: it stays due. Failed: the log has told.
+        let _ = begin_rewrite(server);
+        server.aof.asked.store(false, Ordering::Relaxed);
+    });
+    // The threads are gone only at shutdown.
+    let _ = server.background.send(job);
+}
+
+fn is_due(server: &Server) -> bool {
+    let status = &server.aof;
+    if status.scheduled.load(Ordering::Relaxed) {
+        return !is_limited(server);
+    }
+    let percentage = server.config.unsigned(id::AUTO_AOF_REWRITE_PERCENTAGE);
+    let current = status.current_bytes.load(Ordering::Relaxed);
+    let large = current > server.config.unsigned(id::AUTO_AOF_REWRITE_MIN_SIZE);
+    if status.phase() != Phase::On || percentage == 0 || !large || is_limited(server) {
+        return false;
+    }
+    let base = status.base_bytes.load(Ordering::Relaxed).max(1);
+    let growth = (u128::from(current) * 100 / u128::from(base)).saturating_sub(100);
+    if growth < u128::from(percentage) {
+        return false;
+    }
+    log::notice!("Starting automatic rewriting of AOF on {growth}% growth");
+    true
+}
+
+/// Whether rewrites have failed so often that the next one has to wait: a minute, then two, then four, up to an hour.
+fn is_limited(server: &Server) -> bool {
+    let status = &server.aof;
+    let failures = status.failures.load(Ordering::Relaxed);
+    if failures < FAILURES {
+        status.retry_at_s.store(0, Ordering::Relaxed);
+        status.retry_delay_s.store(0, Ordering::Relaxed);
+        return false;
+    }
+    let now_s = unix_ms() / 1000;
+    match status.retry_at_s.load(Ordering::Relaxed) {
+        0 => {}
+        at_s if now_s < at_s => return true,
+        _ => {
+            status.retry_at_s.store(0, Ordering::Relaxed);
+            return false;
+        }
+    }
+    let delay_s = match status.retry_delay_s.load(Ordering::Relaxed) {
+        0 => 60,
+        last_s => (last_s * 2).min(LONGEST_DELAY_S),
+    };
+    status.retry_delay_s.store(delay_s, Ordering::Relaxed);
+    status.retry_at_s.store(now_s + delay_s, Ordering::Relaxed);
+    log::warning!(
+        "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {} minutes",
+        delay_s / 60
+    );
+    true
+}

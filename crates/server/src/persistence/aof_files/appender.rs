@@ -1,0 +1,468 @@
+//! Appends to the increment under way: the log thread's part of the append-only file.
+//!
+//! ```text
+//!   append ─▶ buffer ─▶ written ─▶ synced          (the ticket that each of them has reached)
+//!             settle: one write for all that came meanwhile, then as appendfsync says:
+//!               always    a sync by the log thread itself: all who wait get their replies together
+//!               everysec  a sync by the sync thread, a second after the last one
+//!               no        none
+//! ```
+//!
+//! Replies wait for `written`, with `always` for `synced`.
+//!
+//! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
+//! refuses writes. With `always` that cannot be: replies promise what is on the disk, so the process ends.
+//!
+//! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that moment
+//! belong to the increment before, and to the base. They must not go into the next increment, behind the base that has them
+//! already; and the next increment must not be written before them, as long as the manifest names the old base. So they
+//! wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that takes its place ends that.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use weft_reactor::unix_ms;
+
+use super::{Failing, Fsync, Status};
+use crate::config::error_text;
+use crate::observability::{lock, log};
+use crate::propagation::{Consumer, Journal, Milestone, Target};
+
+/// Between two lines of the log about failing writes.
+const ERROR_PERIOD: Duration = Duration::from_secs(30);
+/// Between two tries to write what could not be written.
+const RETRY: Duration = Duration::from_millis(100);
+/// Between two syncs.
+const SYNC_PERIOD: Duration = Duration::from_secs(1);
+/// A buffer larger than this is given back once it has been written.
+const KEPT_BUFFER_BYTES: usize = 1 << 20;
+
+/// What the appender reaches beside its file.
+#[derive(Clone)]
+pub struct Links {
+    /// Where milestones are.
+    pub journal: Arc<Journal>,
+    /// Parameters and figures.
+    pub status: Arc<Status>,
+    /// Tells a worker that a milestone has moved.
+    pub tell: Arc<dyn Fn(usize) + Send + Sync>,
+    /// Notes how long something took, for LATENCY.
+    pub took: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
+    /// Has everybody look anew at whether writing goes wrong.
+    pub changed: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Links {
+    fn reach(&self, milestone: Milestone, ticket: u64) {
+        self.journal.reach(milestone, ticket);
+        self.journal.take_askers(|worker| (self.tell)(worker));
+    }
+}
+
+/// A sync for the sync thread.
+struct Pending {
+    file: Arc<File>,
+    ticket: u64,
+}
+
+/// What could not be written to an increment before the next one was begun.
+struct Unwritten {
+    file: Arc<File>,
+    /// Bytes of the file.
+    size: u64,
+    bytes: Vec<u8>,
+}
+
+impl Unwritten {
+    /// Writes and syncs the bytes; on an error the file is as it was.
+    fn write(&mut self) -> io::Result<()> {
+        if let Err((written, error)) = write_all(&self.file, &self.bytes) {
+            if written > 0 && self.file.set_len(self.size).is_err() {
+                self.size += written as u64;
+                self.bytes.drain(..written);
+            }
+            return Err(error);
+        }
+        self.size += self.bytes.len() as u64;
+        self.bytes.clear();
+        self.file.sync_data()
+    }
+}
+
+/// The increment under way.
+pub struct Appender {
+    links: Links,
+    file: Arc<File>,
+    syncs: mpsc::Sender<Pending>,
+    buffer: Vec<u8>,
+    /// What earlier increments lack, oldest first. While there is some, nothing else is written.
+    unwritten: VecDeque<Unwritten>,
+    /// Bytes of the file.
+    size: u64,
+    /// Bytes of the file that a sync has been asked for.
+    synced_size: u64,
+    appended: u64,
+    written: u64,
+    last_sync: Instant,
+    last_error: Option<Instant>,
+    /// The last time that was put into the file, seconds since the epoch.
+    last_timestamp_s: u64,
+}
+
+/// Opens an increment to append to it; `fresh` empties it.
+///
+/// # Errors
+/// When that fails.
+pub fn open(path: &Path, fresh: bool) -> io::Result<File> {
+    // Appending also makes sure that what a failed write left is not skipped when it is cut off.
+    if fresh {
+        drop(File::create(path)?);
+    }
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+impl Appender {
+    /// Appends to `file`. Starts the sync thread.
+    ///
+    /// # Errors
+    /// When there can be no further thread.
+    pub fn new(file: File, links: Links) -> io::Result<Self> {
+        let (syncs, jobs) = mpsc::channel();
+        let of_thread = links.clone();
+        std::thread::Builder::new()
+            .name("weft-aof-sync".to_owned())
+            .spawn(move || sync_all(&jobs, &of_thread))?;
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        Ok(Appender {
+            links,
+            file: Arc::new(file),
+            syncs,
+            buffer: Vec::new(),
+            unwritten: VecDeque::new(),
+            size,
+            synced_size: size,
+            appended: 0,
+            written: 0,
+            last_sync: Instant::now(),
+            last_error: None,
+            last_timestamp_s: 0,
+        })
+    }
+
+    /// From here on another file is appended to. The old one is synced and closed, not necessarily at once. `is_named`:
+    /// the manifest names the old file, so that it has to become complete unless a new base makes it superfluous.
+    pub fn switch(&mut self, file: File, is_named: bool) {
+        self.write();
+        let file = Arc::new(file);
+        let old = std::mem::replace(&mut self.file, file);
+        if self.buffer.is_empty() {
+            match self.links.status.fsync() {
+                Fsync::Always => self.sync_here(&old),
+                Fsync::EverySecond | Fsync::No => self.sync_there(old),
+            }
+        } else if is_named {
+            log::warning!("What could not be written to the last append-only file waits for the end of the rewrite.");
+            self.unwritten.push_back(Unwritten {
+                file: old,
+                size: self.size,
+                bytes: std::mem::take(&mut self.buffer),
+            });
+        } else {
+            self.buffer.clear();
+        }
+        (self.size, self.synced_size) = (0, 0);
+        self.note_buffered();
+    }
+
+    /// A base that holds everything before the increment under way has taken its place.
+    pub fn base_is_complete(&mut self) {
+        self.unwritten.clear();
+        self.note_buffered();
+        self.links.journal.wake();
+    }
+
+    /// Writes and syncs everything, for the end of the append-only file or of the process.
+    pub fn finish(&mut self) {
+        self.write();
+        if self.lacks_something() {
+            return;
+        }
+        match self.file.sync_data() {
+            Ok(()) => {
+                self.synced_size = self.size;
+                self.links.reach(Milestone::Synced, self.written);
+            }
+            Err(error) => log::warning!("Fail to fsync the AOF file: {}", error_text(&error)),
+        }
+    }
+
+    /// Returns `true` if bytes wait because they could not be written.
+    fn lacks_something(&self) -> bool {
+        !self.buffer.is_empty() || !self.unwritten.is_empty()
+    }
+
+    fn note_buffered(&self) {
+        let earlier: usize = self.unwritten.iter().map(|part| part.bytes.capacity()).sum();
+        let bytes = (self.buffer.capacity() + earlier) as u64;
+        self.links.status.buffered_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn write(&mut self) {
+        while let Some(part) = self.unwritten.front_mut() {
+            if let Err(error) = part.write() {
+                let tells = self.tells_of_errors();
+                if tells {
+                    log::warning!("Error writing to the AOF file: {}", error_text(&error));
+                }
+                return self.refuse_writes(&error);
+            }
+            self.unwritten.pop_front();
+        }
+        if !self.buffer.is_empty() && !self.write_buffer() {
+            return;
+        }
+        if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(Failing::Write, None) {
+            (self.links.changed)();
+            log::notice!("AOF write error looks solved. The server can write again.");
+        }
+        self.note_written();
+    }
+
+    /// Writes the buffer. Returns `true` if everything was written.
+    fn write_buffer(&mut self) -> bool {
+        let pause_us = self.links.status.flush_pause_us.load(Ordering::Relaxed);
+        if pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(pause_us));
+        }
+        let start = Instant::now();
+        let result = write_all(&self.file, &self.buffer);
+        let took = start.elapsed();
+        let kind = match () {
+            () if self.links.status.pending_syncs.load(Ordering::Relaxed) > 0 => "aof-write-pending-fsync",
+            () if self.links.status.snapshot_under_way.load(Ordering::Relaxed) => "aof-write-active-child",
+            () => "aof-write-alone",
+        };
+        (self.links.took)(kind, took);
+        (self.links.took)("aof-write", took);
+        let is_written = result.is_ok();
+        match result {
+            Ok(()) => {
+                self.grow(self.buffer.len());
+                if self.buffer.capacity() > KEPT_BUFFER_BYTES {
+                    self.buffer = Vec::new();
+                }
+                self.buffer.clear();
+            }
+            Err((written, error)) => self.fail(written, &error),
+        }
+        self.note_buffered();
+        is_written
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.size += bytes as u64;
+        let status = &self.links.status;
+        status.current_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn note_written(&mut self) {
+        if self.written != self.appended {
+            self.written = self.appended;
+            self.links.reach(Milestone::Written, self.written);
+        }
+    }
+
+    /// A write has ended in an error, having put so many bytes into the file.
+    #[cold]
+    fn fail(&mut self, written: usize, error: &io::Error) {
+        let tells = self.tells_of_errors();
+        if tells && written == 0 {
+            log::warning!("Error writing to the AOF file: {}", error_text(error));
+        }
+        let mut left_in_file = 0;
+        if written > 0 {
+            let expected = self.buffer.len();
+            if tells {
+                log::warning!("Short write while writing to the AOF file: (nwritten={written}, expected={expected})");
+            }
+            if let Err(error) = self.file.set_len(self.size) {
+                left_in_file = written;
+                if tells {
+                    log::warning!(
+                        "Could not remove short write from the append-only file. The server may refuse to load the \
+                         AOF the next time it starts. ftruncate: {}",
+                        error_text(&error)
+                    );
+                }
+            }
+        }
+        if self.links.status.fsync() == Fsync::Always {
+            log::warning!("Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...");
+            std::process::exit(1);
+        }
+        self.grow(left_in_file);
+        self.buffer.drain(..left_in_file);
+        self.refuse_writes(error);
+    }
+
+    /// Returns `true` if it is time for another line of the log about failing writes.
+    fn tells_of_errors(&mut self) -> bool {
+        let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_PERIOD);
+        if tells {
+            self.last_error = Some(Instant::now());
+        }
+        tells
+    }
+
+    fn refuse_writes(&mut self, error: &io::Error) {
+        // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
+        self.links.reach(Milestone::Written, self.appended);
+        if self.links.status.set_failure(Failing::Write, Some(error_text(error))) {
+            (self.links.changed)();
+        }
+    }
+
+    /// Syncs as `appendfsync` says; returns when to look again.
+    fn sync(&mut self) -> Option<Duration> {
+        // After a failed sync the next one decides whether what was written is on the disk.
+        let unsynced = self.synced_size != self.size || self.links.status.fails_to(Failing::Sync);
+        if !unsynced || self.links.status.spares_disk() {
+            let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
+            if is_synced && !self.lacks_something() && self.links.status.fsync() != Fsync::No {
+                // Tickets that were not for the file have nothing to wait for.
+                self.reach_synced(self.written);
+            }
+            return unsynced.then_some(SYNC_PERIOD);
+        }
+        match self.links.status.fsync() {
+            Fsync::No if !self.links.status.fails_to(Failing::Sync) => None,
+            Fsync::Always => {
+                let file = self.file.clone();
+                self.sync_here(&file);
+                self.synced_size = self.size;
+                None
+            }
+            Fsync::EverySecond | Fsync::No => {
+                let left = SYNC_PERIOD.saturating_sub(self.last_sync.elapsed());
+                if !left.is_zero() {
+                    return Some(left);
+                }
+                if self.links.status.pending_syncs.load(Ordering::Acquire) > 0 {
+                    return Some(RETRY);
+                }
+                self.sync_there(self.file.clone());
+                self.synced_size = self.size;
+                None
+            }
+        }
+    }
+
+    fn reach_synced(&self, ticket: u64) {
+        if self.links.journal.reached(Milestone::Synced) < ticket {
+            self.links.reach(Milestone::Synced, ticket);
+        }
+    }
+
+    fn sync_here(&mut self, file: &File) {
+        let start = Instant::now();
+        if let Err(error) = file.sync_data() {
+            log::warning!(
+                "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {}. Exiting...",
+                error_text(&error)
+            );
+            std::process::exit(1);
+        }
+        (self.links.took)("aof-fsync-always", start.elapsed());
+        self.last_sync = Instant::now();
+        self.links.reach(Milestone::Synced, self.written);
+    }
+
+    fn sync_there(&mut self, file: Arc<File>) {
+        self.last_sync = Instant::now();
+        self.links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
+        let ticket = self.written;
+        if self.syncs.send(Pending { file, ticket }).is_err() {
+            self.links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The sync thread.
+fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
+    while let Ok(Pending { file, ticket }) = jobs.recv() {
+        let result = file.sync_data();
+        links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
+        match result {
+            Ok(()) => {
+                if links.status.set_failure(Failing::Sync, None) {
+                    (links.changed)();
+                    log::notice!("AOF fsync error looks solved. The server can write again.");
+                }
+                links.reach(Milestone::Synced, ticket);
+            }
+            // It is no file that could be synced, so nothing went wrong.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => {
+                let reason = error_text(&error);
+                log::warning!("Fail to fsync the AOF file: {reason}");
+                if links.status.set_failure(Failing::Sync, Some(reason)) {
+                    (links.changed)();
+                }
+            }
+        }
+    }
+}
+
+/// Writes everything, or tells how much was written before it went wrong.
+fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let all = bytes.len();
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err((all - bytes.len(), io::ErrorKind::WriteZero.into())),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((all - bytes.len(), error)),
+        }
+    }
+    Ok(())
+}
+
+/// The appender as a consumer of the log.
+pub struct Feed(pub Arc<Mutex<Appender>>);
+
+impl Consumer for Feed {
+    fn target(&self) -> Target {
+        Target::FILE
+    }
+
+    fn append(&mut self, _offset: u64, bytes: &[u8]) {
+        let appender = &mut *lock(&self.0);
+        if appender.links.status.timestamps.load(Ordering::Relaxed) {
+            let now_s = unix_ms() / 1000;
+            if now_s > appender.last_timestamp_s {
+                appender.last_timestamp_s = now_s;
+                appender.buffer.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+            }
+        }
+        appender.buffer.extend_from_slice(bytes);
+        appender.note_buffered();
+    }
+
+    fn settle(&mut self, ticket: u64) -> Option<Duration> {
+        let appender = &mut *lock(&self.0);
+        appender.appended = ticket;
+        appender.write();
+        if appender.lacks_something() {
+            return Some(RETRY);
+        }
+        appender.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,478 @@
+//! From a file into the keyspace.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use weft_values::Value;
+
+use super::error::{Fault, LoadError};
+use super::source::Source;
+use super::value_length::{is_empty, module_name, skip_value};
+use super::{MAGIC_BYTES, opcode};
+use crate::config::{Config, id};
+use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
+use crate::keyspace::before_image::Preimages;
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::staging::Apart;
+use crate::keyspace::string_encoding::stored;
+use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
+use crate::observability::log;
+use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, Restored, VERSION};
+use crate::rdb::strings::Reader;
+
+/// The last version of files that begin with REDIS.
+pub(crate) const LAST_SHARED_VERSION: u32 = 11;
+/// The first version with a checksum.
+const FIRST_CHECKED_VERSION: u32 = 5;
+/// Digits of a replication ID.
+const REPLICATION_ID_BYTES: usize = 40;
+/// Empty keys that the log names.
+const EMPTY_KEYS_LOGGED: u64 = 10;
+
+/// Where keys go.
+pub enum Destination<'l, 'p> {
+    /// Into the keyspace, which nobody else uses.
+    Keyspace(&'l mut Exclusive<'p>),
+    /// Beside it.
+    Apart(&'l mut Apart),
+}
+
+/// Is told of keys that are dropped.
+pub type TellDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
+
+/// Takes keys.
+pub struct Loader<'l, 'p> {
+    /// Where they go.
+    pub destination: Destination<'l, 'p>,
+    /// The hash that scatters keys.
+    pub hasher: &'l KeyHasher,
+    /// Counts of keys, and the row to write.
+    pub counts: &'l KeyCounts,
+    /// Where a snapshot finds what keys were that the file replaces.
+    pub preimages: &'l Preimages,
+    /// The row of this thread.
+    pub seat: usize,
+    /// Parameters.
+    pub config: &'l Config,
+    /// Makes the access clock of entries.
+    pub clock: AccessClock,
+    /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops none.
+    pub now_ms: u64,
+    /// Whether a key of the file replaces one that is there; if not, that is an error.
+    pub replace: bool,
+    /// Is told of keys that are dropped because they have expired: their databases and names.
+    pub drops: Option<TellDropped<'l>>,
+    /// Is told how far the file has been read, now and then; the keyspace is free for others meanwhile.
+    pub pace: Option<Pace<'l>>,
+}
+
+/// How a load lets others know of its progress.
+pub struct Pace<'l> {
+    /// Bytes of the file between two reports.
+    pub every_bytes: u64,
+    /// Gets the bytes that have been read.
+    pub report: &'l dyn Fn(u64),
+    /// Gets the memory that the server used which wrote the file.
+    pub used_memory: &'l dyn Fn(u64),
+}
+
+/// What a file brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Keys.
+    pub keys: u64,
+    /// Keys that had expired.
+    pub expired: u64,
+    /// Keys without elements.
+    pub empty: u64,
+    /// Hashes all of whose fields had expired.
+    pub expired_hashes: u64,
+    /// Libraries of functions.
+    pub functions: Vec<Vec<u8>>,
+    /// Where the dump ends in the file.
+    pub end: u64,
+    /// Where in which history of replication the file was made, if it says so.
+    pub position: Position,
+}
+
+/// A place in a stream of replication, as a file tells it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The replication ID; empty if the file has none.
+    pub id: Vec<u8>,
+    /// The offset.
+    pub offset: Option<i64>,
+    /// The database that the stream had selected.
+    pub db: Option<usize>,
+    /// Slots of a cluster that were on their way; empty if the file tells of none.
+    pub open_slots: Vec<u8>,
+}
+
+/// A file whose head has been read and is acceptable.
+pub struct Opened<R> {
+    source: Source<R>,
+    version: u32,
+}
+
+impl<R: Read> Opened<R> {
+    /// Reads the head of a file.
+    ///
+    /// # Errors
+    /// When it is no dump, or one of a version that is not known.
+    pub fn open(input: R, config: &Config) -> Result<Self, Fault> {
+        let mut source = Source::new(input, config.boolean(id::RDBCHECKSUM));
+        let version = read_version(&mut source, config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
+        Ok(Opened { source, version })
+    }
+
+    /// Loads what follows, to the end of the dump.
+    ///
+    /// # Errors
+    /// When the file is damaged; with the bytes of it that made sense.
+    pub fn load(&mut self, loader: &mut Loader<'_, '_>) -> Result<Loaded, (u64, Fault)> {
+        let loaded = loader.read_body(&mut self.source, self.version);
+        loader.publish();
+        loaded.map_err(|fault| (self.source.offset(), fault))
+    }
+
+    /// What was read beyond the end of the dump, and where more comes from.
+    pub fn into_rest(self) -> (Vec<u8>, R) {
+        self.source.into_rest()
+    }
+}
+
+/// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
+///
+/// # Errors
+/// When there is no such file, and when it is damaged; the log has not told why.
+pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadError> {
+    let error = |offset, fault| LoadError {
+        path: path.to_owned(),
+        offset,
+        fault,
+    };
+    let file = File::open(path).map_err(|reason| error(0, Fault::Open(reason)))?;
+    let mut source = Source::new(file, loader.config.boolean(id::RDBCHECKSUM));
+    let loaded = loader.read(&mut source);
+    loader.publish();
+    loaded.map_err(|fault| error(source.offset(), fault))
+}
+
+/// What stands in front of a key, about it.
+#[derive(Clone, Copy, Default)]
+struct About {
+    expire_at_ms: Option<i64>,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Loader<'_, '_> {
+    /// Loads a whole file.
+    pub(crate) fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<Loaded, Fault> {
+        let version = read_version(source, self.config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
+        self.read_body(source, version)
+    }
+
+    fn read_body<R: Read>(&mut self, source: &mut Source<R>, version: u32) -> Result<Loaded, Fault> {
+        let mut loaded = Loaded::default();
+        let (mut db, mut about) = (0, About::default());
+        let mut reported = 0;
+        loop {
+            self.keep_pace(source.offset(), &mut reported);
+            source.begin_record();
+            let kind = source.byte()?;
+            if version <= u32::from(*dump_payload::FOREIGN_VERSIONS.end())
+                && dump_payload::FOREIGN_TYPES.contains(&kind)
+            {
+                return Err(Fault::Foreign(kind, version));
+            }
+            match kind {
+                opcode::EXPIRY_S => {
+                    let seconds = i32::from_le_bytes(source.array()?);
+                    about.expire_at_ms = Some(i64::from(seconds) * 1000);
+                }
+                opcode::EXPIRY_MS => about.expire_at_ms = Some(i64::from_le_bytes(source.array()?)),
+                opcode::FREQUENCY => about.frequency = Some(source.byte()?),
+                opcode::IDLE => about.idle_s = Some(source.length()? as u64),
+                opcode::DATABASE => db = self.database(source.length()?)?,
+                opcode::DATABASE_SIZE => {
+                    source.length()?;
+                    source.length()?;
+                }
+                opcode::SLOT_INFO => {
+                    source.length()?;
+                    source.length()?;
+                    source.length()?;
+                }
+                opcode::AUX => {
+                    let (name, text) = (source.string()?, source.string()?);
+                    note_about_file(&name, &text, &mut loaded.position)?;
+                    if let (Some(pace), b"used-mem") = (&self.pace, name.as_slice()) {
+                        (pace.used_memory)(weft_resp::number::parse_i64(&text).map_or(0, |bytes| bytes.max(0) as u64));
+                    }
+                }
+                opcode::FUNCTION => loaded.functions.push(source.string()?),
+                opcode::FUNCTION_BEFORE_RELEASE => {
+                    return Err(Fault::damaged("Pre-release function format not supported."));
+                }
+                opcode::MODULE => return Err(Fault::Module(module_name(source.length()? as u64))),
+                opcode::SLOT_IMPORT => {
+                    return Err(Fault::damaged("A slot import was under way, which is not supported"));
+                }
+                opcode::END => break,
+                kind => {
+                    self.key(source, kind, db, about, &mut loaded)?;
+                    about = About::default();
+                    delay(self.config);
+                }
+            }
+        }
+        if version >= FIRST_CHECKED_VERSION {
+            check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
+        }
+        loaded.end = source.offset();
+        Ok(loaded)
+    }
+
+    /// Lets others in if it is time.
+    fn keep_pace(&mut self, offset: u64, reported: &mut u64) {
+        let Some(pace) = self.pace.as_ref().filter(|pace| offset - *reported >= pace.every_bytes) else {
+            return;
+        };
+        *reported = offset;
+        (pace.report)(offset);
+        if let Destination::Keyspace(all) = &mut self.destination {
+            all.pause();
+        }
+    }
+
+    fn database(&self, number: usize) -> Result<usize, Fault> {
+        let databases = self.counts.databases();
+        if number >= databases {
+            return Err(Fault::Database(databases));
+        }
+        self.counts.open(number);
+        Ok(number)
+    }
+
+    fn key<R: Read>(
+        &mut self,
+        source: &mut Source<R>,
+        kind: u8,
+        db: usize,
+        about: About,
+        loaded: &mut Loaded,
+    ) -> Result<(), Fault> {
+        let name = source.skip_string()?;
+        let from = source.position();
+        skip_value(source, kind)?;
+        let name = source.text(name)?;
+        let body = source.part(from..source.position());
+        let Some(value) = dump_payload::read(kind, &mut Reader::new(body), self.config) else {
+            if !is_empty(kind, body) {
+                return Err(Fault::damaged(format!(
+                    "Integrity check of a value of type {kind} failed."
+                )));
+            }
+            if loaded.empty < EMPTY_KEYS_LOGGED {
+                log::notice!("rdbLoadObject skipping empty key: {}", String::from_utf8_lossy(&name));
+            }
+            loaded.empty += 1;
+            return Ok(());
+        };
+        if about.expire_at_ms.is_some_and(|at_ms| at_ms < self.now_ms as i64) {
+            loaded.expired += 1;
+            self.tell_dropped(db, &name);
+            return Ok(());
+        }
+        if has_only_expired_fields(&value, self.now_ms) {
+            loaded.expired_hashes += 1;
+            self.tell_dropped(db, &name);
+        } else {
+            self.put(db, &name, value, about)?;
+            loaded.keys += 1;
+        }
+        Ok(())
+    }
+
+    fn tell_dropped(&mut self, db: usize, name: &[u8]) {
+        if let Some(tell) = &mut self.drops {
+            tell(db, name);
+        }
+    }
+
+    fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
+        let hash = self.hasher.hash(name);
+        let number = KeyHasher::slot(hash);
+        if let Destination::Keyspace(all) = &mut self.destination {
+            let (header, slot) = all.parts_mut(number);
+            if header.is_unsaved() {
+                let slot_number = number as u16;
+                let key = NamedKey {
+                    name,
+                    hash,
+                    slot: slot_number,
+                };
+                self.preimages.keep(db, key, slot.table_mut(db));
+            }
+        }
+        let table = self.destination.table_mut(number, db);
+        let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
+        let mut volatile = 0;
+        if table.find(hash, name).is_some() {
+            if !self.replace {
+                return Err(Fault::Duplicate(db));
+            }
+            if let Some(removed) = table.remove(hash, name) {
+                volatile -= i64::from(value_due_ms(removed.value()).is_some());
+            }
+        }
+        let clock = match (self.clock.lfu, about) {
+            (
+                true,
+                About {
+                    frequency: Some(uses), ..
+                },
+            ) => self.clock.with_frequency(uses),
+            (
+                false,
+                About {
+                    idle_s: Some(idle_s), ..
+                },
+            ) => self.clock.with_idle(idle_s),
+            _ => self.clock.of_new_entry(),
+        };
+        let expire_at_ms = about.expire_at_ms.and_then(|at_ms| u64::try_from(at_ms).ok());
+        value.with_new(stored, |value| {
+            drop(table.insert(hash, name, value, expire_at_ms, clock))
+        });
+        if let Some(mut entry) = table.find_mut(hash, name)
+            && let Some(due_ms) = value_due_ms(entry.value())
+        {
+            entry.note_value_due(due_ms);
+            volatile += 1;
+        }
+        let (keys, expiring) = (table.len() as i64 - keys, table.with_expiry() as i64 - expiring);
+        match &mut self.destination {
+            Destination::Keyspace(_) => {
+                self.counts.add(self.seat, db, keys, expiring);
+                self.counts.add_volatile(self.seat, db, volatile);
+            }
+            Destination::Apart(apart) => apart.add(db, [keys, expiring, volatile]),
+        }
+        Ok(())
+    }
+
+    /// Makes the headers of slots say what is in them now.
+    fn publish(&mut self) {
+        let Destination::Keyspace(all) = &mut self.destination else {
+            return;
+        };
+        for index in 0..SLOTS {
+            let (header, slot) = all.parts_mut(index);
+            publish(header, slot);
+            publish_due_of(header, slot);
+        }
+    }
+}
+
+impl Destination<'_, '_> {
+    fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
+        match self {
+            Destination::Keyspace(all) => all.cell_mut(slot).table_mut(db),
+            Destination::Apart(apart) => apart.table_mut(slot, db),
+        }
+    }
+}
+
+/// Makes loading slow, for tests (`key-load-delay`): so many microseconds for each key, or one for each so many keys if it is
+/// negative.
+pub fn delay(config: &Config) {
+    let delay_us = match config.integer(id::KEY_LOAD_DELAY) {
+        0 => return,
+        delay_us if delay_us > 0 => delay_us.unsigned_abs(),
+        rarely if fastrand::u64(..rarely.unsigned_abs()) == 0 => 1,
+        _ => return,
+    };
+    std::thread::sleep(std::time::Duration::from_micros(delay_us));
+}
+
+/// Returns `true` if the value is a hash all of whose fields have expired.
+///
+/// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and learn
+/// of their end like that of all others, when they are deleted here.
+fn has_only_expired_fields(value: &Restored<'_>, now_ms: u64) -> bool {
+    match value {
+        Restored::Object(Value::Hash(hash)) => hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_none(),
+        _ => false,
+    }
+}
+
+fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, Fault> {
+    let magic: [u8; MAGIC_BYTES] = source.array()?;
+    let (digits, shared) = match &magic {
+        [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
+        [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (&digits[..], false),
+        _ => return Err(Fault::Signature(magic.to_vec())),
+    };
+    let version = digits
+        .iter()
+        .take_while(|digit| digit.is_ascii_digit())
+        .fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+    let newest = u32::from(VERSION);
+    let foreign = u32::from(*FOREIGN_VERSIONS.start())..=u32::from(*FOREIGN_VERSIONS.end());
+    let known = match shared {
+        true => (1..=LAST_SHARED_VERSION).contains(&version) || (relaxed && foreign.contains(&version)),
+        false => version > *foreign.end() && (version <= newest || relaxed),
+    };
+    if known {
+        Ok(version)
+    } else {
+        Err(Fault::Version(version))
+    }
+}
+
+fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault> {
+    let expected = source.checksum();
+    let found = u64::from_le_bytes(source.array()?);
+    if !wanted {
+        return Ok(());
+    }
+    match found {
+        0 => log::notice!("RDB file was saved with checksum disabled: no check performed."),
+        found if found == expected || !dump_payload::CHECKS_SUMS.load(Ordering::Relaxed) => {}
+        found => return Err(Fault::Checksum(expected, found)),
+    }
+    Ok(())
+}
+
+/// Tells the log what a file says about itself.
+fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<(), Fault> {
+    let shown = String::from_utf8_lossy(text);
+    let number = || weft_resp::number::parse_i64(text).unwrap_or(0);
+    match name.to_ascii_lowercase().as_slice() {
+        [b'%', ..] => log::notice!("RDB '{}': {shown}", String::from_utf8_lossy(name)),
+        b"redis-ver" => log::notice!("Loading RDB produced by Redis version {shown}"),
+        b"valkey-ver" => log::notice!("Loading RDB produced by Valkey version {shown}"),
+        b"ctime" => {
+            let now_s = (weft_reactor::unix_ms() / 1000) as i64;
+            log::notice!("RDB age {} seconds", now_s.saturating_sub(number()).max(0));
+        }
+        b"used-mem" => log::notice!("RDB memory usage when created {:.2} Mb", number() as f64 / 1_048_576.0),
+        b"aof-preamble" if number() != 0 => log::notice!("RDB has an AOF tail"),
+        b"aof-base" if number() != 0 => log::notice!("RDB is base AOF"),
+        b"slot-info" if shown.split(',').filter(|part| part.parse::<u64>().is_ok()).count() < 3 => {
+            return Err(Fault::Short);
+        }
+        b"repl-stream-db" => position.db = usize::try_from(number()).ok(),
+        b"repl-id" if text.len() == REPLICATION_ID_BYTES => position.id = text.to_vec(),
+        b"repl-offset" => position.offset = Some(number()),
+        b"cluster-slot-states" => position.open_slots = text.to_vec(),
+        b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-id" => {}
+        _ => log::debug!("Unrecognized RDB AUX field: '{}'", String::from_utf8_lossy(name)),
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! From a dump to commands that make the same data.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use weft_reactor::unix_ms;
+
+use super::error::Fault;
+use super::source::Source;
+use super::value_length::skip_value;
+use super::{MAGIC_BYTES, opcode};
+use crate::config::{Config, id};
+use crate::propagation::write_command;
+use crate::rdb::dump_payload;
+use crate::rdb::rewrite_commands::write_key;
+use crate::rdb::strings::Reader;
+
+/// Writes the data of a dump, which was written a moment ago, as commands into another file, and has it on the disk.
+///
+/// # Errors
+/// When one of the files fails.
+pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
+    let mut source = Source::new(File::open(dump)?, false);
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);
+    if config.boolean(id::AOF_TIMESTAMP_ENABLED) {
+        let now_s = unix_ms() / 1000;
+        write!(out, "#TS:{now_s}\r\n")?;
+    }
+    spell(&mut source, &mut out, config).map_err(|error| match error {
+        Failure::Read(fault) => io::Error::other(format!("{fault:?}")),
+        Failure::Write(error) => error,
+    })?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+enum Failure {
+    Read(Fault),
+    Write(io::Error),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Failure::Read(fault)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Write(error)
+    }
+}
+
+fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write, config: &Config) -> Result<(), Failure> {
+    source.take(MAGIC_BYTES)?;
+    let mut command = Vec::new();
+    let mut expire_at_ms = 0;
+    loop {
+        source.begin_record();
+        command.clear();
+        match source.byte()? {
+            opcode::EXPIRY_MS => expire_at_ms = i64::from_le_bytes(source.array()?),
+            opcode::FREQUENCY => drop(source.byte()?),
+            opcode::IDLE => drop(source.length()?),
+            opcode::DATABASE => {
+                let db = source.length()?.to_string();
+                write_command([&b"SELECT"[..], db.as_bytes()].into_iter(), &mut command);
+            }
+            opcode::DATABASE_SIZE => {
+                source.length()?;
+                source.length()?;
+            }
+            opcode::AUX => {
+                source.skip_string()?;
+                source.skip_string()?;
+            }
+            opcode::FUNCTION => {
+                let code = source.string()?;
+                write_command([&b"FUNCTION"[..], b"LOAD", &code].into_iter(), &mut command);
+            }
+            opcode::END => return Ok(()),
+            kind => {
+                let name = source.skip_string()?;
+                let from = source.position();
+                skip_value(source, kind)?;
+                let name = source.text(name)?;
+                let body = source.part(from..source.position());
+                let Some(value) = dump_payload::read(kind, &mut Reader::new(body), config) else {
+                    return Err(Fault::damaged(format!("a value of type {kind} was not written well")).into());
+                };
+                write_key(&name, &value, expire_at_ms, &mut command);
+                expire_at_ms = 0;
+            }
+        }
+        out.write_all(&command)?;
+    }
+}

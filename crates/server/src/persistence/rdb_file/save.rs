@@ -1,0 +1,274 @@
+//! From the keyspace into bytes, and into a file.
+
+use std::path::{Path, PathBuf};
+
+use weft_table::{EntryRef, ValueRef};
+use weft_values::Value;
+
+use super::buffered_writer::Gathering;
+use super::error::SaveError;
+use super::file::DumpFile;
+use super::load::LAST_SHARED_VERSION;
+use super::opcode;
+use crate::config::{COMPATIBLE_VERSION, Config, id};
+use crate::keyspace::access::KeyCounts;
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
+use crate::rdb::dump_payload::{self, VERSION};
+use crate::rdb::hashes;
+use crate::rdb::strings::{write_integer, write_length, write_string};
+
+/// The version of Valkey that brought the newest format.
+const FIRST_WITH_NEWEST: u32 = 0x09_00_00;
+
+/// Keys written between two looks at whether the file still takes them.
+const KEYS_A_STEP: usize = 256;
+
+/// What is saved.
+pub struct Contents<'c> {
+    /// The whole keyspace.
+    pub reach: Reach<'c, 'c>,
+    /// Its counts.
+    pub counts: &'c KeyCounts,
+    /// What stands before the keys.
+    pub head: Head<'c>,
+    /// Parameters.
+    pub config: &'c Config,
+    /// Understands the access clock of entries.
+    pub clock: AccessClock,
+}
+
+/// Which version of the format a dump has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The newest one.
+    #[default]
+    Newest,
+    /// The last one that Redis has, too. It has no hashes whose fields expire; all else is the same in both.
+    Shared,
+}
+
+impl Format {
+    /// The newest one that a server of this version understands: a number with two hexadecimal digits for each part.
+    pub const fn of_version(version: u32) -> Format {
+        match version >= FIRST_WITH_NEWEST {
+            true => Format::Newest,
+            false => Format::Shared,
+        }
+    }
+
+    fn magic(self) -> String {
+        match self {
+            Format::Newest => format!("VALKEY{VERSION:03}"),
+            Format::Shared => format!("REDIS{LAST_SHARED_VERSION:04}"),
+        }
+    }
+
+    /// Whether it has values of this type.
+    fn has(self, kind: u8) -> bool {
+        self == Format::Newest || kind != hashes::TYPE_EXPIRING
+    }
+}
+
+/// What a dump says before its keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head<'h> {
+    /// The version.
+    pub format: Format,
+    /// Libraries of functions.
+    pub functions: &'h [Vec<u8>],
+    /// Seconds since the epoch.
+    pub now_s: u64,
+    /// Bytes that the data takes in memory.
+    pub used_memory_bytes: u64,
+    /// Further notes, in their order: names and texts.
+    pub notes: &'h [(&'static str, Vec<u8>)],
+    /// Whether it is the base of an append-only file.
+    pub is_aof_base: bool,
+}
+
+impl Head<'_> {
+    /// Appends all of it.
+    pub fn write(&self, out: &mut Vec<u8>, compress: bool) {
+        out.extend(self.format.magic().bytes());
+        let name = |out: &mut Vec<u8>, name: &str| {
+            out.push(opcode::AUX);
+            write_string(out, name.as_bytes(), compress);
+        };
+        let number = |out: &mut Vec<u8>, field: &str, number: u64| {
+            name(out, field);
+            write_integer(out, number as i64);
+        };
+        name(out, "valkey-ver");
+        write_string(out, COMPATIBLE_VERSION.as_bytes(), compress);
+        number(out, "redis-bits", 64);
+        number(out, "ctime", self.now_s);
+        number(out, "used-mem", self.used_memory_bytes);
+        for (field, text) in self.notes {
+            name(out, field);
+            write_string(out, text, compress);
+        }
+        number(out, "aof-base", self.is_aof_base.into());
+        for library in self.functions {
+            out.push(opcode::FUNCTION);
+            write_string(out, library, compress);
+        }
+    }
+}
+
+/// Appends what stands before the keys of a database: its number, and how many keys there are and expire.
+pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64) {
+    out.push(opcode::DATABASE);
+    write_length(out, db);
+    out.push(opcode::DATABASE_SIZE);
+    write_length(out, keys as usize);
+    write_length(out, with_expiry as usize);
+}
+
+/// Which note about its use a key gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UseNote {
+    None,
+    Idle,
+    Frequency,
+}
+
+/// How keys are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Whether strings are compressed.
+    pub compress: bool,
+    format: Format,
+    note: UseNote,
+    clock: AccessClock,
+}
+
+/// A key and its value.
+#[derive(Clone, Copy)]
+pub struct Key<'k> {
+    /// Its name.
+    pub name: &'k [u8],
+    /// Its value.
+    pub value: ValueRef<'k, Value>,
+    /// When it expires, ms since the epoch.
+    pub expire_at_ms: Option<u64>,
+    /// Its access clock.
+    pub clock: u32,
+}
+
+impl<'k> From<EntryRef<'k, Value>> for Key<'k> {
+    fn from(entry: EntryRef<'k, Value>) -> Self {
+        Key {
+            name: entry.key(),
+            value: entry.value(),
+            expire_at_ms: entry.expire_at_ms(),
+            clock: entry.clock(),
+        }
+    }
+}
+
+impl Style {
+    /// As parameters have it: Valkey tells under each policy of eviction what that policy goes by.
+    pub fn of(config: &Config, clock: AccessClock) -> Self {
+        Style {
+            compress: config.boolean(id::RDBCOMPRESSION),
+            format: Format::Newest,
+            note: match config.choice(id::MAXMEMORY_POLICY) {
+                policy if policy.ends_with("lfu") => UseNote::Frequency,
+                policy if policy.ends_with("lru") => UseNote::Idle,
+                _ => UseNote::None,
+            },
+            clock,
+        }
+    }
+
+    /// The same for another version.
+    pub fn in_format(self, format: Format) -> Self {
+        Style { format, ..self }
+    }
+
+    /// Appends a key; whether the format has such values.
+    #[must_use = "a dump that other servers cannot read must not reach them"]
+    pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) -> bool {
+        if let Some(at_ms) = key.expire_at_ms {
+            out.push(opcode::EXPIRY_MS);
+            out.extend(at_ms.to_le_bytes());
+        }
+        match self.note {
+            UseNote::None => {}
+            UseNote::Idle => {
+                out.push(opcode::IDLE);
+                write_length(out, self.clock.idle_s(key.clock) as usize);
+            }
+            UseNote::Frequency => {
+                out.push(opcode::FREQUENCY);
+                out.push(self.clock.frequency(key.clock) as u8);
+            }
+        }
+        // The key stands between type and value, which are written as one.
+        let at = out.len();
+        dump_payload::write(out, key.value, self.compress);
+        let mut name = Vec::with_capacity(key.name.len() + 9);
+        write_string(&mut name, key.name, self.compress);
+        out.splice(at + 1..at + 1, name);
+        out.get(at).is_none_or(|kind| self.format.has(*kind))
+    }
+}
+
+/// Saves everything to a file in the working directory.
+///
+/// # Errors
+/// When a step of that fails.
+pub fn save(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
+    let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+    write_file(temporary, contents)?.publish(path)
+}
+
+/// Writes a whole file and has it on disk.
+pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpFile, SaveError> {
+    let config = contents.config;
+    let mut file = DumpFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
+    let style = Style::of(config, contents.clock);
+    let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+    contents.head.write(&mut gathering.bytes, style.compress);
+    for db in 0..contents.counts.databases() {
+        contents.write_keys(&mut gathering, &mut file, db, &style)?;
+    }
+    file.write(&gathering.finish())?;
+    file.sync()?;
+    Ok(file)
+}
+
+impl Contents<'_> {
+    fn write_keys(
+        &self,
+        gathering: &mut Gathering,
+        file: &mut DumpFile,
+        db: usize,
+        style: &Style,
+    ) -> Result<(), SaveError> {
+        let (keys, with_expiry) = (self.counts.keys(db), self.counts.with_expiry(db));
+        if keys == 0 {
+            return Ok(());
+        }
+        write_database(&mut gathering.bytes, db, keys, with_expiry);
+        let mut cursor = Cursor::START;
+        loop {
+            let mut passed = Ok(());
+            let stop = walk(&self.reach, db, cursor, KEYS_A_STEP, &mut |_, entry| {
+                if passed.is_ok() {
+                    // The newest format has all there is.
+                    let _ = style.write_key(&mut gathering.bytes, entry.into());
+                    if gathering.is_much() {
+                        passed = file.write(&gathering.take());
+                    }
+                }
+            });
+            passed?;
+            match stop {
+                Stop::End => return Ok(()),
+                Stop::Enough(next) | Stop::Contended(next) => cursor = next,
+            }
+        }
+    }
+}

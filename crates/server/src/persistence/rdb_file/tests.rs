@@ -1,0 +1,289 @@
+//! Dumps: one that Valkey 9.1.2 wrote, our own of the same data, and damaged ones.
+
+use std::path::Path;
+
+use super::error::Fault;
+use super::save::write_file;
+use super::source::Source;
+use super::*;
+use crate::commands::server::digest;
+use crate::config::{Config, Permissions};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::walk::{Cursor, Reach, walk};
+use crate::keyspace::{Keyspace, Seat};
+use crate::rdb::dump_payload::CRC;
+
+/// Every type in every encoding, two databases, a library of functions, notes about the use of keys.
+const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
+/// What Valkey says about the keys in it: database, name, fingerprint, expiry.
+const KEYS: &str = include_str!("tests/valkey.keys");
+
+const EVERYTHING: Permissions = Permissions {
+    protected: true,
+    loading: false,
+};
+
+struct Place {
+    keyspace: Keyspace,
+    seat: Seat,
+    config: Config,
+}
+
+impl Place {
+    fn new() -> Place {
+        let keyspace = Keyspace::new(16, 2);
+        let seat = keyspace.slots.join().expect("has a seat");
+        Place {
+            keyspace,
+            seat,
+            config: Config::defaults(),
+        }
+    }
+
+    /// Runs `run` on a loader.
+    fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut Loader<'_, '_>) -> R) -> R {
+        let row = self.seat.index();
+        run(&mut Loader {
+            destination: Destination::Keyspace(&mut self.seat.exclusive()),
+            hasher: &self.keyspace.hasher,
+            counts: &self.keyspace.counts,
+            preimages: &self.keyspace.preimages,
+            seat: row,
+            config: &self.config,
+            clock: AccessClock::default(),
+            now_ms: 1_000_000,
+            replace,
+            drops: None,
+            pace: None,
+        })
+    }
+
+    fn read(&mut self, bytes: &[u8], replace: bool) -> Result<Loaded, Fault> {
+        self.with_loader(replace, |loader| loader.read(&mut Source::new(bytes, true)))
+    }
+
+    fn save(&mut self, path: &Path, functions: &[Vec<u8>]) {
+        let all = self.seat.exclusive();
+        let contents = Contents {
+            reach: Reach::Everything(&all),
+            counts: &self.keyspace.counts,
+            head: Head {
+                functions,
+                now_s: 1,
+                used_memory_bytes: 1,
+                ..Head::default()
+            },
+            config: &self.config,
+            clock: AccessClock::default(),
+        };
+        let written = write_file(path.with_extension("temporary"), &contents);
+        written.and_then(|file| file.publish(path)).expect("is written");
+    }
+
+    /// The keys, as [`KEYS`] shows them. Only of what was published.
+    fn keys(&mut self) -> Vec<String> {
+        let mut keys = Vec::new();
+        let all = self.seat.exclusive();
+        for db in 0..16 {
+            let counted = self.keyspace.counts.keys(db);
+            let before = keys.len();
+            walk(
+                &Reach::Everything(&all),
+                db,
+                Cursor::START,
+                usize::MAX,
+                &mut |_, entry| {
+                    keys.push(format!(
+                        "{db} {} {} {}",
+                        String::from_utf8_lossy(entry.key()),
+                        digest::of_value(entry, 0).text(),
+                        entry.expire_at_ms().map_or(-1, |at_ms| at_ms as i64),
+                    ));
+                },
+            );
+            assert_eq!(counted, (keys.len() - before) as u64, "keys of database {db}");
+        }
+        keys.sort();
+        keys
+    }
+}
+
+/// The same without what it says about itself, which the log would repeat each time.
+fn without_notes() -> Vec<u8> {
+    const LAST_NOTE: &[u8] = b"aof-base\xc0\x00";
+    let at = VALKEY.windows(LAST_NOTE.len()).position(|bytes| bytes == LAST_NOTE);
+    let from = at.expect("has notes") + LAST_NOTE.len();
+    let mut file = [&VALKEY[..MAGIC_BYTES], &VALKEY[from..VALKEY.len() - 8]].concat();
+    let checksum = CRC.checksum(&file);
+    file.extend(checksum.to_le_bytes());
+    file
+}
+
+fn expected() -> Vec<String> {
+    let mut keys: Vec<String> = KEYS.lines().map(str::to_owned).collect();
+    keys.sort();
+    keys
+}
+
+/// A file in the temporary directory, removed at the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("weft-rdb-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It may not have been made.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
+    let (theirs, ours) = (Scratch::new("theirs"), Scratch::new("ours"));
+    std::fs::write(&theirs.0, VALKEY).expect("writes");
+    let mut place = Place::new();
+    let loaded = place
+        .with_loader(false, |loader| load(&theirs.0, loader))
+        .expect("is loaded");
+    assert_eq!((loaded.keys, loaded.functions.len()), (KEYS.lines().count() as u64, 1));
+    assert_eq!(place.keys(), expected());
+    assert_eq!(place.keyspace.counts.volatile(0), 1, "a hash with a field that expires");
+
+    place.save(&ours.0, &loaded.functions);
+    let mut second = Place::new();
+    let again = second
+        .with_loader(false, |loader| load(&ours.0, loader))
+        .expect("is loaded");
+    // The files have different lengths.
+    assert_eq!(
+        Loaded {
+            end: loaded.end,
+            ..again
+        },
+        loaded
+    );
+    assert_eq!(second.keys(), expected());
+}
+
+#[test]
+fn a_file_that_was_cut_is_refused_wherever_that_was() {
+    let (mut place, whole) = (Place::new(), without_notes());
+    place.read(&whole, true).expect("is loaded");
+    for length in 0..whole.len() {
+        let error = place.read(&whole[..length], true).expect_err("it is cut");
+        assert!(matches!(error, Fault::Short), "after {length} bytes: {error:?}");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut place, whole) = (Place::new(), without_notes());
+    for _ in 0..5000 {
+        let mut damaged = whole.clone();
+        // The checksum itself stays: of eight zeroes it would be none.
+        let at = random.usize(..damaged.len() - 8);
+        damaged[at] ^= 1 << random.u8(..8);
+        assert!(place.read(&damaged, true).is_err(), "bit flip in byte {at}");
+    }
+}
+
+#[test]
+fn a_key_that_is_there_is_replaced_only_if_that_is_wanted() {
+    let mut place = Place::new();
+    place.read(VALKEY, false).expect("is loaded");
+    assert!(matches!(place.read(VALKEY, false), Err(Fault::Duplicate(0))));
+    place.read(VALKEY, true).expect("is loaded");
+    assert_eq!(
+        place.keyspace.counts.keys(0) + place.keyspace.counts.keys(5),
+        KEYS.lines().count() as u64
+    );
+    assert_eq!(place.keyspace.counts.volatile(0), 1);
+}
+
+/// A file of this version with these records, without a checksum.
+fn file(magic: &[u8], records: &[u8]) -> Vec<u8> {
+    [magic, records, &[opcode::END], &[0; 8]].concat()
+}
+
+#[test]
+fn versions_are_those_that_valkey_reads() {
+    let cases: &[(&[u8], bool, bool)] = &[
+        (b"REDIS0001", true, true),
+        (b"REDIS0011", true, true),
+        (b"REDIS0000", false, false),
+        (b"REDIS0012", false, true),
+        (b"REDIS0080", false, false),
+        (b"VALKEY080", true, true),
+        (b"VALKEY081", false, true),
+        (b"VALKEY011", false, false),
+        (b"SOMETHING", false, false),
+    ];
+    let mut place = Place::new();
+    for (magic, strict, relaxed) in cases {
+        for (check, fine) in [("strict", strict), ("relaxed", relaxed)] {
+            place
+                .config
+                .set(&[(b"rdb-version-check", check.as_bytes())], EVERYTHING, &mut |_| Ok(()))
+                .expect("sets");
+            let read = place.read(&file(magic, b""), false);
+            assert_eq!(read.is_ok(), *fine, "{magic:?} {check}");
+        }
+    }
+}
+
+#[test]
+fn expired_and_empty_keys_are_passed_by() {
+    let records = b"\xfd\x01\0\0\0\x00\x01a\x01b\x01\x01c\x00\x12\x01d\x01\x02\x07\x07\0\0\0\0\0\xff\x00\x01e\x01f\
+        \x16\x01h\x01\x01f\x01v\x01\0\0\0\0\0\0\0";
+    let loaded = Place::new()
+        .read(&file(b"VALKEY080", records), false)
+        .expect("is loaded");
+    let wanted = Loaded {
+        position: Default::default(),
+        keys: 1,
+        expired: 1,
+        empty: 2,
+        expired_hashes: 1,
+        functions: Vec::new(),
+        end: loaded.end,
+    };
+    assert_eq!(loaded, wanted);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"\xfe\x40\x63\x00\x01a\x01b", "Database(16)"),
+        (b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78", "Module(\"EjRWeBI0V\")"),
+        (b"\x63\x01a\x01b", "Damaged(\"Unknown RDB encoding type 99\")"),
+        (
+            b"\x10\x01a\x04abcd",
+            "Damaged(\"Integrity check of a value of type 16 failed.\")",
+        ),
+        (b"\x00\x01a\x81\x7f\xff\xff\xff\xff\xff\xff\xffabcd", "Short"),
+        (b"\x00\x01a\xc7abcd", "Damaged(\"Unknown RDB string encoding type 7\")"),
+        (b"\xf6\x01a", "Damaged(\"Pre-release function format not supported.\")"),
+    ];
+    for (records, fault) in cases {
+        let error = Place::new()
+            .read(&file(b"VALKEY080", records), false)
+            .expect_err("is refused");
+        assert_eq!(format!("{error:?}"), *fault, "{records:?}");
+    }
+}
+
+#[test]
+fn changes_are_counted_from_the_last_dump() {
+    let status = Status::default();
+    assert_eq!(status.unsaved(5), 5);
+    status.saved(1, 5);
+    assert_eq!(status.unsaved(7), 2);
+    assert_eq!(status.unsaved(4), 0);
+}

@@ -1,0 +1,158 @@
+//! How long a value is, told by its outermost structure alone.
+
+use std::io::Read;
+
+use super::error::Fault;
+use super::source::Source;
+use crate::rdb::strings::{Loaded, Reader};
+use crate::rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
+
+/// A value of a module, of before there were any.
+const TYPE_EARLY_MODULE: u8 = 6;
+/// A value of a module.
+const TYPE_MODULE: u8 = 7;
+
+/// Passes by a value of this type.
+///
+/// # Errors
+/// When the file ends before, or has a length that is none, and for types that are not known.
+pub fn skip_value<R: Read>(source: &mut Source<R>, kind: u8) -> Result<(), Fault> {
+    match kind {
+        dump_payload::TYPE_STRING
+        | hashes::TYPE_ZIPMAP
+        | hashes::TYPE_ZIPLIST
+        | hashes::TYPE_LISTPACK
+        | lists::TYPE_ZIPLIST
+        | sets::TYPE_INTSET
+        | sets::TYPE_LISTPACK
+        | sorted_sets::TYPE_ZIPLIST
+        | sorted_sets::TYPE_LISTPACK => source.skip_string().map(drop),
+        lists::TYPE_LIST | sets::TYPE_SET | lists::TYPE_QUICKLIST => {
+            each(source, |source| source.skip_string().map(drop))
+        }
+        lists::TYPE_QUICKLIST_2 => each(source, |source| {
+            source.length()?;
+            source.skip_string().map(drop)
+        }),
+        hashes::TYPE_HASH => each(source, skip_pair),
+        hashes::TYPE_EXPIRING => each(source, |source| {
+            skip_pair(source)?;
+            source.take(8).map(drop)
+        }),
+        sorted_sets::TYPE_BINARY => each(source, |source| {
+            source.skip_string()?;
+            source.take(8).map(drop)
+        }),
+        sorted_sets::TYPE_DECIMAL => each(source, |source| {
+            source.skip_string()?;
+            skip_decimal(source)
+        }),
+        streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD => skip_stream(source, kind),
+        TYPE_EARLY_MODULE => Err(Fault::damaged("Pre-release module format not supported")),
+        TYPE_MODULE => {
+            let name = module_name(source.length()? as u64);
+            Err(Fault::damaged(format!(
+                "The RDB file contains module data I can't load: no matching module type '{name}'"
+            )))
+        }
+        _ => Err(Fault::damaged(format!("Unknown RDB encoding type {kind}"))),
+    }
+}
+
+/// Passes by as many elements as a length in front says.
+fn each<R: Read>(
+    source: &mut Source<R>,
+    mut skip: impl FnMut(&mut Source<R>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for _ in 0..source.length()? {
+        skip(source)?;
+    }
+    Ok(())
+}
+
+fn skip_pair<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
+    source.skip_string()?;
+    source.skip_string().map(drop)
+}
+
+/// A number in decimal, its length in front: the three highest lengths stand for what is no number of digits.
+fn skip_decimal<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
+    match source.byte()? {
+        253..=255 => Ok(()),
+        length => source.take(usize::from(length)).map(drop),
+    }
+}
+
+fn skip_lengths<R: Read>(source: &mut Source<R>, count: usize) -> Result<(), Fault> {
+    for _ in 0..count {
+        source.length()?;
+    }
+    Ok(())
+}
+
+fn skip_stream<R: Read>(source: &mut Source<R>, version: u8) -> Result<(), Fault> {
+    let (second, third) = (version >= streams::TYPE_SECOND, version >= streams::TYPE_THIRD);
+    each(source, skip_pair)?;
+    // The length, the last ID; then the first one, the largest deleted one, and the number of all.
+    skip_lengths(source, if second { 3 + 5 } else { 3 })?;
+    each(source, |source| {
+        source.skip_string()?;
+        skip_lengths(source, if second { 3 } else { 2 })?;
+        each(source, |source| {
+            source.take(16 + 8)?;
+            source.length().map(drop)
+        })?;
+        each(source, |source| {
+            source.skip_string()?;
+            source.take(if third { 8 + 8 } else { 8 })?;
+            each(source, |source| source.take(16).map(drop))
+        })
+    })
+}
+
+/// The name in the number of a module's type: nine characters of six bits, above ten bits of version.
+pub fn module_name(id: u64) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    (0..9)
+        .map(|place| LETTERS[(id >> (10 + 6 * (8 - place))) as usize & 63] as char)
+        .collect()
+}
+
+/// Whether a value that no codec accepts has no elements: such keys are passed by. `body` is the value without its type.
+pub fn is_empty(kind: u8, body: &[u8]) -> bool {
+    const EMPTY_LISTPACK: &[u8] = &[7, 0, 0, 0, 0, 0, 0xff];
+    const EMPTY_ZIPLIST: &[u8] = &[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff];
+    let holds = |empty: &[u8]| is_string(&mut Reader::new(body), empty);
+    match kind {
+        lists::TYPE_LIST
+        | sets::TYPE_SET
+        | sorted_sets::TYPE_DECIMAL
+        | sorted_sets::TYPE_BINARY
+        | hashes::TYPE_HASH
+        | hashes::TYPE_EXPIRING => Reader::new(body).length() == Some(0),
+        hashes::TYPE_LISTPACK | sets::TYPE_LISTPACK | sorted_sets::TYPE_LISTPACK => holds(EMPTY_LISTPACK),
+        hashes::TYPE_ZIPLIST | lists::TYPE_ZIPLIST | sorted_sets::TYPE_ZIPLIST => holds(EMPTY_ZIPLIST),
+        hashes::TYPE_ZIPMAP => holds(&[0, 0xff]),
+        sets::TYPE_INTSET => matches!(body, [8, 2 | 4 | 8, 0, 0, 0, 0, 0, 0, 0]),
+        lists::TYPE_QUICKLIST => nodes_are(body, false, EMPTY_ZIPLIST),
+        lists::TYPE_QUICKLIST_2 => nodes_are(body, true, EMPTY_LISTPACK),
+        _ => false,
+    }
+}
+
+/// Whether each node of a list is this one; with a container in front of each, or without.
+fn nodes_are(body: &[u8], contained: bool, node: &[u8]) -> bool {
+    let mut reader = Reader::new(body);
+    let Some(count) = reader.length() else {
+        return false;
+    };
+    (0..count).all(|_| {
+        let framed = !contained || reader.length().is_some();
+        framed && is_string(&mut reader, node)
+    })
+}
+
+fn is_string(reader: &mut Reader<'_>, wanted: &[u8]) -> bool {
+    let text = reader.string().and_then(Loaded::into_bytes);
+    text.is_some_and(|bytes| bytes[..] == *wanted)
+}

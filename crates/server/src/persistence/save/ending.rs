@@ -1,0 +1,215 @@
+//! What precedes the end of the process: replicas catch up, and the last dump is written.
+//!
+//! It has a thread of its own, for it may take long and may be called off. From its last dump on nothing is written, neither
+//! by commands nor into the stream: so replicas that have everything can go on with the server that loads the dump.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::unix_ms;
+
+use super::{Failed, end_for_shutdown, save};
+use crate::config::{Config, id};
+use crate::observability::log;
+use crate::persistence::aof_files::Phase;
+use crate::persistence::snapshot_state::Purpose;
+use crate::replication::{Known, Progress, Standing};
+use crate::runtime::shutdown::{Save, Shutdown};
+use crate::state::{Message, PauseReason, Server};
+
+/// Between two looks at how far replicas are.
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
+/// How long the log thread may take to ask them.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// Has the process end, once that is prepared. Who comes second waits with the first.
+pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
+    if !server.shutdown.begin() {
+        return;
+    }
+    // What is being loaded is not all there: it must not replace the dump that there is.
+    if server.repl.standing().has(Standing::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
+        how.save = Save::Never;
+    }
+    match &how.requested_by {
+        Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
+        None => log::notice!("User requested shutdown..."),
+    }
+    let for_thread = server.clone();
+    let spawned = std::thread::Builder::new()
+        .name("weft-shutdown".into())
+        .spawn(move || run(&for_thread, how));
+    if let Err(error) = spawned {
+        log::warning!("The end cannot be prepared: {error}");
+        stay(server);
+    }
+}
+
+/// Calls the end off, if it is only being prepared; whether it is.
+pub fn call_off(server: &Server) -> bool {
+    let called_off = server.shutdown.call_off();
+    if called_off {
+        log::notice!("Shutdown manually aborted.");
+        wake_coordinator(server);
+    }
+    called_off
+}
+
+fn run(server: &Arc<Server>, how: Shutdown) {
+    server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
+    let prepared = wait_for_replicas(server, &how).and_then(|()| write_last_dump(server, &how));
+    if matches!(prepared, Err(Stop::Failed)) {
+        log::warning!("Errors trying to shut down the server. Check the logs for more information.");
+    }
+    if prepared.is_err() || !server.request_shutdown(how) {
+        server.unpause_clients(PauseReason::Shutdown);
+        stay(server);
+    }
+}
+
+/// The process goes on.
+fn stay(server: &Server) {
+    server.repl.ends.store(false, Ordering::SeqCst);
+    server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
+    server.shutdown.give_up();
+    for worker in &server.workers {
+        worker.send(Message::ShutdownOff);
+    }
+    wake_coordinator(server);
+}
+
+/// Signals are the coordinator's, who is to know that the next one is a first one again.
+fn wake_coordinator(server: &Server) {
+    if let Some(waker) = server.coordinator.get() {
+        waker.wake();
+    }
+}
+
+/// Why the process does not end.
+enum Stop {
+    CalledOff,
+    Failed,
+}
+
+/// Lets replicas get what they miss, for `shutdown-timeout` at most.
+fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), Stop> {
+    let repl = &server.repl;
+    let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
+    // Nobody is pinged from now on: whoever has everything by now has everything.
+    repl.ends.store(true, Ordering::SeqCst);
+    if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
+        log::notice!("Waiting for replicas before shutting down.");
+        let since = Instant::now();
+        let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
+        server.shutdown.waits_until_ms.store(until_ms, Ordering::Relaxed);
+        ask(server);
+        while since.elapsed() < timeout && !lagging(server).is_empty() {
+            if server.shutdown.is_called_off() {
+                return Err(Stop::CalledOff);
+            }
+            std::thread::sleep(LOOK_PERIOD);
+        }
+    }
+    tell_who_lags(server);
+    Ok(())
+}
+
+/// Has replicas asked how far they are.
+fn ask(server: &Server) {
+    let repl = &server.repl;
+    repl.ends.store(false, Ordering::SeqCst);
+    repl.replicas.ask();
+    server.journal.wake();
+    let since = Instant::now();
+    while repl.replicas.asks.load(Ordering::SeqCst) && since.elapsed() < ASKING {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    repl.ends.store(true, Ordering::SeqCst);
+}
+
+/// Up to where the history goes; `None` if not all of it is in the backlog yet.
+fn end_of_history(server: &Server) -> Option<i64> {
+    let repl = &server.repl;
+    if repl.follows() {
+        return Some(repl.offset());
+    }
+    let shelf = repl.replicas.shelf();
+    let written = shelf.offset_of(server.journal.last_ticket());
+    written.and(shelf.extent()).map(|extent| extent.end)
+}
+
+/// The replicas that have not said that they have everything.
+fn lagging(server: &Server) -> Vec<Known> {
+    let end = end_of_history(server);
+    let known = server.repl.replicas.known();
+    let lags = |replica: &&Known| end != Some(replica.acknowledged);
+    known.iter().filter(lags).cloned().collect()
+}
+
+fn tell_who_lags(server: &Server) {
+    let lagging = lagging(server);
+    let count = server.repl.replicas.known().len();
+    let now_s = unix_ms() / 1000;
+    for replica in &lagging {
+        let behind = server.repl.offset() - replica.acknowledged;
+        let lag_s = match replica.progress {
+            Progress::Online => now_s.saturating_sub(replica.heard_s),
+            _ => 0,
+        };
+        log::notice!(
+            "Lagging replica {}:{} reported offset {behind} behind master, lag={lag_s}, state={}.",
+            replica.host,
+            replica.port,
+            replica.progress.word()
+        );
+    }
+    if count > 0 {
+        let in_sync = count.saturating_sub(lagging.len());
+        log::notice!("{in_sync} of {count} replicas are in sync when shutting down.");
+    }
+}
+
+fn saves(config: &Config, how: &Shutdown) -> bool {
+    match how.save {
+        Save::Always => true,
+        Save::Never => false,
+        Save::IfConfigured => !config.save_points().is_empty(),
+    }
+}
+
+/// Ends what is being written, and writes the last dump if one is to be written.
+fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), Stop> {
+    let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
+    if writes_first_log && !how.force {
+        // Without it all data would be lost.
+        log::warning!("Writing initial AOF, can't exit.");
+        return Err(Stop::Failed);
+    }
+    if writes_first_log {
+        log::warning!("Writing initial AOF. Exit anyway.");
+    }
+    if !saves(&server.config, how) {
+        return Ok(());
+    }
+    end_for_shutdown(server);
+    log::notice!("Saving the final RDB snapshot before exiting.");
+    let saved = match server.keyspace.slots.join() {
+        Some(mut seat) => save(server, &mut seat),
+        None => {
+            log::warning!("No seat is left at the keyspace");
+            Err(Failed)
+        }
+    };
+    match saved {
+        Ok(()) => Ok(()),
+        Err(Failed) if how.force => {
+            log::warning!("Error trying to save the DB. Exit anyway.");
+            Ok(())
+        }
+        Err(Failed) => {
+            log::warning!("Error trying to save the DB, can't exit.");
+            Err(Stop::Failed)
+        }
+    }
+}

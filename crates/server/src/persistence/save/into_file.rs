@@ -1,0 +1,53 @@
+//! A snapshot on its way into a file of its own, which gets its name when it is whole.
+
+use std::path::PathBuf;
+
+use crate::persistence::rdb_file::DumpFile;
+use crate::persistence::snapshot::{Consumer, ConsumerError};
+use crate::persistence::snapshot_state::Running;
+
+/// What is done to a file that has its name.
+pub type Afterwards = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
+
+/// Writes a snapshot into a file.
+pub struct IntoFile {
+    file: DumpFile,
+    target: PathBuf,
+    afterwards: Afterwards,
+}
+
+impl IntoFile {
+    /// Makes the file under a `temporary` name; `incremental` has it synced while it is written. When it is whole and on the
+    /// disk it becomes `target`, and `afterwards` happens.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(
+        temporary: PathBuf,
+        target: PathBuf,
+        incremental: bool,
+        afterwards: Afterwards,
+    ) -> Result<Box<dyn Consumer>, ConsumerError> {
+        let file = DumpFile::create(temporary, incremental)?;
+        Ok(Box::new(IntoFile {
+            file,
+            target,
+            afterwards,
+        }))
+    }
+}
+
+impl Consumer for IntoFile {
+    fn take(&mut self, bytes: &[u8], _running: &Running) -> Result<(), ConsumerError> {
+        Ok(self.file.write(bytes)?)
+    }
+
+    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+        self.file.sync()?;
+        if running.is_cancelled() {
+            return Err("it was cancelled".into());
+        }
+        self.file.publish(&self.target)?;
+        (self.afterwards)()
+    }
+}

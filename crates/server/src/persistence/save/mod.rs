@@ -1,0 +1,399 @@
+//! Dumps of the running server: written, loaded, and written once more before the process ends.
+//!
+//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE, save
+//! points) is a [`crate::persistence::snapshot`] that goes into a file.
+
+mod ending;
+mod in_background;
+mod into_file;
+
+pub use ending::{call_off, end_process};
+pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
+pub use into_file::IntoFile;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use weft_reactor::unix_ms;
+
+use crate::config::{Config, id};
+use crate::keyspace::access::Whole;
+use crate::keyspace::effects::Hooks;
+use crate::keyspace::flush::take;
+use crate::keyspace::walk::Reach;
+use crate::keyspace::{Exclusive, Seat};
+use crate::observability::log;
+use crate::observability::metrics::Counter;
+use crate::persistence::rdb_file;
+use crate::persistence::rdb_file::{
+    Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace, Position, TellDropped,
+};
+use crate::persistence::snapshot::{Note, clock};
+use crate::propagation::write_command;
+use crate::replication::Standing;
+use crate::replication::backlog_writer;
+use crate::scripting::load_library;
+use crate::state::Server;
+
+/// Something failed; the log has told what.
+#[derive(Debug)]
+pub struct Failed;
+
+/// Writes a dump.
+///
+/// # Errors
+/// When that fails.
+pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+    // Nobody may stand at the gate for as long as a script pleases.
+    server.scripts.running.keep_out();
+    let written = write(server, &mut seat.exclusive());
+    server.scripts.running.let_in();
+    written
+}
+
+fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+    // Nothing changes before it is known.
+    let notes = backlog_writer::place(server).notes();
+    write_file(server, all, &path(&server.config), &notes)?;
+    log::notice!("DB saved on disk");
+    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    server.config.touch();
+    Ok(())
+}
+
+fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Note]) -> Result<(), Failed> {
+    let now_s = unix_ms() / 1000;
+    let functions = server.scripts.libraries.codes();
+    let contents = Contents {
+        reach: Reach::Everything(all),
+        counts: &server.keyspace.counts,
+        head: Head {
+            functions: &functions,
+            now_s,
+            used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
+            notes,
+            ..Head::default()
+        },
+        config: &server.config,
+        clock: clock(&server.config, now_s),
+    };
+    rdb_file::save(path, &contents).map_err(|error| {
+        log::warning!("{error}");
+        Failed
+    })
+}
+
+/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not come
+/// back.
+///
+/// # Errors
+/// When that fails.
+pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+    // One that was being written may be about to take its name.
+    server.snapshot.wait_for_cancelled();
+    save(server, seat)
+}
+
+/// Loads the dump that is there when the server starts, if there is one, and goes on with the history that it tells of.
+///
+/// # Errors
+/// When it cannot be loaded as a whole.
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+    let started = Instant::now();
+    if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
+        begin_progress(server, metadata.len());
+    }
+    let is_replica_of_cluster = server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
+    let is_primary = server.config.primary().is_none() && !is_replica_of_cluster;
+    let mut deletions = Deletions::default();
+    let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
+    let how = match is_primary {
+        true => {
+            backlog_writer::prepare(server);
+            How {
+                replace: false,
+                expiry_ms: unix_ms(),
+                drops: Some(&mut delete),
+            }
+        }
+        // What has expired is the primary's to delete.
+        false => How::keeping_expired(),
+    };
+    match load(server, all, row, how) {
+        Ok(loaded) => {
+            log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
+            resume(server, &loaded.position, is_primary)
+        }
+        Err(error) if error.is_missing() => resume(server, &Position::default(), is_primary),
+        Err(error) => {
+            tell(&error);
+            log::warning!("Fatal error loading the DB, check server logs. Exiting.");
+            Err(Failed)
+        }
+    }
+}
+
+/// What replicas are told of keys that a dump no longer brings.
+#[derive(Default)]
+struct Deletions {
+    selected: Option<usize>,
+}
+
+impl Deletions {
+    fn add(&mut self, server: &Server, db: usize, name: &[u8]) {
+        let config = &server.config;
+        let mut bytes = Vec::new();
+        if self.selected != Some(db) {
+            self.selected = Some(db);
+            write_command([&b"SELECT"[..], db.to_string().as_bytes()].into_iter(), &mut bytes);
+        }
+        let delete: &[u8] = match config.boolean(id::LAZYFREE_LAZY_EXPIRE) {
+            true => b"UNLINK",
+            false => b"DEL",
+        };
+        write_command([delete, name].into_iter(), &mut bytes);
+        let most_bytes = config.integer(id::REPL_BACKLOG_SIZE);
+        server.repl.replicas.shelf().append(&bytes, most_bytes);
+    }
+}
+
+/// Goes on with the history that the dump tells of, if it does.
+fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), Failed> {
+    let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
+        (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => {
+            Some(backlog_writer::Place { id, offset, db })
+        }
+        _ => None,
+    };
+    match place {
+        Some(place) if is_primary => backlog_writer::resume(server, place.id, place.offset).map_err(|error| {
+            log::warning!("Fatal error: cannot start the thread of the log: {error}");
+            Failed
+        }),
+        Some(place) => {
+            backlog_writer::resume_as_replica(server, &place);
+            Ok(())
+        }
+        None => {
+            server.repl.replicas.shelf().close();
+            Ok(())
+        }
+    }
+}
+
+/// A load of so many bytes begins: INFO tells how far it is.
+pub fn begin_progress(server: &Server, total_bytes: u64) {
+    let loading = &server.repl.loading;
+    loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    loading.total_bytes.store(total_bytes, Ordering::Relaxed);
+    loading.loaded_bytes.store(0, Ordering::Relaxed);
+    loading.used_memory_bytes.store(0, Ordering::Relaxed);
+}
+
+fn tell(error: &LoadError) {
+    if matches!(error.fault, Fault::Short) {
+        log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+    }
+    log::warning!("{error}");
+    if matches!(error.fault, Fault::Checksum(..)) {
+        let (offset, path) = (error.offset, error.path.display());
+        log::warning!("Internal error in RDB reading offset {offset} of {path} -> RDB CRC error");
+    }
+}
+
+/// Loads the dump that an append-only file begins with; returns where it ends. Keys that have expired are loaded: what
+/// follows in the file may still mean them.
+///
+/// # Errors
+/// When it cannot be loaded; the log has told why.
+pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, Failed> {
+    let loaded = load_file(server, path, all, row, How::keeping_expired()).map_err(|error| {
+        tell(&error);
+        Failed
+    })?;
+    Ok(loaded.end)
+}
+
+/// Writes a dump into a file that an append-only file begins with.
+///
+/// # Errors
+/// When that fails; the log has told why.
+pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
+    write_file(server, all, path, &[])
+}
+
+/// How a file is loaded.
+struct How<'h> {
+    /// A key of the file replaces one in memory.
+    replace: bool,
+    /// The time whose expired keys are dropped; 0 drops none.
+    expiry_ms: u64,
+    /// Is told of them.
+    drops: Option<TellDropped<'h>>,
+}
+
+impl How<'_> {
+    fn keeping_expired() -> Self {
+        How {
+            replace: false,
+            expiry_ms: 0,
+            drops: None,
+        }
+    }
+}
+
+fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: How<'_>) -> Result<Loaded, LoadError> {
+    server.dumps.loading.store(true, Ordering::Relaxed);
+    let loaded = load_file(server, &path(&server.config), all, row, how);
+    server.dumps.loading.store(false, Ordering::Relaxed);
+    loaded
+}
+
+/// Loads a file.
+fn load_file(
+    server: &Server,
+    path: &Path,
+    all: &mut Exclusive<'_>,
+    row: usize,
+    how: How<'_>,
+) -> Result<Loaded, LoadError> {
+    let replace = how.replace;
+    let now_ms = unix_ms();
+    let progress = &server.repl.loading;
+    let before = progress.loaded_bytes.load(Ordering::Relaxed);
+    let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
+    let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
+    let mut loader = Loader {
+        destination: Destination::Keyspace(all),
+        hasher: &server.keyspace.hasher,
+        counts: &server.keyspace.counts,
+        preimages: &server.keyspace.preimages,
+        seat: row,
+        config: &server.config,
+        clock: clock(&server.config, now_ms / 1000),
+        now_ms: how.expiry_ms,
+        replace,
+        drops: match how.drops {
+            Some(tell) => Some(tell),
+            None => None,
+        },
+        // Only while the server starts are others told that they have to wait, and why.
+        pace: server.repl.standing().has(Standing::LOADING).then_some(Pace {
+            every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
+            report: &report,
+            used_memory: &used_memory,
+        }),
+    };
+    let loaded = rdb_file::load(path, &mut loader)?;
+    report(loaded.end);
+    load_functions(server, &loaded, replace)?;
+    let empty = match loaded.empty {
+        0 => String::new(),
+        empty => format!(", empty keys skipped: {empty}"),
+    };
+    log::notice!(
+        "Done loading RDB, keys loaded: {}, keys expired: {}{empty}, all fields expired hashes: {}.",
+        loaded.keys,
+        loaded.expired,
+        loaded.expired_hashes
+    );
+    server.dumps.loaded(&loaded);
+    Ok(loaded)
+}
+
+/// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.
+fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(), LoadError> {
+    for code in &loaded.functions {
+        let added = load_library(&server.scripts, code, false)
+            .and_then(|library| server.scripts.libraries.add(&library, replace));
+        if let Err(reason) = added {
+            let reason = String::from_utf8_lossy(&reason);
+            return Err(LoadError {
+                path: path(&server.config),
+                offset: 0,
+                fault: Fault::damaged(format!("Failed creating the library: {reason}")),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// How data is written and loaded again.
+#[derive(Clone, Copy, Debug)]
+pub struct Reload {
+    /// Write a dump first.
+    pub save: bool,
+    /// Drop what is in memory before loading.
+    pub flush: bool,
+    /// A key of the dump replaces one in memory.
+    pub replace: bool,
+}
+
+/// Why data was not reloaded.
+#[derive(Debug)]
+pub enum CannotReload {
+    /// Data is being loaded already.
+    Loading,
+    /// The dump could not be written; nothing changed.
+    Save,
+    /// The dump could not be loaded.
+    Load,
+}
+
+/// Writes all data and loads it again, as one step.
+///
+/// # Errors
+/// When either fails; the log has told why.
+pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+    server.scripts.running.keep_out();
+    let reloaded = reload_alone(server, seat, how);
+    server.scripts.running.let_in();
+    reloaded
+}
+
+fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+    let row = seat.index();
+    let mut all = seat.exclusive();
+    if server.is_loading() {
+        return Err(CannotReload::Loading);
+    }
+    if how.save {
+        write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
+    }
+    let keyspace = &server.keyspace;
+    let databases = 0..keyspace.counts.databases();
+    let taken = how
+        .flush
+        .then(|| take(&mut Whole::Alone(&mut all), databases, keyspace, row));
+    if how.flush {
+        server.scripts.libraries.flush();
+    }
+    // Before loading: there may be no room for both.
+    drop(taken);
+    // Whoever repeats what happens here still has what has expired. It stays until it is deleted, which is logged.
+    let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
+    let expiry_ms = match server.repl.follows() || is_repeated {
+        true => 0,
+        false => unix_ms(),
+    };
+    let how = How {
+        replace: how.replace,
+        expiry_ms,
+        drops: None,
+    };
+    load(server, &mut all, row, how).map_err(|error| {
+        tell(&error);
+        CannotReload::Load
+    })?;
+    log::notice!("DB reloaded by DEBUG RELOAD");
+    Ok(())
+}
+
+/// The file that dumps go into.
+pub fn path(config: &Config) -> PathBuf {
+    OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
+}

@@ -1,0 +1,383 @@
+//! Snapshots: all data at one moment, as the bytes of a dump, written while everybody goes on.
+//!
+//! Whoever needs one fills in an [`Order`] and calls [`start`]:
+//!
+//! ```text
+//!   caller             "weft-snapshot"                                            "weft-snap-out"
+//!   ──────             ───────────────                                            ───────────────
+//!   start ───────────▶ exclusive mode: epoch, at_moment ─┐
+//!     ◀── its id ────────────────────────────────────────┘
+//!                      head, databases, end, checksum ── chunks, 256 KiB ───────▶ consumer.take, …
+//!                                                                                 consumer.finish
+//!                      pre-images given up, at_end  ◀── how that ended ───────────┘
+//! ```
+//!
+//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended. What a caller
+//!    prepares for its snapshot, it prepares after it has claimed it ([`Claim`]): else two callers prepare the same.
+//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is in
+//!    the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick, and must
+//!    not wait for anything. What it returns tells, when everybody goes on, which notes are written in front of the keys.
+//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads on, up
+//!    to a few chunks ahead, and still saves out of turn what writers wait for ([`crate::keyspace::preimage`]).
+//! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be started.
+//! 5. [`Running::cancel`] ends it soon. A consumer that waits for long looks at [`Running::is_cancelled`] now and then.
+//!    One that is not finished is dropped, and cleans up what it has begun.
+//!
+//! Every slot is leased for the time of a few keys; a large value is only taken a handle of there, and written without a
+//! lease ([`crate::keyspace::lent`]).
+
+mod saver;
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
+
+use weft_reactor::{parse_cpu_list, pin_to_cpus, step_back, thread_id, unix_ms};
+
+use crate::config::{Config, id};
+use crate::keyspace::Seat;
+use crate::keyspace::before_image::MOST_DATABASES;
+use crate::keyspace::clock::AccessClock;
+use crate::observability::log;
+use crate::observability::metrics::Counter;
+use crate::persistence::rdb_file::{Format, Head, Style};
+use crate::persistence::snapshot_state::{Purpose, Running};
+use crate::state::Server;
+use saver::{Chunk, Database, Saver};
+
+/// How far the threads step back behind the workers.
+const NICE: i32 = 10;
+/// Chunks that may be ready and not taken.
+const CHUNKS_AHEAD: usize = 4;
+
+/// Why a consumer does not take any more.
+pub type ConsumerError = Box<dyn Error + Send + Sync>;
+
+/// Where a snapshot goes. Everything here runs on a thread of its own, which may wait.
+pub trait Consumer: Send {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// When it cannot: the snapshot ends.
+    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError>;
+
+    /// All bytes were taken. One that is cancelled by now changes nothing that others see.
+    ///
+    /// # Errors
+    /// When they are not where they should be.
+    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError>;
+}
+
+/// The name and the text of a note in front of the keys.
+pub type Note = (&'static str, Vec<u8>);
+/// Makes the notes, when everybody goes on: it may wait for what they say.
+pub type Notes = Box<dyn FnOnce() -> Vec<Note> + Send>;
+
+/// Makes a consumer.
+pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
+/// Is called at the snapshot's moment.
+pub type AtMoment = Box<dyn FnOnce(&Moment<'_>) -> Notes + Send>;
+/// Is called at the end.
+pub type AtEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>;
+
+/// What is wanted of a snapshot.
+pub struct Order {
+    /// What for.
+    pub purpose: Purpose,
+    /// The version of the dump. Values that it lacks end the snapshot.
+    pub format: Format,
+    /// Makes the consumer, on its thread, when the moment is over.
+    pub consumer: MakeConsumer,
+    /// Runs at the snapshot's moment.
+    pub at_moment: AtMoment,
+    /// Is told how it ended.
+    pub at_end: AtEnd,
+}
+
+/// The moment of which a snapshot is. Nobody else runs.
+pub struct Moment<'m> {
+    /// The server.
+    pub server: &'m Server,
+}
+
+/// How a snapshot ended.
+pub enum Ending {
+    /// The consumer has everything.
+    Done,
+    /// Somebody called it off.
+    Cancelled,
+    /// The consumer failed.
+    Failed(ConsumerError),
+}
+
+/// What is known of a snapshot at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Changes until its moment.
+    pub changes: u64,
+    /// Keys written.
+    pub keys: u64,
+    /// Bytes that old states of keys took.
+    pub kept_bytes: u64,
+    /// When its moment was.
+    pub began: Instant,
+    /// The same, seconds since the epoch.
+    pub began_s: u64,
+}
+
+/// Why no snapshot was started.
+#[derive(Debug)]
+pub enum Refused {
+    /// Another one is being written.
+    Busy(Purpose),
+    /// The system does not have what is needed.
+    System(io::Error),
+}
+
+/// Starts a snapshot; returns the identity of its thread when the moment is over. Not for a thread that is inside the
+/// gate, as it waits for the exclusive mode.
+///
+/// # Errors
+/// When none can be started now; then nothing of the order was called.
+pub fn start(server: &Arc<Server>, order: Order) -> Result<i32, Refused> {
+    let claim = Claim::new(server, order.purpose).map_err(Refused::Busy)?;
+    claim.start(order).map_err(Refused::System)
+}
+
+/// The right to take the next snapshot. A caller that changes something before its snapshot starts, such as a file
+/// that others rely on, claims first. Dropping the claim gives the right up.
+pub struct Claim<'s> {
+    server: &'s Arc<Server>,
+    purpose: Purpose,
+    has_started: bool,
+}
+
+impl<'s> Claim<'s> {
+    /// Claims the next snapshot for a purpose.
+    ///
+    /// # Errors
+    /// The purpose of the snapshot that is claimed or being written already.
+    pub fn new(server: &'s Arc<Server>, purpose: Purpose) -> Result<Self, Purpose> {
+        server.snapshot.claim(purpose, unix_ms() / 1000)?;
+        server.note_snapshot(true);
+        Ok(Claim {
+            server,
+            purpose,
+            has_started: false,
+        })
+    }
+
+    /// Starts the snapshot, as [`start`] does.
+    ///
+    /// # Errors
+    /// When the system lacks a thread or a seat; then nothing of the order was called.
+    pub fn start(mut self, order: Order) -> io::Result<i32> {
+        debug_assert_eq!(self.purpose, order.purpose);
+        let thread = start_claimed(self.server, order)?;
+        // From now on the snapshot's thread releases it.
+        self.has_started = true;
+        Ok(thread)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.has_started {
+            self.server.note_snapshot(false);
+            self.server.snapshot.release();
+        }
+    }
+}
+
+fn start_claimed(server: &Arc<Server>, order: Order) -> io::Result<i32> {
+    if server.keyspace.counts.databases() > MOST_DATABASES {
+        return Err(io::Error::other("there are too many databases"));
+    }
+    let seat = server.keyspace.slots.join();
+    let seat = seat.ok_or_else(|| io::Error::other("no seat is left at the keyspace"))?;
+    let (sender, started) = sync_channel(1);
+    let for_thread = server.clone();
+    std::thread::Builder::new()
+        .name("weft-snapshot".into())
+        .spawn(move || run(&for_thread, seat, order, &sender))?;
+    started.recv().map_err(|_| io::Error::other("its thread ended"))
+}
+
+fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<i32>) {
+    enter_background(server);
+    let Order {
+        consumer,
+        format,
+        at_moment,
+        at_end,
+        ..
+    } = order;
+    let taken = take_moment(server, &mut seat, at_moment);
+    // Who started it may have gone away.
+    let _ = started.send(thread_id());
+    let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
+    let (keys, result) = write(server, &mut seat, taken, (consumer, format));
+    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    server.keyspace.preimages.end(&server.keyspace.slots);
+    let summary = Summary {
+        changes,
+        keys,
+        kept_bytes,
+        began,
+        began_s,
+    };
+    let ending = match result {
+        Ok(()) => Ending::Done,
+        Err(_) if server.snapshot.is_cancelled() => Ending::Cancelled,
+        Err(error) => Ending::Failed(error),
+    };
+    at_end(server, &summary, ending);
+    drop(seat);
+    server.note_snapshot(false);
+    server.snapshot.release();
+}
+
+/// What belongs to the moment beside the keys.
+struct Taken {
+    databases: Vec<Database>,
+    functions: Vec<Vec<u8>>,
+    notes: Notes,
+    changes: u64,
+    began: Instant,
+    began_s: u64,
+}
+
+fn take_moment(server: &Server, seat: &mut Seat, at_moment: AtMoment) -> Taken {
+    let keyspace = &server.keyspace;
+    keyspace.preimages.prepare(&keyspace.slots);
+    // Nobody may stand at the gate for as long as a script pleases.
+    server.scripts.running.keep_out();
+    let closing = Instant::now();
+    let taken = {
+        let alone = seat.exclusive();
+        let counts = &keyspace.counts;
+        let databases: Vec<Database> = (0..counts.databases())
+            .map(|number| Database {
+                number,
+                keys: counts.keys(number),
+                with_expiry: counts.with_expiry(number),
+            })
+            .filter(|database| database.keys > 0)
+            .collect();
+        let numbers: Vec<usize> = databases.iter().map(|database| database.number).collect();
+        keyspace.preimages.begin(&alone, &numbers);
+        let changes = server.metrics.sum(Counter::Dirty);
+        let functions = server.scripts.libraries.codes();
+        Taken {
+            databases,
+            functions,
+            notes: at_moment(&Moment { server }),
+            changes,
+            began: Instant::now(),
+            began_s: unix_ms() / 1000,
+        }
+    };
+    server.scripts.running.let_in();
+    note_moment(server, closing, &taken);
+    taken
+}
+
+/// What Valkey measures as the time of a fork is the time for which everybody stood still.
+fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
+    let took = closing.elapsed();
+    server
+        .snapshot
+        .moment_us
+        .store(took.as_micros() as u64, Ordering::Relaxed);
+    server.snapshot.moments.fetch_add(1, Ordering::Relaxed);
+    let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
+    let took_ms = took.as_millis() as u64;
+    if threshold_ms > 0 && took_ms >= threshold_ms {
+        server.observed.latency.add("fork", taken.began_s, took_ms);
+    }
+    let keys = taken.databases.iter().map(|database| database.keys).sum();
+    server.snapshot.keys_total.store(keys, Ordering::Relaxed);
+}
+
+/// Writes everything, and has the consumer finish; how many keys that were.
+fn write(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    taken: Taken,
+    (consumer, format): (MakeConsumer, Format),
+) -> (u64, Result<(), ConsumerError>) {
+    let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);
+    let for_thread = server.clone();
+    let consume = move || -> Result<(), ConsumerError> {
+        enter_background(&for_thread);
+        let running = &for_thread.snapshot;
+        let mut consumer = consumer()?;
+        for chunk in receiver {
+            match chunk {
+                Chunk::Bytes(bytes) => consumer.take(&bytes, running)?,
+                Chunk::End => return consumer.finish(running),
+            }
+        }
+        Err("it was cancelled".into())
+    };
+    let consuming = match std::thread::Builder::new().name("weft-snap-out".into()).spawn(consume) {
+        Ok(thread) => thread,
+        Err(error) => return (0, Err(error.into())),
+    };
+    let notes = (taken.notes)();
+    let style = Style::of(&server.config, clock(&server.config, taken.began_s)).in_format(format);
+    let head = Head {
+        format,
+        functions: &taken.functions,
+        now_s: taken.began_s,
+        used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
+        notes: &notes,
+        is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
+    };
+    let mut saver = Saver::new(server, seat, style, chunks);
+    // Why it stopped is known to the consumer, or it was cancelled.
+    let _ = saver.save(&head, &taken.databases);
+    let (keys, fits) = (saver.keys(), saver.fits());
+    drop(saver);
+    let result = consuming.join().unwrap_or_else(|_| Err("its thread panicked".into()));
+    match fits {
+        true => (keys, result),
+        false => (
+            keys,
+            Err("there is a key that this version of the format cannot store".into()),
+        ),
+    }
+}
+
+/// How the access clocks of entries are read.
+pub fn clock(config: &Config, now_s: u64) -> AccessClock {
+    AccessClock {
+        now_s,
+        lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
+        lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
+        lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
+    }
+}
+
+/// The calling thread steps back behind the workers, to the CPUs of `bgsave-cpulist` or `aof-rewrite-cpulist`.
+fn enter_background(server: &Server) {
+    if let Err(error) = step_back(NICE) {
+        log::debug!("snapshots are written as urgently as commands run: {error}");
+    }
+    let list = server.config.text(match server.snapshot.purpose() {
+        Some(Purpose::LogBase) => id::AOF_REWRITE_CPULIST,
+        _ => id::BGSAVE_CPULIST,
+    });
+    let Some(cpus) = parse_cpu_list(&String::from_utf8_lossy(&list)).filter(|_| !list.is_empty()) else {
+        return;
+    };
+    if let Err(error) = pin_to_cpus(&cpus) {
+        log::warning!("Cannot run on CPUs {cpus:?}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! The thread that reads the keyspace of a snapshot's moment and makes chunks of a dump of it.
+//!
+//! Who wants to change a large value while it is written waits for that. Writing takes some times as long as copying, and
+//! compressing a long string even longer. So what somebody waits for is copied, given back, and written afterwards, unless
+//! the copy would take too much memory; and so is a long string in any case. A value that is often changed is wanted soon
+//! after the snapshot's moment, and the walker finds it settled.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+use weft_table::{Blob, EntryRef, Shared, ValueRef};
+use weft_values::Value;
+
+use crate::config::id;
+use crate::keyspace::before_image::{LARGE_BYTES, Step, Visit, Walker, Wanted};
+use crate::keyspace::pinned::Loan;
+use crate::keyspace::{Keyspace, Seat};
+use crate::persistence::rdb_file::{Gathering, Head, Key, Style, write_database};
+use crate::state::Server;
+
+/// How long a slot that is being written is left alone.
+const RETRY: Duration = Duration::from_micros(50);
+/// How long to wait between two looks at whether the consumer takes more, or somebody waits for a key.
+const LOOK: Duration = Duration::from_millis(1);
+/// Values of more bytes are not copied even if somebody waits.
+const LONGEST_COPY_BYTES: usize = 256 << 20;
+/// Strings of more bytes are copied before they are compressed.
+const LONG_STRING_BYTES: usize = 512 << 10;
+/// Keys visited within one passage of the gate.
+const KEYS_A_PASS: u64 = 256;
+
+/// What the consumer gets.
+pub enum Chunk {
+    /// The next bytes.
+    Bytes(Vec<u8>),
+    /// There is nothing more.
+    End,
+}
+
+/// A database as it was.
+pub struct Database {
+    /// Its number.
+    pub number: usize,
+    /// Its keys.
+    pub keys: u64,
+    /// Those that expire.
+    pub with_expiry: u64,
+}
+
+/// It was cancelled, the consumer failed, or the format lacks a value.
+pub struct Stopped;
+
+/// A large value, of which a handle was taken under a lease.
+struct Large {
+    name: Box<[u8]>,
+    value: Handle,
+    expire_at_ms: Option<u64>,
+    clock: u32,
+    // Behind the handle: that is dropped first.
+    loan: Option<Loan>,
+}
+
+enum Handle {
+    Object(Shared<Value>),
+    Blob(Blob),
+}
+
+impl Large {
+    /// The value of an entry, if it is large and can be shared.
+    fn of(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<Large> {
+        let is_large = match entry.value() {
+            ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
+            ValueRef::Blob(blob) => blob.len() > LARGE_BYTES,
+            ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_) => false,
+        };
+        if !is_large {
+            return None;
+        }
+        let loan = keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+        let value = match entry.value() {
+            ValueRef::Blob(blob) => Handle::Blob(blob.clone()),
+            _ => Handle::Object(entry.share()?),
+        };
+        Some(Large {
+            name: entry.key().into(),
+            value,
+            expire_at_ms: entry.expire_at_ms(),
+            clock: entry.clock(),
+            loan: Some(loan),
+        })
+    }
+
+    /// Bytes of the value.
+    fn bytes(&self) -> usize {
+        match &self.value {
+            Handle::Object(object) => object.allocated_bytes(),
+            Handle::Blob(blob) => blob.len(),
+        }
+    }
+
+    /// Exchanges the handle for a copy, so that the value may be changed.
+    fn give_back(&mut self) {
+        self.value = match &self.value {
+            Handle::Object(object) => Handle::Object(Shared::new(Value::clone(object))),
+            Handle::Blob(blob) => Handle::Blob(Blob::from_slice(blob)),
+        };
+        self.loan = None;
+    }
+
+    fn is_long_string(&self) -> bool {
+        matches!(&self.value, Handle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
+    }
+
+    /// Appends it; whether the format has such values.
+    fn write(&self, out: &mut Vec<u8>, style: &Style) -> bool {
+        let value = match &self.value {
+            Handle::Object(object) => ValueRef::Object(&**object),
+            Handle::Blob(blob) => ValueRef::Blob(blob),
+        };
+        let key = Key {
+            name: &self.name,
+            value,
+            expire_at_ms: self.expire_at_ms,
+            clock: self.clock,
+        };
+        style.write_key(out, key)
+    }
+}
+
+/// What was visited and is not passed on yet.
+struct Visited<'s> {
+    keyspace: &'s Keyspace,
+    style: Style,
+    gathering: Gathering,
+    large: Vec<Large>,
+    keys: u64,
+    /// Whether the format had all values so far.
+    fits: bool,
+}
+
+impl Visit for Visited<'_> {
+    fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>) {
+        self.keys += 1;
+        match Large::of(self.keyspace, slot, entry) {
+            Some(large) => self.large.push(large),
+            None => self.fits &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
+        }
+    }
+
+    fn record(&mut self, record: &[u8]) {
+        self.keys += 1;
+        self.gathering.bytes.extend_from_slice(record);
+    }
+}
+
+/// Reads, and makes chunks.
+pub struct Saver<'s> {
+    server: &'s Arc<Server>,
+    seat: &'s mut Seat,
+    visited: Visited<'s>,
+    /// What was wanted, and is not written yet.
+    taken: Vec<(Wanted, Large)>,
+    /// Large values that were met and are not written yet, the next one last.
+    rest: Vec<Large>,
+    chunks: SyncSender<Chunk>,
+}
+
+impl<'s> Saver<'s> {
+    /// One that has done nothing yet.
+    pub fn new(server: &'s Arc<Server>, seat: &'s mut Seat, style: Style, chunks: SyncSender<Chunk>) -> Self {
+        let checked = server.config.boolean(id::RDBCHECKSUM);
+        Saver {
+            server,
+            seat,
+            visited: Visited {
+                keyspace: &server.keyspace,
+                style,
+                gathering: Gathering::new(checked),
+                large: Vec::new(),
+                keys: 0,
+                fits: true,
+            },
+            taken: Vec::new(),
+            rest: Vec::new(),
+            chunks,
+        }
+    }
+
+    /// Keys visited.
+    pub fn keys(&self) -> u64 {
+        self.visited.keys
+    }
+
+    /// Whether the format had all values that were written.
+    pub fn fits(&self) -> bool {
+        self.visited.fits
+    }
+
+    /// Saves everything.
+    pub fn save(&mut self, head: &Head<'_>, databases: &[Database]) -> Result<(), Stopped> {
+        let compress = self.visited.style.compress;
+        head.write(&mut self.visited.gathering.bytes, compress);
+        for (index, database) in databases.iter().enumerate() {
+            let Database {
+                number,
+                keys,
+                with_expiry,
+            } = *database;
+            write_database(&mut self.visited.gathering.bytes, number, keys, with_expiry);
+            let server = self.server;
+            let keyspace = &server.keyspace;
+            let is_last = index + 1 == databases.len();
+            let mut walker = Walker::new(&keyspace.preimages, &keyspace.hasher, number, is_last);
+            while self.step(&mut walker)? {}
+        }
+        let gathering = std::mem::replace(&mut self.visited.gathering, Gathering::new(false));
+        self.send(Chunk::Bytes(gathering.finish()))?;
+        self.send(Chunk::End)
+    }
+
+    /// Saves some keys; whether there are more.
+    fn step(&mut self, walker: &mut Walker<'_>) -> Result<bool, Stopped> {
+        let before = self.visited.keys;
+        let last = self.visit_some(walker);
+        let more = match last {
+            Step::More => true,
+            Step::End => false,
+            Step::Contended => {
+                std::thread::sleep(RETRY);
+                true
+            }
+            Step::Left(left) => {
+                walker.visit_left(&left, &mut self.visited);
+                true
+            }
+        };
+        self.write_large()?;
+        self.serve_wanted()?;
+        self.delay(self.visited.keys - before)?;
+        self.server
+            .snapshot
+            .keys_done
+            .store(self.visited.keys, Ordering::Relaxed);
+        self.check()?;
+        Ok(more)
+    }
+
+    /// Visits keys within one passage of the gate.
+    fn visit_some(&mut self, walker: &mut Walker<'_>) -> Step {
+        let keyspace = &self.server.keyspace;
+        let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+        let slowed = self.server.config.integer(id::RDB_KEY_SAVE_DELAY) != 0;
+        let until = self.visited.keys + if slowed { 1 } else { KEYS_A_PASS };
+        let pass = self.seat.enter();
+        loop {
+            let step = walker.step(&pass, &lend, &mut self.visited);
+            let much = self.visited.keys >= until || self.visited.gathering.is_much() || !self.visited.large.is_empty();
+            if !matches!(step, Step::More) || much || pass.gate_is_closing() {
+                return step;
+            }
+        }
+    }
+
+    /// Writes the large values that were met; each is given back before anybody is waited for.
+    fn write_large(&mut self) -> Result<(), Stopped> {
+        self.rest.extend(self.visited.large.drain(..).rev());
+        while let Some(mut large) = self.rest.pop() {
+            if large.is_long_string() && self.visited.style.compress {
+                large.give_back();
+            }
+            self.take_wanted()?;
+            self.visited.fits &= large.write(&mut self.visited.gathering.bytes, &self.visited.style);
+            drop(large);
+            self.pass_on()?;
+        }
+        self.pass_on()
+    }
+
+    fn pass_on(&mut self) -> Result<(), Stopped> {
+        if self.visited.gathering.is_much() {
+            let chunk = Chunk::Bytes(self.visited.gathering.take());
+            self.send(chunk)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, mut chunk: Chunk) -> Result<(), Stopped> {
+        loop {
+            match self.chunks.try_send(chunk) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(Stopped),
+                Err(TrySendError::Full(refused)) => chunk = refused,
+            }
+            self.give_back_rest();
+            self.serve_wanted()?;
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// While the consumer is waited for, nobody shall wait for values that were met together with what it is to get.
+    fn give_back_rest(&mut self) {
+        let mut copied = 0;
+        for large in self.rest.iter_mut().filter(|large| large.loan.is_some()) {
+            copied += large.bytes();
+            if copied > LONGEST_COPY_BYTES {
+                return;
+            }
+            large.give_back();
+        }
+    }
+
+    fn check(&self) -> Result<(), Stopped> {
+        if self.server.snapshot.is_cancelled() || !self.visited.fits {
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    /// Saves values out of turn that somebody wants to change. Before anything is written, all of them are taken.
+    fn serve_wanted(&mut self) -> Result<(), Stopped> {
+        self.check()?;
+        loop {
+            self.take_wanted()?;
+            let Some((wanted, large)) = self.taken.pop() else {
+                return Ok(());
+            };
+            let mut style = self.visited.style;
+            // Without a loan it is a copy, for which nobody waits.
+            style.compress &= large.loan.is_none();
+            let mut record = Vec::new();
+            self.visited.fits &= large.write(&mut record, &style);
+            self.server.keyspace.preimages.add_record(&wanted, record);
+        }
+    }
+
+    /// Takes what is wanted, as copies. Their slots are not passed before they are written.
+    fn take_wanted(&mut self) -> Result<(), Stopped> {
+        let keyspace = &self.server.keyspace;
+        while let Some(wanted) = keyspace.preimages.next_wanted() {
+            let large = loop {
+                let share = |slot, entry: EntryRef<'_, Value>| Large::of(keyspace, slot, entry);
+                let settled = keyspace.preimages.settle_wanted(&self.seat.enter(), &wanted, share);
+                match settled {
+                    Some(large) => break large,
+                    None => std::thread::sleep(RETRY),
+                }
+                self.check()?;
+            };
+            let Some(mut large) = large else { continue };
+            if large.bytes() <= LONGEST_COPY_BYTES {
+                large.give_back();
+            }
+            self.taken.push((wanted, large));
+        }
+        Ok(())
+    }
+
+    /// Waits as `rdb-key-save-delay` wants it after so many keys.
+    fn delay(&mut self, keys: u64) -> Result<(), Stopped> {
+        let delay = self.server.config.integer(id::RDB_KEY_SAVE_DELAY);
+        if delay == 0 || keys == 0 {
+            return Ok(());
+        }
+        // Below 0: 1 µs after every so many keys.
+        let us = if delay > 0 {
+            keys.saturating_mul(delay.unsigned_abs())
+        } else {
+            keys / delay.unsigned_abs()
+        };
+        let until = Instant::now() + Duration::from_micros(us);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // Who does not want to wait for it any more says so.
+            if left.is_zero() || self.server.config.integer(id::RDB_KEY_SAVE_DELAY) == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK));
+            self.serve_wanted()?;
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The log thread: merges the rings by ticket, and gives every consumer its stream.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use weft_sync::RingReader;
+
+use super::writer::{CLOSES, OP_HEADER_BYTES, OPENS, Target, db_and_length, write_command};
+use super::{Journal, Mark};
+use crate::observability::lock;
+
+/// Tickets after which consumers act upon what they got, even if there are more.
+const TICKETS_A_ROUND: usize = 4096;
+/// Bytes after which they do so, however few tickets that were: what they have got and not passed on lies in memory.
+const BYTES_A_ROUND: usize = 4 << 20;
+/// Sleep while a ticket has been taken whose record is not there yet: its thread is copying it.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// Somebody who gets the log, on the log thread.
+pub trait Consumer: Send {
+    /// Which ops it gets.
+    fn target(&self) -> Target;
+
+    /// Takes the next bytes of its stream: whole commands, SELECT included. `offset` is how many it got before.
+    fn append(&mut self, offset: u64, bytes: &[u8]);
+
+    /// Acts upon what it has: everything up to `ticket` has been appended. When it wants to be called again though
+    /// nothing happens.
+    fn settle(&mut self, ticket: u64) -> Option<Duration>;
+}
+
+/// A consumer and its place in its stream.
+struct Feed {
+    name: &'static str,
+    consumer: Box<dyn Consumer>,
+    target: u8,
+    selected: Option<u32>,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// The consumers.
+#[derive(Default)]
+pub struct Feeds {
+    list: Vec<Feed>,
+    /// The ticket up to which everything has been given to them.
+    passed: u64,
+}
+
+impl Feeds {
+    /// From now on this consumer gets the log; its offsets begin at `offset`. One of the same name goes.
+    pub fn add(&mut self, name: &'static str, consumer: Box<dyn Consumer>, offset: u64) {
+        drop(self.remove(name));
+        self.list.push(Feed {
+            name,
+            target: consumer.target().0,
+            consumer,
+            selected: None,
+            offset,
+            bytes: Vec::new(),
+        });
+    }
+
+    /// A consumer gets nothing more.
+    pub fn remove(&mut self, name: &'static str) -> Option<Box<dyn Consumer>> {
+        let at = self.list.iter().position(|feed| feed.name == name)?;
+        Some(self.list.remove(at).consumer)
+    }
+
+    /// The next op of a consumer's stream is preceded by SELECT: it begins a new file, or has a new reader.
+    pub fn select_anew(&mut self, name: &'static str) {
+        if let Some(feed) = self.list.iter_mut().find(|feed| feed.name == name) {
+            feed.selected = None;
+        }
+    }
+
+    /// The database that a consumer's stream has selected.
+    pub fn selected(&self, name: &'static str) -> Option<u32> {
+        self.list.iter().find(|feed| feed.name == name)?.selected
+    }
+
+    /// The ticket up to which everything has been given to the consumers.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    fn give(&mut self, ops: &[u8]) {
+        for feed in &mut self.list {
+            feed.give(ops);
+        }
+    }
+
+    fn settle(&mut self) -> Option<Duration> {
+        let passed = self.passed;
+        self.list
+            .iter_mut()
+            .filter_map(|feed| feed.consumer.settle(passed))
+            .min()
+    }
+}
+
+impl Feed {
+    /// Gives the consumer the ops of one ticket.
+    fn give(&mut self, mut ops: &[u8]) {
+        while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
+            let (flags, (db, length)) = (header[0], db_and_length(header));
+            let (command, behind) = rest.split_at(length);
+            ops = behind;
+            if flags & OPENS != 0 {
+                self.append(|bytes| write_command([&b"MULTI"[..]].into_iter(), bytes));
+            }
+            if flags & self.target != 0 {
+                let selects = self.selected != Some(db);
+                self.selected = Some(db);
+                self.append(|bytes| {
+                    if selects {
+                        let mut number = itoa::Buffer::new();
+                        let db = number.format(db).as_bytes();
+                        write_command([&b"SELECT"[..], db].into_iter(), bytes);
+                    }
+                    bytes.extend_from_slice(command);
+                });
+            }
+            if flags & CLOSES != 0 {
+                self.append(|bytes| write_command([&b"EXEC"[..]].into_iter(), bytes));
+            }
+        }
+    }
+
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.bytes.clear();
+        write(&mut self.bytes);
+        self.consumer.append(self.offset, &self.bytes);
+        self.offset += self.bytes.len() as u64;
+    }
+}
+
+/// A ring and the ticket of its first record.
+struct Head {
+    ring: RingReader,
+    ticket: Option<u64>,
+}
+
+/// What the log thread works with.
+struct Merger {
+    journal: Arc<Journal>,
+    heads: Vec<Head>,
+    /// Which ring had the last ticket: it often has the next one.
+    last: usize,
+    marks: Vec<Mark>,
+    feeds: Feeds,
+}
+
+/// Starts the log thread, if it does not run yet. It sleeps as long as there is nothing to do.
+///
+/// # Errors
+/// When there can be no further thread.
+pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
+    // Held until the thread is known: who finds it asleep must be able to wake it.
+    let mut known = lock(&journal.thread);
+    if known.is_some() {
+        return Ok(());
+    }
+    let mut merger = Merger {
+        journal: journal.clone(),
+        heads: Vec::new(),
+        last: 0,
+        marks: Vec::new(),
+        feeds: Feeds::default(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("weft-log".to_owned())
+        .spawn(move || merger.run())?;
+    *known = Some(thread.thread().clone());
+    Ok(())
+}
+
+impl Merger {
+    fn run(&mut self) {
+        let memory = self.journal.memory.clone();
+        let mut cell = memory.log_cell();
+        loop {
+            self.obey();
+            let taken = self.round();
+            let again = self.feeds.settle();
+            memory.put(&mut cell);
+            if taken == 0 {
+                self.sleep(again);
+            }
+        }
+    }
+
+    /// Learns of new rings and marks.
+    fn obey(&mut self) {
+        if !self.journal.has_orders.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let new = std::mem::take(&mut lock(&self.journal.rings).new);
+        self.heads
+            .extend(new.into_iter().map(|ring| Head { ring, ticket: None }));
+        self.marks.extend(lock(&self.journal.marks).drain(..));
+    }
+
+    /// Gives the consumers what is there, in order; returns how many tickets and marks it was.
+    fn round(&mut self) -> usize {
+        let (mut taken, mut bytes) = (0, 0);
+        while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
+            let is_due = |mark: &Mark| mark.0 <= self.feeds.passed;
+            if self.marks.first().is_some_and(is_due) {
+                let (_, action) = self.marks.remove(0);
+                // What came before it is complete for everybody.
+                self.feeds.settle();
+                action(&mut self.feeds);
+                taken += 1;
+                continue;
+            }
+            let Some(at) = self.next_ring() else {
+                break;
+            };
+            // A mark that was set before this ticket was taken is to be seen by now, and comes first.
+            if self.journal.has_orders.load(Ordering::SeqCst) {
+                self.obey();
+                continue;
+            }
+            let Head { ring, ticket } = &mut self.heads[at];
+            ring.take(|ops| {
+                bytes += ops.len();
+                self.feeds.give(ops);
+            });
+            *ticket = None;
+            self.last = at;
+            self.feeds.passed += 1;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// The ring that has the next ticket.
+    fn next_ring(&mut self) -> Option<usize> {
+        let next = self.feeds.passed + 1;
+        let (last, count) = (self.last, self.heads.len());
+        (0..count).map(|step| (last + step) % count).find(|at| {
+            let head = &mut self.heads[*at];
+            if head.ticket.is_none() {
+                head.ticket = head.ring.head();
+            }
+            head.ticket == Some(next)
+        })
+    }
+
+    fn sleep(&self, again: Option<Duration>) {
+        let journal = &self.journal;
+        journal.asleep.store(true, Ordering::SeqCst);
+        let under_way = journal.last_ticket() != self.feeds.passed;
+        let has_orders = journal.has_orders.load(Ordering::SeqCst);
+        match again {
+            _ if has_orders => {}
+            _ if under_way => std::thread::park_timeout(MOMENT),
+            Some(time) => std::thread::park_timeout(time),
+            None => std::thread::park(),
+        }
+        journal.asleep.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,47 @@
+//! Libraries of functions as FUNCTION DUMP has them: the records of an RDB file, with a version and a checksum.
+
+use super::dump_payload::{VERSION, seal};
+use super::strings::{Loaded, Reader, write_string};
+
+/// Marks a library.
+pub const LIBRARY: u8 = 245;
+/// Marks a library in the form that it had before there was a release.
+pub const LIBRARY_BEFORE_RELEASE: u8 = 246;
+const FOOTER_BYTES: usize = 10;
+
+/// The payload of libraries; `compress` is `rdbcompression`.
+pub fn dump(codes: &[Vec<u8>], compress: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    for code in codes {
+        out.push(LIBRARY);
+        write_string(&mut out, code, compress);
+    }
+    seal(&mut out, VERSION);
+    out
+}
+
+/// The codes in a payload that was verified.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
+    let mut codes = Vec::new();
+    let mut reader = Reader::new(&payload[..payload.len().saturating_sub(FOOTER_BYTES)]);
+    while let Some(mark) = reader.byte() {
+        match mark {
+            LIBRARY => {}
+            LIBRARY_BEFORE_RELEASE => return Err("Pre-GA function format not supported"),
+            _ => return Err("given type is not a function"),
+        }
+        codes.push(match reader.string() {
+            Some(Loaded::Bytes(bytes)) => bytes.to_vec(),
+            Some(Loaded::Unpacked(bytes)) => bytes,
+            Some(Loaded::Int(number)) => number.to_string().into_bytes(),
+            None => return Err("Failed loading library data"),
+        });
+    }
+    Ok(codes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Lists as RDB files have them: node by node.
+//!
+//! ```text
+//! list, 1            count   string ...
+//! ziplist, 10        string: a ziplist
+//! quicklist, 14      count   string: a ziplist ...
+//! quicklist 2, 18    count   (container  string) ...     container 1: an element, 2: a listpack
+//! ```
+
+use weft_values::Value;
+use weft_values::list::{Container, End, Form, Limits, List, ListRef};
+use weft_values::listpack::{self, DECIMAL_MAX_BYTES, decimal};
+
+use super::dump_payload::Restored;
+use super::strings::{Loaded, Reader, write_compressed, write_length, write_string};
+use super::ziplist::{Element, Ziplist};
+use crate::config::{Config, id};
+
+/// A list of strings, of the oldest versions.
+pub const TYPE_LIST: u8 = 1;
+/// A ziplist.
+pub const TYPE_ZIPLIST: u8 = 10;
+/// A quicklist of ziplists.
+pub const TYPE_QUICKLIST: u8 = 14;
+/// A quicklist of listpacks and large elements: what is written.
+pub const TYPE_QUICKLIST_2: u8 = 18;
+
+const PLAIN: usize = 1;
+const PACKED: usize = 2;
+
+/// Appends a list and its type; strings are compressed if `compress` is set (`rdbcompression`).
+pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
+    out.push(TYPE_QUICKLIST_2);
+    match list {
+        ListRef::Packed(list) => {
+            write_length(out, 1);
+            write_length(out, PACKED);
+            let mut whole = Vec::new();
+            listpack::write_whole(&mut whole, list.run().bytes(), list.len());
+            write_string(out, &whole, compress);
+        }
+        ListRef::Large(list) => {
+            let nodes = list.stored_nodes();
+            write_length(out, nodes.len());
+            for node in nodes {
+                write_length(
+                    out,
+                    match node.container {
+                        Container::Plain => PLAIN,
+                        Container::Packed => PACKED,
+                    },
+                );
+                // What is compressed in memory stays so.
+                match node.compressed {
+                    Some((packed, length)) => write_compressed(out, packed, length),
+                    None => write_string(out, &node.whole, compress),
+                }
+            }
+        }
+    }
+}
+
+/// Reads a list of a type; `None` if the bytes are none, or an empty one.
+pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Restored<'p>> {
+    let fill = config.integer(id::LIST_MAX_LISTPACK_SIZE);
+    let mut list = List::quicklist(fill, config.integer(id::LIST_COMPRESS_DEPTH));
+    match kind {
+        TYPE_LIST => read_strings(reader, &mut list)?,
+        TYPE_ZIPLIST => read_ziplist(reader, &mut list)?,
+        TYPE_QUICKLIST => read_ziplists(reader, &mut list)?,
+        _ => read_nodes(reader, &mut list)?,
+    }
+    if list.is_empty() {
+        return None;
+    }
+    // A single ziplist stays a quicklist, as in Valkey.
+    if kind == TYPE_ZIPLIST {
+        return Some(Restored::Object(Value::List(list)));
+    }
+    Some(match list.into_form(Limits::new(fill)) {
+        Form::Packed(bytes) => Restored::Packed(bytes),
+        Form::Large(list) => Restored::Object(Value::List(list)),
+    })
+}
+
+fn read_strings(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+    for _ in 0..reader.length()? {
+        match reader.string()? {
+            Loaded::Int(number) => list.push(End::Tail, decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
+            Loaded::Bytes(bytes) => list.push(End::Tail, bytes),
+            Loaded::Unpacked(bytes) => list.push(End::Tail, &bytes),
+        }
+    }
+    Some(())
+}
+
+fn read_ziplist(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+    let bytes = reader.string()?.into_bytes()?;
+    for element in Ziplist::check(&bytes)?.iter() {
+        match element {
+            Element::Int(number) => list.push(End::Tail, decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
+            Element::Bytes(bytes) => list.push(End::Tail, bytes),
+        }
+    }
+    Some(())
+}
+
+fn read_ziplists(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+    let mut run = Vec::new();
+    for _ in 0..reader.length()? {
+        let bytes = reader.string()?.into_bytes()?;
+        let elements = Ziplist::check(&bytes)?;
+        run.clear();
+        for element in elements.iter() {
+            match element {
+                Element::Int(number) => listpack::push_int(&mut run, number),
+                Element::Bytes(bytes) => listpack::push(&mut run, bytes),
+            }
+        }
+        if elements.len() > 0 {
+            list.append_run(&run, elements.len());
+        }
+    }
+    Some(())
+}
+
+fn read_nodes(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+    for _ in 0..reader.length()? {
+        let container = reader.length()?;
+        let bytes = match reader.string()? {
+            // Only an element that stands alone can be a number.
+            Loaded::Int(number) if container == PLAIN => decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into(),
+            other => other.into_bytes()?,
+        };
+        match container {
+            PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
+            PACKED => {
+                let (run, count) = listpack::validate(&bytes)?;
+                if count > 0 {
+                    list.append_run(run.bytes(), count);
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

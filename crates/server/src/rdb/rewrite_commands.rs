@@ -1,0 +1,234 @@
+//! Values as the commands that make them, for an append-only file that begins with commands.
+//!
+//! | type | commands |
+//! |---|---|
+//! | string | SET |
+//! | list, set, sorted set | RPUSH, SADD, ZADD, up to 64 elements each |
+//! | hash | HSETEX for each field that expires, HMSET for up to 64 others |
+//! | stream | XADD for each entry, XSETID, then XGROUP and XCLAIM for groups, consumers and pending entries |
+//!
+//! A key that expires gets PEXPIREAT behind that.
+
+use std::ops::ControlFlow;
+
+use weft_resp::number::format_f64_shortest;
+use weft_values::hash::HashRef;
+use weft_values::list::{Direction, ListRef};
+use weft_values::listpack::DECIMAL_MAX_BYTES;
+use weft_values::set::SetView;
+use weft_values::sorted_set::View;
+use weft_values::stream::{Group, Stream, StreamId};
+
+use super::dump_payload::{Content, Restored};
+use crate::propagation::{begin_command, write_command, write_word};
+
+/// Elements that one command adds at most.
+const BATCH: usize = 64;
+
+/// Appends the commands that make a key.
+pub fn write_key(name: &[u8], value: &Restored<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
+    match value.content() {
+        Content::String(bytes) => write_command([&b"SET"[..], name, &bytes].into_iter(), out),
+        Content::List(list) => write_list(name, list, out),
+        Content::Set(set) => write_set(name, set, out),
+        Content::SortedSet(set) => write_sorted_set(name, set, out),
+        Content::Hash(hash) => write_hash(name, hash, out),
+        Content::Stream(stream) => write_stream(name, stream, out),
+    }
+    if expire_at_ms > 0 {
+        let at_ms = expire_at_ms.to_string();
+        write_command([&b"PEXPIREAT"[..], name, at_ms.as_bytes()].into_iter(), out);
+    }
+}
+
+/// Begins a command in front of every 64th of all elements, each of which is so many words.
+struct Batches<'w> {
+    command: &'w [u8],
+    name: &'w [u8],
+    words: usize,
+    left: usize,
+    in_command: usize,
+}
+
+impl<'w> Batches<'w> {
+    fn new(command: &'w [u8], name: &'w [u8], words: usize, elements: usize) -> Self {
+        Batches {
+            command,
+            name,
+            words,
+            left: elements,
+            in_command: 0,
+        }
+    }
+
+    /// For each element, before its words are written.
+    fn next(&mut self, out: &mut Vec<u8>) {
+        if self.in_command == 0 {
+            self.in_command = self.left.min(BATCH);
+            begin_command(2 + self.in_command * self.words, out);
+            write_word(self.command, out);
+            write_word(self.name, out);
+        }
+        self.in_command -= 1;
+        self.left -= 1;
+    }
+}
+
+fn write_list(name: &[u8], list: ListRef<'_>, out: &mut Vec<u8>) {
+    let mut batches = Batches::new(b"RPUSH", name, 1, list.len());
+    list.visit(0, Direction::Forward, |element| {
+        batches.next(out);
+        write_word(element.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+        ControlFlow::Continue(())
+    });
+}
+
+fn write_set(name: &[u8], set: SetView<'_>, out: &mut Vec<u8>) {
+    let mut batches = Batches::new(b"SADD", name, 1, set.len());
+    for member in set.iter() {
+        batches.next(out);
+        write_word(member.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+    }
+}
+
+fn write_sorted_set(name: &[u8], set: View<'_>, out: &mut Vec<u8>) {
+    let mut batches = Batches::new(b"ZADD", name, 2, set.len());
+    let mut text = Vec::new();
+    for (member, score) in set.iter() {
+        batches.next(out);
+        text.clear();
+        format_f64_shortest(score, &mut text);
+        write_word(&text, out);
+        write_word(member.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+    }
+}
+
+fn write_hash(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) {
+    let expiring = write_expiring_fields(name, hash, out);
+    let mut batches = Batches::new(b"HMSET", name, 2, hash.len() - expiring);
+    let mut write = |field: &[u8], value: &[u8]| {
+        batches.next(out);
+        write_word(field, out);
+        write_word(value, out);
+    };
+    match hash {
+        HashRef::Large(hash) => {
+            for (_, record) in hash.records().iter() {
+                if record.expire_at_ms.is_none() {
+                    write(record.key, record.value);
+                }
+            }
+        }
+        packed => packed.for_each(0, |field| {
+            write(
+                field.name.text(&mut [0; DECIMAL_MAX_BYTES]),
+                field.value.text(&mut [0; DECIMAL_MAX_BYTES]),
+            );
+        }),
+    }
+}
+
+/// Writes the fields that expire, and returns how many there are.
+fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> usize {
+    let HashRef::Large(hash) = hash else {
+        return 0;
+    };
+    let mut count = 0;
+    for (_, record) in hash.records().iter() {
+        let Some(at_ms) = record.expire_at_ms else {
+            continue;
+        };
+        count += 1;
+        let at_ms = at_ms.to_string();
+        let head = [&b"HSETEX"[..], name, b"PXAT", at_ms.as_bytes(), b"FIELDS", b"1"];
+        write_command(
+            head.into_iter()
+                .chain([record.key, record.value])
+                .collect::<Vec<_>>()
+                .into_iter(),
+            out,
+        );
+    }
+    count
+}
+
+fn id_text(id: StreamId) -> Vec<u8> {
+    format!("{}-{}", id.ms, id.seq).into_bytes()
+}
+
+fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
+    if stream.length() == 0 {
+        // A stream comes into being with an entry, even if none stays.
+        let words: [&[u8]; 7] = [b"XADD", name, b"MAXLEN", b"0", b"0-1", b"x", b"y"];
+        write_command(words.into_iter(), out);
+    }
+    for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
+        begin_command(3 + entry.fields * 2, out);
+        write_word(b"XADD", out);
+        write_word(name, out);
+        write_word(&id_text(entry.id), out);
+        for (field, value) in entry.pairs() {
+            write_word(field.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+            write_word(value.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+        }
+    }
+    let counters = stream.counters();
+    let (last, deleted) = (id_text(counters.last_id), id_text(counters.max_deleted_id));
+    let added = counters.entries_added.to_string();
+    let words: [&[u8]; 7] = [
+        b"XSETID",
+        name,
+        &last,
+        b"ENTRIESADDED",
+        added.as_bytes(),
+        b"MAXDELETEDID",
+        &deleted,
+    ];
+    write_command(words.into_iter(), out);
+    for group in stream.groups() {
+        write_group(name, group, out);
+    }
+}
+
+fn write_group(name: &[u8], group: &Group, out: &mut Vec<u8>) {
+    let last = id_text(group.last_id);
+    let read = group.entries_read.unwrap_or(-1).to_string();
+    let words: [&[u8]; 7] = [
+        b"XGROUP",
+        b"CREATE",
+        name,
+        group.name(),
+        &last,
+        b"ENTRIESREAD",
+        read.as_bytes(),
+    ];
+    write_command(words.into_iter(), out);
+    for (_, consumer) in group.consumers() {
+        if consumer.pending().is_empty() {
+            let words: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", name, group.name(), consumer.name()];
+            write_command(words.into_iter(), out);
+        }
+        for id in consumer.pending() {
+            let Some(pending) = group.pending().get(id) else {
+                continue;
+            };
+            let (id, delivered) = (id_text(*id), pending.delivered_ms.to_string());
+            let deliveries = pending.deliveries.to_string();
+            let words: [&[u8]; 12] = [
+                b"XCLAIM",
+                name,
+                group.name(),
+                consumer.name(),
+                b"0",
+                &id,
+                b"TIME",
+                delivered.as_bytes(),
+                b"RETRYCOUNT",
+                deliveries.as_bytes(),
+                b"JUSTID",
+                b"FORCE",
+            ];
+            write_command(words.into_iter(), out);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Sets as RDB files have them.
+//!
+//! ```text
+//! 2    number of members, each member as a string       the form of tables, and of all sets in old versions
+//! 11   a string: width (4), members (4), the integers of that width, ascending; all little-endian
+//! 20   a string: a listpack
+//! ```
+
+use weft_values::Value;
+use weft_values::listpack;
+use weft_values::set::{Integers, Limits, Set, SetView};
+
+use super::dump_payload::Restored;
+use super::strings::{Loaded, Reader, write_length, write_string};
+use crate::config::Config;
+
+/// The type of a set of any members.
+pub const TYPE_SET: u8 = 2;
+/// The type of a set of integers.
+pub const TYPE_INTSET: u8 = 11;
+/// The type of a set in a listpack.
+pub const TYPE_LISTPACK: u8 = 20;
+
+/// Appends a set and its type.
+pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
+    match set {
+        SetView::Integers(integers) => {
+            let mut whole = Vec::with_capacity(8 + integers.bytes().len());
+            whole.extend((integers.width() as u32).to_le_bytes());
+            whole.extend((integers.len() as u32).to_le_bytes());
+            whole.extend(integers.bytes());
+            out.push(TYPE_INTSET);
+            write_string(out, &whole, compress);
+        }
+        SetView::Run { count, run } => {
+            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.bytes().len()));
+            listpack::write_whole(&mut whole, run.bytes(), count);
+            out.push(TYPE_LISTPACK);
+            write_string(out, &whole, compress);
+        }
+        SetView::Table(table) => {
+            out.push(TYPE_SET);
+            write_length(out, table.len());
+            for member in table.iter() {
+                write_string(out, member, compress);
+            }
+        }
+    }
+}
+
+/// A set of one of the types above, in the form that it has under the limits in `config`. `None` if it is broken.
+pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<Restored<'p>> {
+    let set = read_set(kind, reader, config.set_limits())?;
+    Some(match set.packed() {
+        Some(packed) => Restored::Packed(packed.to_vec()),
+        None => Restored::Object(Value::Set(set)),
+    })
+}
+
+fn read_set(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+    match kind {
+        TYPE_SET => read_members(reader, limits),
+        TYPE_INTSET => read_intset(&reader.string()?.into_bytes()?, limits),
+        TYPE_LISTPACK => read_listpack(&reader.string()?.into_bytes()?, limits),
+        _ => None,
+    }
+}
+
+/// A set of [`TYPE_SET`], in the form it has under these limits. `None` if it is empty or names a member twice.
+fn read_members(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+    let members = reader.length()?;
+    let mut set = if members > limits.integers {
+        // The number may be a lie; what is read is not.
+        Set::of_table(0, 0)
+    } else {
+        Set::of_integers()
+    };
+    for _ in 0..members {
+        let missing = match reader.string()? {
+            Loaded::Int(number) => set.add_element(listpack::Element::Int(number), limits),
+            Loaded::Bytes(member) => set.add(member, limits),
+            Loaded::Unpacked(member) => set.add(&member, limits),
+        };
+        if !missing {
+            return None;
+        }
+    }
+    set.shrink();
+    (members > 0).then_some(set)
+}
+
+/// A set of [`TYPE_INTSET`]; `None` if it is empty, or not what it should be.
+fn read_intset(whole: &[u8], limits: Limits) -> Option<Set> {
+    let (width, rest) = whole.split_first_chunk::<4>()?;
+    let (members, numbers) = rest.split_first_chunk::<4>()?;
+    let integers = Integers::validate(u32::from_le_bytes(*width) as usize, numbers)?;
+    if integers.is_empty() || integers.len() != u32::from_le_bytes(*members) as usize {
+        return None;
+    }
+    let mut set = Set::unpack(integers.to_packed());
+    set.expect(integers.len(), limits);
+    Some(set)
+}
+
+/// A set of [`TYPE_LISTPACK`]; `None` if it is empty, names a member twice, or is not what it should be.
+fn read_listpack(whole: &[u8], limits: Limits) -> Option<Set> {
+    let (run, _) = listpack::validate(whole)?;
+    Set::of_foreign_run(run, limits).filter(|set| !set.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,537 @@
+//! All data for replicas: a snapshot that goes to their sockets as it is made, or into a file first.
+//!
+//! ```text
+//!   moment of the snapshot (exclusive mode) ─▶ the log thread passes that place: places in the backlog are pinned there
+//!   its consumer: +FULLRESYNC id offset ─▶ $EOF:mark, bytes …, mark          (repl-diskless-sync)
+//!                                       ─▶ bytes into the dump file, then $size and the file
+//! ```
+//!
+//! The consumer's thread may wait: it has handles of its own of the sockets, and a replica that takes nothing for
+//! `repl-timeout` is given up.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use weft_reactor::{Socket, thread_id, unix_ms};
+
+use crate::config::{error_text, id};
+use crate::net::tls::Tls;
+use crate::observability::{lock, log};
+use crate::persistence::rdb_file::{DumpFile, Format, Gathering, Head};
+use crate::persistence::snapshot;
+use crate::persistence::snapshot::{Consumer, ConsumerError, Moment, Notes, Order, Refused};
+use crate::persistence::snapshot_state::{Purpose, Running};
+use crate::replication::Progress;
+use crate::replication::backlog_writer;
+use crate::replication::backlog_writer::Place;
+use crate::state::{Server, SupplyOrder};
+
+/// Digits of the mark that ends a dump.
+const MARK_BYTES: usize = 40;
+/// Between two looks at whether everything was called off.
+const LOOK_PERIOD_MS: u16 = 100;
+/// Between two signs of life while a file is written.
+const BEAT: Duration = Duration::from_secs(1);
+/// Bytes that are sealed at once.
+const SEALED_AT_ONCE: usize = 256 * 1024;
+/// Bytes of a file sent at once.
+const FILE_BYTES: usize = 256 * 1024;
+
+/// Why no dump was begun.
+pub enum CannotBegin {
+    /// Another snapshot is being written.
+    Busy,
+    /// Something else.
+    Failed(String),
+}
+
+/// A handle of a replica's socket.
+enum Handle {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Handle {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Handle::Tcp(stream) => (&*stream).write(bytes),
+            Handle::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Handle::Tcp(stream) => stream.as_fd(),
+            Handle::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// How a replica is told where the stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// Not at all: it did not ask.
+    None,
+    /// It goes on behind the dump.
+    BehindDump,
+    /// It is to be asked for over another connection.
+    Elsewhere,
+}
+
+impl Announcement {
+    /// For a replica that asked with PSYNC, and one that gets the dump over a connection of its own.
+    pub const fn fitting(is_psync: bool, alone: bool) -> Announcement {
+        match (alone, is_psync) {
+            (true, _) => Announcement::Elsewhere,
+            (false, true) => Announcement::BehindDump,
+            (false, false) => Announcement::None,
+        }
+    }
+}
+
+/// A replica that gets a dump.
+pub struct DumpTarget {
+    /// The id of its client.
+    pub id: u64,
+    name: String,
+    handle: Handle,
+    /// Its layer of TLS; while there is a dump nobody else seals anything for it.
+    tls: Option<Tls>,
+    announcement: Announcement,
+}
+
+/// A further handle of a socket.
+pub struct SocketHandle(Handle);
+
+impl DumpTarget {
+    /// A further handle of a replica's socket.
+    ///
+    /// # Errors
+    /// When the system has none.
+    pub fn clone_of(socket: &Socket) -> io::Result<SocketHandle> {
+        let handle = match socket {
+            Socket::Tcp(stream) => Handle::Tcp(stream.try_clone()?),
+            Socket::Unix(stream) => Handle::Unix(stream.try_clone()?),
+        };
+        Ok(SocketHandle(handle))
+    }
+
+    /// The replica whose client has this id.
+    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<Tls>, announcement: Announcement) -> Self {
+        DumpTarget {
+            id,
+            name,
+            handle: socket.0,
+            tls,
+            announcement,
+        }
+    }
+
+    /// Writes all of it, waiting for the socket.
+    fn write_all(&self, bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+        let Some(tls) = &self.tls else {
+            return self.write_raw(bytes, timeout, running);
+        };
+        bytes
+            .chunks(SEALED_AT_ONCE)
+            .try_for_each(|piece| self.write_raw(&tls.seal(piece)?, timeout, running))
+    }
+
+    fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+        let mut progress = Instant::now();
+        while !bytes.is_empty() {
+            match self.handle.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    progress = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if progress.elapsed() > timeout || running.is_cancelled() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    let mut polled = [PollFd::new(self.handle.fd(), PollFlags::POLLOUT)];
+                    // Whatever comes of it, the next write tells.
+                    let _ = poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Several replicas that get the same bytes.
+struct Targets {
+    server: Arc<Server>,
+    list: Vec<DumpTarget>,
+    /// Whether the dump is of use without them.
+    outlive: bool,
+    served: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Targets {
+    /// Gives all of them the same; who does not take it is given up.
+    fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        // It may be changed while the dump is on its way.
+        let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
+        self.list
+            .retain(|target| match target.write_all(bytes, timeout, running) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::TimedOut && !running.is_cancelled() => {
+                    log::warning!("Disconnecting timedout replica (full sync): {}", target.name);
+                    false
+                }
+                Err(error) => {
+                    log::warning!(
+                        "Diskless rdb transfer, write error sending DB to replica: {}",
+                        error_text(&error)
+                    );
+                    false
+                }
+            });
+        if self.list.is_empty() && !self.outlive {
+            return Err("no replica takes the dump any more".into());
+        }
+        Ok(())
+    }
+
+    /// Tells where the stream goes on, to those who asked for that.
+    fn announce(&mut self, place: &Place, running: &Running) {
+        let Place { id, offset, db } = place;
+        let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
+        self.list.retain(|target| {
+            let line = match target.announcement {
+                Announcement::None => return true,
+                Announcement::BehindDump => format!("+FULLRESYNC {id} {offset}\r\n"),
+                Announcement::Elsewhere => {
+                    log::notice!(
+                        "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id {}",
+                        target.name,
+                        target.id
+                    );
+                    format!("$ENDOFF:{offset} {id} {db} {}\r\n", target.id)
+                }
+            };
+            target.write_all(line.as_bytes(), timeout, running).is_ok()
+        });
+    }
+
+    /// Lets others know that the bytes of the dump are on their way.
+    fn publish(&self) {
+        for known in self.server.repl.replicas.known().iter_mut() {
+            if self.list.iter().any(|target| target.id == known.id) {
+                known.progress = Progress::GetsDump;
+            }
+        }
+    }
+
+    fn done(&self) {
+        *lock(&self.served) = self.list.iter().map(|target| target.id).collect();
+    }
+}
+
+/// Sends a dump as it is made.
+struct Streamed {
+    targets: Targets,
+    mark: String,
+}
+
+impl Consumer for Streamed {
+    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        self.targets.write(bytes, running)
+    }
+
+    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+        let mark = std::mem::take(&mut self.mark);
+        self.targets.write(mark.as_bytes(), running)?;
+        log::notice!(
+            "Diskless rdb transfer, done reading from pipe, {} replicas still up.",
+            self.targets.list.len()
+        );
+        self.targets.done();
+        Ok(())
+    }
+}
+
+/// Writes a dump into a file, and sends that.
+struct Filed {
+    targets: Targets,
+    file: Option<DumpFile>,
+    path: PathBuf,
+    last_beat: Instant,
+    removes: bool,
+}
+
+impl Consumer for Filed {
+    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+        if self.last_beat.elapsed() >= BEAT {
+            self.last_beat = Instant::now();
+            self.targets.write(b"\n", running)?;
+        }
+        match &mut self.file {
+            Some(file) => Ok(file.write(bytes)?),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        file.sync()?;
+        if running.is_cancelled() {
+            return Err("it was cancelled".into());
+        }
+        file.publish(&self.path)?;
+        log::notice!("DB saved on disk");
+        let mut file = File::open(&self.path)?;
+        let size = file.metadata()?.len();
+        self.targets.publish();
+        self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
+        let mut buffer = vec![0; FILE_BYTES];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            self.targets.write(&buffer[..count], running)?;
+        }
+        self.targets.done();
+        if self.removes {
+            log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
+            // Nobody needs it; it is in the way of nobody either.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a dump is of use even if no replica gets it: a file that is loaded at the next start.
+pub fn outlives(server: &Server, with_mark: bool) -> bool {
+    !with_mark && !server.config.save_points().is_empty()
+}
+
+/// What the dump of some replicas is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The version that all of them understand.
+    pub format: Format,
+    /// No keys.
+    pub without_data: bool,
+}
+
+/// Begins a dump for these replicas.
+///
+/// # Errors
+/// When that is not possible now.
+pub fn begin(
+    server: &Arc<Server>,
+    targets: Vec<DumpTarget>,
+    with_mark: bool,
+    Wanted { format, without_data }: Wanted,
+) -> Result<(), CannotBegin> {
+    let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
+    let served: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let targets = Targets {
+        server: server.clone(),
+        list: targets,
+        outlive: outlives(server, with_mark),
+        served: served.clone(),
+    };
+    if without_data {
+        return send_functions(server, targets, format, (ids, served));
+    }
+    let alone = targets
+        .list
+        .iter()
+        .any(|target| target.announcement == Announcement::Elsewhere);
+    // For tests: what Valkey's parent process does stands still until the dump is out, and then the process stops.
+    let stands_still = server.repl.pauses.load(Ordering::Relaxed);
+    if stands_still {
+        server.repl.sleeps_until_ms.store(u64::MAX, Ordering::Relaxed);
+    }
+    let (told, place) = mpsc::channel::<Place>();
+    let for_consumer = server.clone();
+    let pinned = ids.clone();
+    let order = Order {
+        purpose: Purpose::Replicas,
+        format,
+        consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
+        at_moment: Box::new(move |moment| note_place(moment, pinned, alone, told)),
+        at_end: Box::new(move |server, _, ending| {
+            match ending {
+                snapshot::Ending::Done => log::notice!("Background RDB transfer terminated with success"),
+                // It had nobody left to go to.
+                snapshot::Ending::Cancelled if alone => log::warning!("Background RDB transfer error"),
+                snapshot::Ending::Cancelled => log::warning!("Background transfer terminated by request"),
+                snapshot::Ending::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
+            }
+            if stands_still {
+                server.repl.pause_if_wanted();
+                server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
+            }
+            let served = std::mem::take(&mut *lock(&served));
+            server.order_supply(SupplyOrder::DumpEnded {
+                replicas: ids,
+                served,
+                with_mark,
+            });
+        }),
+    };
+    match snapshot::start(server, order) {
+        Ok(thread) => {
+            let way = if alone {
+                "direct socket to replica"
+            } else {
+                "pipe through parent process"
+            };
+            match with_mark {
+                true => log::notice!("Background RDB transfer started by pid {thread} to {way}"),
+                false => log::notice!("Background saving started by pid {thread}"),
+            }
+            Ok(())
+        }
+        Err(refused) => {
+            server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
+            Err(match refused {
+                Refused::Busy(_) => CannotBegin::Busy,
+                Refused::System(error) => CannotBegin::Failed(error.to_string()),
+            })
+        }
+    }
+}
+
+/// Pins the replicas' places where the snapshot is, and tells where that is.
+fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, alone: bool, told: mpsc::Sender<Place>) -> Notes {
+    let Some(server) = moment.server.myself() else {
+        return Box::new(Vec::new);
+    };
+    let place = backlog_writer::place_then(moment.server, move |feeds, place| {
+        feeds.select_anew(backlog_writer::NAME);
+        let mut shelf = server.repl.replicas.shelf();
+        for replica in &replicas {
+            shelf.pin(*replica, place.offset);
+        }
+        let is_empty = shelf.held_bytes() == 0;
+        drop(shelf);
+        if alone {
+            let what = if is_empty {
+                "no repl-backlog to track"
+            } else {
+                "tracking repl-backlog tail"
+            };
+            for replica in &replicas {
+                log::debug!(
+                    "Dual channel replication: Add rdb replica {replica} to waiting psync, with cid {replica}, {what}"
+                );
+            }
+            server.repl.replicas.awaited().extend(&replicas);
+        }
+        // Who waits for it may have given up.
+        let _ = told.send(place.clone());
+    });
+    let open_slots = moment
+        .server
+        .cluster
+        .as_ref()
+        .and_then(|cluster| cluster.open_slots_note());
+    Box::new(|| {
+        let mut notes = place.notes();
+        notes.extend(open_slots);
+        notes
+    })
+}
+
+fn make_consumer(
+    server: &Arc<Server>,
+    mut targets: Targets,
+    place: &mpsc::Receiver<Place>,
+    with_mark: bool,
+) -> Result<Box<dyn Consumer>, ConsumerError> {
+    let place = place.recv().map_err(|_| "the place of the dump is not known")?;
+    let running = &server.snapshot;
+    targets.announce(&place, running);
+    if with_mark {
+        let mark = new_mark();
+        targets.write(format!("$EOF:{mark}\r\n").as_bytes(), running)?;
+        return Ok(Box::new(Streamed { targets, mark }));
+    }
+    let config = &server.config;
+    let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
+    let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
+    Ok(Box::new(Filed {
+        targets,
+        file: Some(DumpFile::create(
+            temporary,
+            config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
+        )?),
+        path: crate::persistence::save::path(config),
+        last_beat: Instant::now(),
+        removes: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
+    }))
+}
+
+fn new_mark() -> String {
+    std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
+        .take(MARK_BYTES)
+        .collect()
+}
+
+/// Sends a dump that has functions and no keys: that needs no snapshot.
+fn send_functions(
+    server: &Arc<Server>,
+    mut targets: Targets,
+    format: Format,
+    (replicas, served): (Vec<u64>, Arc<Mutex<Vec<u64>>>),
+) -> Result<(), CannotBegin> {
+    let server = server.clone();
+    let send = move || {
+        let place = Place {
+            id: server.repl.state().history.id.clone(),
+            offset: server.repl.offset(),
+            db: 0,
+        };
+        let functions = server.scripts.libraries.codes();
+        let head = Head {
+            format,
+            functions: &functions,
+            now_s: unix_ms() / 1000,
+            used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
+            notes: &place.notes(),
+            ..Head::default()
+        };
+        let config = &server.config;
+        let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+        head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
+        let bytes = gathering.finish();
+        for target in &targets.list {
+            server.repl.replicas.shelf().pin(target.id, place.offset);
+        }
+        targets.announce(&place, &server.snapshot);
+        let mark = new_mark();
+        let whole = [format!("$EOF:{mark}\r\n").as_bytes(), &bytes, mark.as_bytes()].concat();
+        if targets.write(&whole, &server.snapshot).is_ok() {
+            targets.done();
+        }
+        let served = std::mem::take(&mut *lock(&served));
+        server.order_supply(SupplyOrder::DumpEnded {
+            replicas,
+            served,
+            with_mark: true,
+        });
+    };
+    let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
+    spawned
+        .map(|_| ())
+        .map_err(|error| CannotBegin::Failed(error.to_string()))
+}

@@ -1,0 +1,477 @@
+//! Serves replicas: a thread that owns their connections, gives them all data once, and then the stream of the backlog.
+//!
+//! ```text
+//!   worker: PSYNC ─▶ the connection moves here ─┬─ the backlog has what it misses ───────────────▶ Online
+//!                                               └─▶ WaitsForDump ─▶ GetsDump (dump.rs) ─▶ its ACK ─▶ Online
+//!
+//!   log thread ─▶ backlog ─▶ this thread: from each replica's place, as much as its socket takes
+//!   replica: REPLCONF ACK ─▶ what others know of it (`repl::Known`) ─▶ clients that WAIT
+//! ```
+//!
+//! With `dual-channel-replication-enabled` the dump may go over a connection of its own (`channels.rs`).
+//!
+//! 1. A replica's place in the backlog is pinned from the moment of its data on, so nothing is lost while it gets the dump.
+//! 2. While a dump is on its way nobody else writes to the sockets that get it.
+//! 3. Who lags so far behind that the limits of `client-output-buffer-limit` are passed is disconnected.
+//! 4. No worker waits for a replica, ever; clients that WAIT are parked and answered by mail.
+
+mod full_sync;
+mod psync;
+mod rdb_channel;
+mod requests;
+mod sync_batch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
+
+use crate::config::id;
+use crate::keyspace::Seat;
+use crate::net::client::Introduction;
+use crate::net::connection::Connection;
+use crate::observability::{lock, log};
+use crate::persistence::aof_files::Phase;
+use crate::replication::backlog_writer;
+use crate::replication::role;
+use crate::replication::role::Step;
+use crate::replication::{HandoverState, Known, NO_LOG, Progress};
+use crate::state::{Message, Server, SupplyOrder};
+use rdb_channel::Grace;
+use sync_batch::Dump;
+
+/// Events taken in one turn.
+const EVENTS_A_TURN: usize = 128;
+/// Bytes of the backlog given to a socket at once.
+const SEND_BYTES: usize = 256 * 1024;
+/// Room made for each receive, bytes.
+const RECEIVE_BYTES: usize = 16 * 1024;
+/// How often things that depend on time are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// The same while somebody waits for this server's disk.
+const SHORT_TICK: Duration = Duration::from_millis(5);
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the operating system refuses it, or no seat is left at the keyspace.
+pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::io::Result<()> {
+    let seat = server
+        .keyspace
+        .slots
+        .join()
+        .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+    let reactor = Reactor::new()?;
+    let _ = server.supply_waker.set(reactor.waker());
+    let mut supplier = Supplier {
+        server: server.clone(),
+        seat,
+        reactor,
+        orders,
+        replicas: HashMap::new(),
+        next_token: 0,
+        dump: None,
+        graces: Vec::new(),
+        last_tick: Instant::now(),
+        alone_since: None,
+    };
+    supplier.server.repl.judge_replicas(&supplier.server.config);
+    std::thread::Builder::new()
+        .name("weft-supply".into())
+        .spawn(move || supplier.run())?;
+    Ok(())
+}
+
+/// One replica.
+struct Replica {
+    connection: Box<Connection>,
+    introduction: Introduction,
+    name: String,
+    progress: Progress,
+    /// Whether it asked with PSYNC.
+    is_psync: bool,
+    /// Whether the stream begins only when it has said that it has the dump.
+    awaits_ack: bool,
+    /// Since when it waits for a dump.
+    since: Instant,
+    heard: Instant,
+    over_soft_limit_since: Option<Instant>,
+}
+
+impl Replica {
+    fn id(&self) -> u64 {
+        self.connection.client.id
+    }
+
+    fn gets_stream(&self) -> bool {
+        matches!(self.progress, Progress::Online | Progress::LoadsDump) && !self.awaits_ack
+    }
+}
+
+/// The thread's own.
+struct Supplier {
+    server: Arc<Server>,
+    seat: Seat,
+    reactor: Reactor,
+    orders: mpsc::Receiver<SupplyOrder>,
+    replicas: HashMap<usize, Replica>,
+    next_token: usize,
+    /// The dump under way.
+    dump: Option<Dump>,
+    /// What is kept for main channels that may still come.
+    graces: Vec<Grace>,
+    last_tick: Instant,
+    /// Since when there has been no replica.
+    alone_since: Option<Instant>,
+}
+
+impl Supplier {
+    fn run(&mut self) {
+        let mut events = Vec::new();
+        loop {
+            events.clear();
+            self.server.repl.stand_still();
+            let timeout = self.timeout();
+            if let Err(error) = self.reactor.wait(timeout, &mut events, EVENTS_A_TURN) {
+                panic!("serving replicas: waiting for events failed: {error}");
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Readable(token) => self.receive(token),
+                    Event::Writable(token) => self.sent(token),
+                    Event::Closed(token) | Event::SendFailed(token) => self.close(token),
+                    // There are no listeners here.
+                    Event::Accepted(..) | Event::AcceptFailed(..) => {}
+                }
+            }
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order);
+            }
+            self.pump_all();
+            self.answer_waits();
+            if self.server.repl.is_handing_over() {
+                self.advance_handover();
+            }
+            if self.last_tick.elapsed() >= TICK {
+                self.last_tick = Instant::now();
+                self.tick();
+            }
+        }
+    }
+
+    /// Without replicas it has next to nothing to do.
+    fn timeout(&self) -> Option<Duration> {
+        let for_disk = |wait: &crate::replication::Wait| wait.disk.is_some();
+        if self.server.repl.replicas.waits().iter().any(for_disk) {
+            return Some(SHORT_TICK);
+        }
+        let idle = self.replicas.is_empty() && self.alone_since.is_none();
+        Some(if idle { Duration::from_secs(1) } else { TICK })
+    }
+
+    fn obey(&mut self, order: SupplyOrder) {
+        match order {
+            SupplyOrder::Adopt(connection, request) => self.adopt(connection, &request),
+            SupplyOrder::DumpEnded {
+                replicas,
+                served,
+                with_mark,
+            } => self.end_dump(&replicas, &served, with_mark),
+            SupplyOrder::DisconnectAll => {
+                let awaited = self.server.repl.replicas.awaited().clone();
+                awaited.into_iter().for_each(|client| self.give_up(client));
+                let tokens: Vec<usize> = self.replicas.keys().copied().collect();
+                tokens.into_iter().for_each(|token| self.close(token));
+            }
+            SupplyOrder::Disconnect(id) => {
+                if let Some(token) = self.token_of(id) {
+                    self.close(token);
+                }
+            }
+            // What follows looks at everything.
+            SupplyOrder::Look => {}
+        }
+    }
+
+    fn token_of(&self, id: u64) -> Option<usize> {
+        let found = self.replicas.iter().find(|(_, replica)| replica.id() == id);
+        found.map(|(token, _)| *token)
+    }
+
+    // ---- bytes ------------------------------------------------------------------------------------------------------
+
+    fn receive(&mut self, token: usize) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        let connection = &mut *replica.connection;
+        let received = match &connection.tls {
+            None => self.reactor.receive(token, &mut connection.input, RECEIVE_BYTES),
+            Some(tls) => tls.receive(&mut self.reactor, token, &mut connection.input, RECEIVE_BYTES),
+        };
+        match received {
+            Ok(Received::Bytes { count, .. }) => {
+                connection.client.net_input_bytes += count as u64;
+                connection.client.last_interaction_ms = unix_ms();
+                replica.heard = Instant::now();
+            }
+            Ok(Received::WouldBlock) => return,
+            Ok(Received::Closed) | Err(_) => return self.close(token),
+        }
+        self.listen(token);
+    }
+
+    /// Gives bytes to a socket; false if that is broken.
+    fn send(&mut self, token: usize, output: &mut Output) -> bool {
+        let length = output.len();
+        if length == 0 {
+            return true;
+        }
+        let tls = self
+            .replicas
+            .get(&token)
+            .and_then(|replica| replica.connection.tls.as_ref());
+        let sent = match tls {
+            None => self.reactor.send(token, output),
+            Some(tls) => tls.send(&mut self.reactor, token, output),
+        };
+        output.clear();
+        let replicas = &self.server.repl.replicas;
+        replicas.output_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        if let Some(replica) = self.replicas.get_mut(&token) {
+            replica.connection.client.net_output_bytes += length as u64;
+        }
+        match sent {
+            Ok(Sent::Done | Sent::InFlight(_)) => true,
+            Err(_) => {
+                self.close(token);
+                false
+            }
+        }
+    }
+
+    /// What was in flight has gone.
+    fn sent(&mut self, token: usize) {
+        let tls = self
+            .replicas
+            .get(&token)
+            .and_then(|replica| replica.connection.tls.clone());
+        match tls.map(|tls| tls.go_on(&mut self.reactor, token)) {
+            None | Some(Ok(_)) => self.pump(token),
+            Some(Err(_)) => self.close(token),
+        }
+    }
+
+    /// Bytes on their way to a replica.
+    fn in_flight(&self, token: usize) -> usize {
+        let replica = self.replicas.get(&token);
+        self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.waiting_to_be_sealed())
+    }
+
+    fn pump_all(&mut self) {
+        let tokens: Vec<usize> = self.replicas.keys().copied().collect();
+        tokens.into_iter().for_each(|token| self.pump(token));
+    }
+
+    /// Sends a replica what it misses, as much as its socket takes.
+    fn pump(&mut self, token: usize) {
+        let server = self.server.clone();
+        loop {
+            let Some(replica) = self.replicas.get(&token).filter(|replica| replica.gets_stream()) else {
+                return;
+            };
+            if self.in_flight(token) > 0 {
+                return;
+            }
+            let id = replica.id();
+            let mut output = Output::new();
+            {
+                let mut shelf = server.repl.replicas.shelf();
+                let Some(place) = shelf.place(id) else {
+                    drop(shelf);
+                    return self.close(token);
+                };
+                shelf.read(place, SEND_BYTES, &mut output.bytes);
+                shelf.pin(id, place + output.bytes.len() as i64);
+            }
+            if output.is_empty() || !self.send(token, &mut output) {
+                return;
+            }
+            let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
+            let under_way = &server.repl.replicas.under_way_bytes;
+            under_way.store(in_flight as u64, Ordering::Relaxed);
+        }
+    }
+
+    // ---- what others are told --------------------------------------------------------------------------------------
+
+    /// Changes what others know of a replica.
+    fn publish(&self, token: usize, change: impl FnOnce(&mut Known)) {
+        let Some(replica) = self.replicas.get(&token) else {
+            return;
+        };
+        let id = replica.id();
+        let mut known = self.server.repl.replicas.known();
+        if let Some(known) = known.iter_mut().find(|known| known.id == id) {
+            change(known);
+        }
+    }
+
+    /// Answers clients whose replicas are there.
+    fn answer_waits(&self) {
+        let server = &self.server;
+        let replicas = &server.repl.replicas;
+        let mut waits = replicas.waits();
+        if waits.is_empty() {
+            return;
+        }
+        waits.retain(|wait| {
+            let Some(offset) = replicas.shelf().offset_of(wait.log_ticket) else {
+                return true;
+            };
+            let bytes = match wait.disk {
+                None => {
+                    let having = replicas.having(offset);
+                    (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
+                }
+                Some(1..) if server.aof.phase() == Phase::Off => Some(NO_LOG.to_vec()),
+                Some(disk) => {
+                    let having = replicas.having_synced(offset);
+                    let local = i64::from(server.is_on_disk(wait.log_ticket));
+                    let enough = having >= wait.replicas && local >= disk;
+                    enough.then(|| format!("*2\r\n:{local}\r\n:{having}\r\n").into_bytes())
+                }
+            };
+            let Some(bytes) = bytes else {
+                return true;
+            };
+            server.workers[wait.worker].send(Message::Reply {
+                client: wait.client,
+                ticket: wait.ticket,
+                bytes,
+                log_ticket: 0,
+            });
+            false
+        });
+    }
+
+    /// Shows replicas among the clients.
+    fn show_clients(&self) {
+        let shelf = self.server.repl.replicas.shelf();
+        let end = shelf.extent().map_or(0, |extent| extent.end);
+        let places: HashMap<u64, i64> = shelf.places().collect();
+        drop(shelf);
+        let place_of = |id: u64| places.get(&id);
+        let mut shown = lock(&self.server.linked_clients);
+        for (token, replica) in &self.replicas {
+            let client = &replica.connection.client;
+            // What the backlog has for it lies in no buffer of its own, and is told as if it did.
+            let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
+            let in_flight = self.reactor.in_flight(*token);
+            let buffers = replica
+                .connection
+                .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
+            shown.insert(client.id, (client.shown(), buffers));
+        }
+    }
+
+    // ---- time -------------------------------------------------------------------------------------------------------
+
+    fn tick(&mut self) {
+        self.server.repl.judge_replicas(&self.server.config);
+        self.show_clients();
+        self.close_late();
+        self.close_far_behind();
+        self.end_graces();
+        self.keep_waiting_alive();
+        self.begin_dump_if_due();
+        self.drop_unused_backlog();
+    }
+
+    /// Disconnects who has been silent for too long.
+    fn close_late(&mut self) {
+        let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT));
+        let streams = |replica: &Replica| matches!(replica.progress, Progress::Online | Progress::LoadsDump);
+        let late = |replica: &Replica| streams(replica) && replica.heard.elapsed() > timeout;
+        let tokens: Vec<usize> = self
+            .replicas
+            .iter()
+            .filter(|(_, replica)| late(replica) && replica.is_psync)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in tokens {
+            if let Some(replica) = self.replicas.get(&token) {
+                log::warning!("Disconnecting timedout replica (streaming sync): {}", replica.name);
+            }
+            self.close(token);
+        }
+    }
+
+    /// Gives a sign of life to those who wait for a dump.
+    fn keep_waiting_alive(&mut self) {
+        let period = Duration::from_secs(1);
+        let waiting =
+            |replica: &Replica| replica.progress == Progress::WaitsForDump && replica.heard.elapsed() > period;
+        let tokens: Vec<usize> = self
+            .replicas
+            .iter()
+            .filter(|(_, replica)| waiting(replica))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in tokens {
+            if let Some(replica) = self.replicas.get_mut(&token) {
+                replica.heard = Instant::now();
+            }
+            let mut output = Output::new();
+            output.bytes.push(b'\n');
+            self.send(token, &mut output);
+        }
+    }
+
+    /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
+    fn drop_unused_backlog(&mut self) {
+        let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
+        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.shelf().extent().is_some();
+        if is_kept && self.replicas.is_empty() {
+            // One that a dump told of was there before anybody asked for it.
+            self.alone_since.get_or_insert_with(Instant::now);
+        }
+        let unused = self
+            .alone_since
+            .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));
+        if ttl_s == 0 || !unused || self.server.repl.follows() {
+            return;
+        }
+        self.alone_since = None;
+        let server = &self.server;
+        server.alone(&mut self.seat, |all| {
+            if !server.repl.follows() {
+                backlog_writer::close(server, all);
+                log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
+            }
+        });
+    }
+
+    /// Hands this server's role over, if somebody is ready for it.
+    fn advance_handover(&mut self) {
+        let server = &self.server;
+        if role::handover_step(server) == Step::Wait {
+            return;
+        }
+        // Once more, while nothing else runs: what was written before this moment must have reached the replica.
+        server.alone(&mut self.seat, |_| match role::handover_step(server) {
+            Step::Wait => {}
+            Step::Abort => {
+                role::abort_handover(server, "Replica never caught up before timeout");
+            }
+            Step::To(replica) => {
+                if server.repl.handover().state == HandoverState::WaitForSync {
+                    role::hand_over(server, replica);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! Replicas come and go: a connection moves here, goes on where it was or waits for a dump, and is closed in the end.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use weft_reactor::unix_ms;
+
+use super::{Replica, Supplier, full_sync};
+use crate::config::id;
+use crate::net::client::Flags;
+use crate::net::connection::Connection;
+use crate::observability::{lock, log};
+use crate::persistence::snapshot_state::Purpose;
+use crate::replication::{Channel, Known, Progress};
+use crate::state::SyncRequest;
+
+impl Supplier {
+    pub(crate) fn adopt(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
+        let Some(registered) = connection.in_transit.take() else {
+            return;
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        let id = connection.client.id;
+        connection.client.flags.put(Flags::REPLICA, true);
+        let introduction = connection.client.introduction.as_deref().cloned().unwrap_or_default();
+        let host = introduction.host(connection.client.ip()).to_owned();
+        let name = introduction.name(connection.client.ip());
+        if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
+            // It only tunes.
+            let _ = registered.socket.set_nodelay(false);
+        }
+        if let Err(error) = self.reactor.adopt(token, registered) {
+            log::warning!("cannot watch the connection of a replica: {error}");
+            self.server.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        if let Some(tls) = &connection.tls
+            && tls.arrive(&mut self.reactor, token).is_err()
+        {
+            log::warning!("cannot go on sending to a replica");
+        }
+        log::notice!("Replica {name} asks for synchronization");
+        let now = Instant::now();
+        self.server.repl.replicas.known().push(Known {
+            id,
+            host,
+            port: introduction.port,
+            node: introduction.node.clone(),
+            progress: Progress::WaitsForDump,
+            channel: match introduction.is_dump_channel {
+                true => Channel::Dump,
+                false => Channel::Only,
+            },
+            acknowledged: 0,
+            synced: -1,
+            heard_s: unix_ms() / 1000,
+        });
+        self.alone_since = None;
+        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
+        let mut replica = Replica {
+            connection,
+            introduction,
+            name,
+            progress: Progress::WaitsForDump,
+            is_psync: request.is_psync,
+            awaits_ack: false,
+            since: now,
+            heard: now,
+            over_soft_limit_since: None,
+        };
+        let resumes = self.try_to_resume(&mut replica, request);
+        let dump_client = replica.introduction.dump_client;
+        let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
+        let mut output = std::mem::take(&mut replica.connection.output);
+        self.replicas.insert(token, replica);
+        if self.send(token, &mut output) {
+            match (resumes, has_dump) {
+                (true, true) => self.stream_beside_dump(token),
+                (true, false) => self.go_online(token, false),
+                (false, _) => {
+                    self.server.repl.replicas.full.fetch_add(1, Ordering::Relaxed);
+                    self.tell_when_dump_begins();
+                    self.begin_dump_if_due();
+                }
+            }
+        }
+        self.show_clients();
+    }
+
+    /// Lets a replica go on where it was, if the backlog has what it misses.
+    fn try_to_resume(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
+        let Some(resume) = &request.resume else {
+            return false;
+        };
+        let repl = &self.server.repl;
+        if let Err(refusal) = repl.may_resume(resume) {
+            refusal.tell(&replica.name, &repl.replicas);
+            return false;
+        }
+        let wanted = resume.1;
+        let history = repl.state().history.clone();
+        let mut shelf = repl.replicas.shelf();
+        let missing = shelf.extent().map_or(0, |extent| extent.end - (wanted - 1));
+        shelf.pin(replica.id(), wanted - 1);
+        drop(shelf);
+        let answer = match replica.introduction.knows_renaming {
+            true => format!("+CONTINUE {}\r\n", history.id),
+            false => "+CONTINUE\r\n".to_owned(),
+        };
+        replica.connection.output.bytes.extend_from_slice(answer.as_bytes());
+        log::notice!(
+            "Partial resynchronization request from {} accepted. Sending {missing} bytes of backlog starting from offset \
+             {wanted}.",
+            replica.name
+        );
+        repl.replicas.partial.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    pub(crate) fn go_online(&mut self, token: usize, awaits_ack: bool) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        replica.progress = Progress::Online;
+        replica.awaits_ack = awaits_ack;
+        replica.heard = Instant::now();
+        self.publish(token, |known| known.progress = Progress::Online);
+        self.server.repl.judge_replicas(&self.server.config);
+        self.pump(token);
+    }
+
+    pub(crate) fn close(&mut self, token: usize) {
+        let Some(replica) = self.replicas.remove(&token) else {
+            return;
+        };
+        match replica.introduction.is_dump_channel {
+            true => log::notice!(
+                "Dual channel replication: Replica {} rdb channel disconnected.",
+                replica.name
+            ),
+            false => log::notice!("Connection with replica {} lost.", replica.name),
+        }
+        if let Some(tls) = &replica.connection.tls
+            && replica.progress != Progress::GetsDump
+        {
+            tls.farewell(&mut self.reactor, token);
+        }
+        if let Some(registered) = self.reactor.deregister(token) {
+            // Whoever writes a dump to it has a handle of its own.
+            let _ = registered.socket.shutdown_both();
+        }
+        let id = replica.id();
+        let server = self.server.clone();
+        let replicas = &server.repl.replicas;
+        if replicas.awaited().contains(&id) {
+            self.postpone(id, &replica.name, replica.shown());
+        } else {
+            replicas.shelf().unpin(id);
+        }
+        replicas.known().retain(|known| known.id != id);
+        lock(&server.linked_clients).remove(&id);
+        server.directory.remove(id);
+        server.connections.fetch_sub(1, Ordering::Relaxed);
+        if self.replicas.is_empty() {
+            self.alone_since = Some(Instant::now());
+            replicas.has_readers.store(false, Ordering::Relaxed);
+        }
+        if let Some(dump) = &self.dump
+            && !full_sync::outlives(&server, dump.with_mark)
+            && !self
+                .replicas
+                .values()
+                .any(|replica| dump.replicas.contains(&replica.id()))
+            && server.snapshot.cancel(&[Purpose::Replicas])
+            && !replica.introduction.is_dump_channel
+        {
+            log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
+        }
+        self.server.repl.judge_replicas(&self.server.config);
+    }
+}

@@ -1,0 +1,142 @@
+//! What replicas say once they are served.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use weft_reactor::unix_ms;
+use weft_resp::number::parse_i64;
+use weft_resp::{Args, Limits, Parsed};
+
+use super::Supplier;
+use crate::commands::registry;
+use crate::commands::registry::Lookup;
+use crate::commands::spec::flag;
+use crate::observability::log;
+
+impl Supplier {
+    /// Reads what a replica has said.
+    pub(crate) fn listen(&mut self, token: usize) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        let mut input = std::mem::take(&mut replica.connection.input);
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        let limits = Limits {
+            max_bulk_len: 64 * 1024,
+            authenticated: true,
+        };
+        while at < input.len() {
+            ranges.clear();
+            let Some(replica) = self.replicas.get_mut(&token) else {
+                return;
+            };
+            match replica.connection.parser.parse(&input[at..], &mut ranges, &limits) {
+                Parsed::Incomplete { .. } => break,
+                Parsed::Request { consumed, argc } => {
+                    if argc > 0 {
+                        let args = Args::new(&input[at..at + consumed], &ranges);
+                        self.hear(token, &args.iter().collect::<Vec<_>>());
+                    }
+                    at += consumed;
+                }
+                // A sign of life, or words without a form.
+                Parsed::Inline { consumed, args } => {
+                    let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+                    if !words.is_empty() {
+                        self.hear(token, &words);
+                    }
+                    at += consumed;
+                }
+                Parsed::Error(error) => {
+                    log::warning!(
+                        "Protocol error from a replica: {}",
+                        String::from_utf8_lossy(&error.message())
+                    );
+                    return self.close(token);
+                }
+            }
+        }
+        if let Some(replica) = self.replicas.get_mut(&token) {
+            input.drain(..at);
+            replica.connection.input = input;
+        }
+    }
+
+    fn hear(&mut self, token: usize, words: &[&[u8]]) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        replica.connection.client.commands += 1;
+        let name = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
+        match name.as_slice() {
+            b"replconf" => {
+                replica.connection.client.last_command = "replconf";
+                self.hear_replconf(token, words);
+            }
+            // It has asked already.
+            b"psync" | b"sync" => {}
+            b"quit" => self.close(token),
+            _ => self.refuse(token, words),
+        }
+    }
+
+    /// A replica has sent what would be replied to: between the bytes of the stream there is no place for that.
+    fn refuse(&mut self, token: usize, words: &[&[u8]]) {
+        let Some(replica) = self.replicas.get_mut(&token) else {
+            return;
+        };
+        let (name, touches_keys) = match registry().lookup(words) {
+            Lookup::Found(command) => {
+                replica.connection.client.last_command = command.full_name;
+                let flags = command.spec.flags;
+                (
+                    command.full_name,
+                    [flag::WRITE, flag::READONLY, flag::MAY_REPLICATE]
+                        .iter()
+                        .any(|touches| flags.contains(*touches)),
+                )
+            }
+            Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => ("<unknown>", false),
+        };
+        log::warning!(
+            "Replica generated a reply to command '{name}', disconnecting it: {}",
+            String::from_utf8_lossy(&replica.shown())
+        );
+        if touches_keys {
+            log::warning!(
+                "== CRITICAL == This primary is sending an error to its replica: 'Replica can't interact with the \
+                 keyspace' after processing the command '{name}'"
+            );
+        }
+        self.close(token);
+    }
+
+    fn hear_replconf(&mut self, token: usize, words: &[&[u8]]) {
+        let number = |at: usize| words.get(at).and_then(|word| parse_i64(word));
+        let is = |at: usize, name: &[u8]| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        if !is(1, b"ack") {
+            return;
+        }
+        let Some(offset) = number(2) else {
+            return;
+        };
+        let synced = if is(3, b"fack") { number(4) } else { None };
+        let now_s = unix_ms() / 1000;
+        self.publish(token, |known| {
+            known.acknowledged = known.acknowledged.max(offset);
+            known.synced = known.synced.max(synced.unwrap_or(-1));
+            known.heard_s = now_s;
+        });
+        if let Some(replica) = self.replicas.get_mut(&token) {
+            replica.heard = Instant::now();
+            let begins = replica.awaits_ack && replica.progress == crate::replication::Progress::Online;
+            if begins {
+                replica.awaits_ack = false;
+                self.pump(token);
+            }
+        }
+        self.note_loaded(token);
+        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,183 @@
+//! Rounds of dumps: who gets one together, when it begins, and what becomes of them when it has ended.
+
+use std::time::Duration;
+
+use super::full_sync::{self, DumpTarget};
+use super::{Replica, Supplier};
+use crate::config::id;
+use crate::observability::log;
+use crate::persistence::rdb_file::Format;
+use crate::replication::Progress;
+use crate::replication::backlog_writer;
+
+/// What a replica wants of a dump; one dump is for those who want the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Filters {
+    without_data: bool,
+    without_functions: bool,
+    /// The version of a dump that goes to sockets; files are of the newest one.
+    format: Format,
+    /// It comes over a connection of its own.
+    alone: bool,
+}
+
+/// A dump under way.
+pub(crate) struct Dump {
+    /// The clients that get it.
+    pub(crate) replicas: Vec<u64>,
+    pub(crate) with_mark: bool,
+}
+
+impl Supplier {
+    /// Begins a dump for those who wait for one, if it is time.
+    pub(crate) fn begin_dump_if_due(&mut self) {
+        let config = &self.server.config;
+        let waits = |replica: &&Replica| replica.progress == Progress::WaitsForDump;
+        let waiting: Vec<&Replica> = self.replicas.values().filter(waits).collect();
+        let Some(first) = waiting.iter().map(|replica| replica.since).min() else {
+            return;
+        };
+        if self.dump.is_some() {
+            return;
+        }
+        let never_in_file =
+            |replica: &&Replica| replica.introduction.without_data || replica.introduction.is_dump_channel;
+        let with_mark = waiting.iter().all(|replica| replica.introduction.knows_marks)
+            && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(never_in_file));
+        if with_mark {
+            let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
+            let most = config.unsigned(id::REPL_DISKLESS_SYNC_MAX_REPLICAS) as usize;
+            let enough = most > 0 && waiting.len() >= most;
+            if first.elapsed() < delay && !enough {
+                return;
+            }
+        }
+        let filters = |replica: &Replica| {
+            let introduction = &replica.introduction;
+            Filters {
+                without_data: introduction.without_data,
+                without_functions: introduction.without_functions,
+                format: match with_mark {
+                    true => Format::of_version(introduction.version),
+                    false => Format::Newest,
+                },
+                alone: introduction.is_dump_channel,
+            }
+        };
+        // One dump for those who want the same.
+        let Some(wanted) = waiting.first().map(|replica| filters(replica)) else {
+            return;
+        };
+        let meant = |(_, replica): &(&usize, &Replica)| waits(replica) && filters(replica) == wanted;
+        let tokens = self.replicas.iter().filter(meant).map(|(token, _)| *token).collect();
+        self.begin_dump(tokens, with_mark, wanted);
+    }
+
+    fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: Filters) {
+        if self.open_backlog().is_err() {
+            return;
+        }
+        let mut targets = Vec::new();
+        for token in &tokens {
+            let Some(replica) = self.replicas.get(token) else {
+                continue;
+            };
+            match self.reactor.socket(*token).map(DumpTarget::clone_of) {
+                Some(Ok(socket)) => targets.push(DumpTarget::new(
+                    replica.id(),
+                    replica.name.clone(),
+                    socket,
+                    replica.connection.tls.clone(),
+                    full_sync::Announcement::fitting(replica.is_psync, filters.alone),
+                )),
+                Some(Err(_)) | None => self.close(*token),
+            }
+        }
+        let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
+        let kind = if with_mark { "replicas sockets" } else { "disk" };
+        let using = if filters.alone { "dual-channel" } else { "normal sync" };
+        let wanted = full_sync::Wanted {
+            format: filters.format,
+            without_data: filters.without_data,
+        };
+        match full_sync::begin(&self.server, targets, with_mark, wanted) {
+            Ok(()) => {
+                log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
+                for token in &tokens {
+                    if let Some(replica) = self.replicas.get_mut(token) {
+                        replica.progress = Progress::GetsDump;
+                    }
+                    self.publish(*token, |known| known.progress = Progress::DumpBegun);
+                }
+                self.dump = Some(Dump {
+                    replicas: ids,
+                    with_mark,
+                });
+            }
+            Err(full_sync::CannotBegin::Busy) => {
+                // They go on waiting.
+            }
+            Err(full_sync::CannotBegin::Failed(reason)) => {
+                log::warning!("BGSAVE for replication failed: {reason}");
+                tokens.into_iter().for_each(|token| self.close(token));
+            }
+        }
+    }
+
+    /// Sees to it that there is a history to follow.
+    fn open_backlog(&mut self) -> Result<(), ()> {
+        let server = self.server.clone();
+        if server.repl.follows() || server.repl.replicas.shelf().extent().is_some() {
+            return Ok(());
+        }
+        let opened = server.alone(&mut self.seat, |all| {
+            let needed = !server.repl.follows() && server.repl.replicas.shelf().extent().is_none();
+            if needed {
+                backlog_writer::open(&server, all)
+            } else {
+                Ok(())
+            }
+        });
+        opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
+    }
+
+    pub(crate) fn end_dump(&mut self, replicas: &[u64], served: &[u64], with_mark: bool) {
+        self.dump = None;
+        for id in replicas {
+            let Some(token) = self.token_of(*id) else {
+                // It went away before its place was pinned.
+                let is_awaited = self.server.repl.replicas.awaited().contains(id);
+                match is_awaited {
+                    true => self.postpone(*id, "gone", Vec::new()),
+                    false => self.server.repl.replicas.shelf().unpin(*id),
+                }
+                continue;
+            };
+            if !served.contains(id) {
+                self.close(token);
+                continue;
+            }
+            let Some(replica) = self.replicas.get(&token) else {
+                continue;
+            };
+            if with_mark {
+                log::notice!(
+                    "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
+                     enable streaming",
+                    replica.name
+                );
+            }
+            if replica.introduction.dump_only {
+                log::notice!(
+                    "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
+                    replica.name
+                );
+                self.close(token);
+                continue;
+            }
+            log::notice!("Synchronization with replica {} succeeded", replica.name);
+            self.go_online(token, with_mark);
+        }
+        self.begin_dump_if_due();
+    }
+}

@@ -1,0 +1,109 @@
+//! Makes a connection to a primary without letting anybody who calls it off wait.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as begin, socket};
+
+use weft_reactor::multipath_socket;
+
+use super::link::Failure;
+use crate::config::{Config, error_text, id};
+use crate::observability::log;
+use crate::replication::Endpoint;
+use crate::state::Server;
+
+/// Between two looks at whether the attempt was called off, ms.
+const LOOK_PERIOD_MS: u16 = 100;
+
+/// Connects to a primary.
+///
+/// # Errors
+/// When that fails, takes longer than `repl-timeout`, or the term is over.
+pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStream, Failure> {
+    let unable = |error: &io::Error| Failure::Told(format!("Unable to connect to PRIMARY: {}", error_text(error)));
+    let addresses = (&*primary.host, primary.port)
+        .to_socket_addrs()
+        .map_err(|error| unable(&error))?;
+    let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT));
+    let deadline = Instant::now() + timeout;
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        match attempt(server, address, term, deadline) {
+            Ok(Some(stream)) => return Ok(stream),
+            Ok(None) if server.repl.term() != term => return Err(Failure::TermOver),
+            Ok(None) => return Err(Failure::Timeout("Timeout connecting to the PRIMARY...")),
+            Err(error) => failed = error,
+        }
+    }
+    Err(match failed.raw_os_error() {
+        // What a refused connection looks like to who waits for it.
+        Some(_) => Failure::Told(format!("Error condition on socket for SYNC: {}", error_text(&failed))),
+        None => unable(&failed),
+    })
+}
+
+/// Connects to one address; `None` if it is too late.
+fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -> io::Result<Option<TcpStream>> {
+    let descriptor = new_socket(server, address)?;
+    if let Some(source) = source_address(&server.config, &address) {
+        bind(descriptor.as_raw_fd(), &SockaddrStorage::from(source))?;
+    }
+    match begin(descriptor.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) => {}
+        Err(Errno::EINPROGRESS) => {
+            if !wait_until_connected(server, &descriptor, term, deadline)? {
+                return Ok(None);
+            }
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let stream = TcpStream::from(descriptor);
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => {
+            stream.set_nonblocking(false)?;
+            Ok(Some(stream))
+        }
+    }
+}
+
+/// A socket that blocks nobody; with several paths if that is configured, and the kernel offers it.
+fn new_socket(server: &Server, address: SocketAddr) -> io::Result<OwnedFd> {
+    if server.config.boolean(id::REPL_MPTCP) {
+        match multipath_socket(address.ip()) {
+            Ok(descriptor) => return Ok(descriptor),
+            Err(error) => log::warning!("Connecting without Multipath TCP: {}", error_text(&error)),
+        }
+    }
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(family, SockType::Stream, flags, None)?)
+}
+
+/// Where outgoing connections start, if that is configured.
+fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
+    let text = config.text(id::BIND_SOURCE_ADDR);
+    let address: IpAddr = std::str::from_utf8(&text).ok()?.parse().ok()?;
+    (address.is_ipv4() == to.is_ipv4()).then(|| SocketAddr::new(address, 0))
+}
+
+/// Whether the connection was made, or refused, in time.
+fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
+    while server.repl.term() == term && Instant::now() < deadline {
+        let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,277 @@
+//! What a replica says before there is a stream, and what the primary answers.
+//!
+//! ```text
+//!   PING ─▶ AUTH ─▶ REPLCONF listening-port, ip-address, capa, version ─▶ PSYNC id offset
+//!                                                     +CONTINUE [id] ◀─┤
+//!                                                +FULLRESYNC id offset ◀─┘
+//! ```
+
+use weft_resp::number::parse_i64;
+
+use super::link::{Failure, Link};
+use crate::config::{COMPATIBLE_VERSION, Config, id};
+use crate::observability::log;
+use crate::replication::HandoverState;
+
+/// What a primary answers to PSYNC.
+pub enum Answer {
+    /// The stream goes on where this server is; the history may have a new name.
+    Continue(Option<String>),
+    /// All data comes first.
+    Full {
+        /// The name of its history.
+        id: String,
+        /// The offset of the data.
+        offset: i64,
+    },
+    /// All data comes first, over another connection.
+    FullElsewhere,
+}
+
+/// Where the data of a dump is that comes over a connection of its own.
+pub struct DumpPlace {
+    /// The name of its history.
+    pub id: String,
+    /// The offset of the data.
+    pub offset: i64,
+    /// How the primary calls that connection.
+    client: u64,
+}
+
+fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).into_owned()
+}
+
+/// Says who this is.
+///
+/// # Errors
+/// When the link breaks, or the primary does not want to know.
+pub fn introduce(link: &mut Link) -> Result<(), Failure> {
+    link.send(&[b"PING"])?;
+    let pong = link.line()?;
+    let wants_login = [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"];
+    if !pong.starts_with(b"+") && !wants_login.iter().any(|error| pong.starts_with(error)) {
+        return Err(Failure::Told(format!(
+            "Error reply to PING from primary: '{}'",
+            shown(&pong)
+        )));
+    }
+    log::notice!("Primary replied to PING, replication can continue...");
+    log_in(link)?;
+    let server = link.server().clone();
+    let config = &server.config;
+    tell(
+        link,
+        &[b"listening-port", announced_port(config).as_bytes()],
+        "REPLCONF listening-port",
+    )?;
+    let address = config.text(id::REPLICA_ANNOUNCE_IP);
+    if !address.is_empty() {
+        tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
+    }
+    let capabilities: [&[u8]; 6] = [b"capa", b"eof", b"capa", b"psync2", b"capa", b"dual-channel"];
+    let known = match config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
+        true => 6,
+        false => 4,
+    };
+    tell(link, &capabilities[..known], "REPLCONF capa")?;
+    tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
+    match &server.cluster {
+        // A primary that ends may want this very node to take over.
+        Some(cluster) => {
+            let node = cluster.lock(config).myself;
+            tell(
+                link,
+                &[b"set-cluster-node-id", node.as_bytes()],
+                "REPLCONF set-cluster-node-id",
+            )
+        }
+        None => Ok(()),
+    }
+}
+
+/// The port that the primary shall show.
+fn announced_port(config: &Config) -> String {
+    let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
+        0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
+        0 => config.integer(id::PORT),
+        announced => announced,
+    };
+    port.to_string()
+}
+
+/// Asks for a dump over a connection that is for nothing else; where its data is.
+///
+/// # Errors
+/// When the link breaks, or the primary gives no such dump.
+pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
+    log_in(link)?;
+    let server = link.server().clone();
+    let config = &server.config;
+    let port = announced_port(config);
+    let options: [&[u8]; 11] = [
+        b"REPLCONF",
+        b"capa",
+        b"eof",
+        b"rdb-only",
+        b"1",
+        b"rdb-channel",
+        b"1",
+        b"listening-port",
+        port.as_bytes(),
+        b"version",
+        COMPATIBLE_VERSION.as_bytes(),
+    ];
+    insist(
+        link,
+        &options,
+        "Server does not support sync with offset, dual channel sync approach cannot be used",
+    )?;
+    let address = config.text(id::REPLICA_ANNOUNCE_IP);
+    if !address.is_empty() {
+        let told: [&[u8]; 3] = [b"REPLCONF", b"ip-address", &address];
+        insist(link, &told, "Primary rejected REPLCONF ip-address")?;
+    }
+    link.send_raw(b"SYNC\r\n")?;
+    let line = link.full_line()?;
+    parse_end(&line).ok_or_else(|| {
+        Failure::Told(format!(
+            "Dual channel replication: Received unexpected $ENDOFF response: {}",
+            shown(&line)
+        ))
+    })
+}
+
+/// `$ENDOFF:offset id db client`
+fn parse_end(line: &[u8]) -> Option<DumpPlace> {
+    let words: Vec<&[u8]> = line.strip_prefix(b"$ENDOFF:")?.split(|byte| *byte == b' ').collect();
+    let [offset, id, _db, client] = words.as_slice() else {
+        return None;
+    };
+    Some(DumpPlace {
+        id: is_id(id).then(|| shown(id))?,
+        offset: parse_i64(offset).filter(|offset| *offset >= 0)?,
+        client: u64::try_from(parse_i64(client)?).ok()?,
+    })
+}
+
+/// Asks, over the link, for the stream behind a dump that comes over another connection.
+///
+/// # Errors
+/// When the link breaks, or the primary does not have it.
+pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failure> {
+    let client = place.client.to_string();
+    let words: [&[u8]; 3] = [b"REPLCONF", b"set-rdb-client-id", client.as_bytes()];
+    insist(link, &words, "Primary does not understand REPLCONF identify")?;
+    let wanted = (place.offset + 1).to_string();
+    log::notice!(
+        "Dual channel replication: Trying a partial resynchronization using main channel (request {}:{wanted}).",
+        place.id
+    );
+    link.server().repl.pause_if_wanted();
+    link.send(&[b"PSYNC", place.id.as_bytes(), wanted.as_bytes()])?;
+    let line = link.full_line()?;
+    if line != b"+CONTINUE" && !line.starts_with(b"+CONTINUE ") {
+        return Err(Failure::Told(format!(
+            "Dual channel replication: Aborting dual channel sync. Main channel psync result {}",
+            shown(&line)
+        )));
+    }
+    log::notice!(
+        "Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization, RDB load in \
+         background."
+    );
+    Ok(())
+}
+
+/// Tells the primary something that it has to understand.
+fn insist(link: &mut Link, request: &[&[u8]], refused: &str) -> Result<(), Failure> {
+    link.send(request)?;
+    let answer = link.full_line()?;
+    match answer.starts_with(b"-") {
+        true => Err(Failure::Told(format!(
+            "Dual channel replication: {refused}: {}",
+            shown(&answer)
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn log_in(link: &mut Link) -> Result<(), Failure> {
+    let server = link.server().clone();
+    let (user, password) = (server.config.text(id::PRIMARYUSER), server.config.text(id::PRIMARYAUTH));
+    if password.is_empty() {
+        return Ok(());
+    }
+    match user.is_empty() {
+        true => link.send(&[b"AUTH", &password])?,
+        false => link.send(&[b"AUTH", &user, &password])?,
+    }
+    let answer = link.line()?;
+    if answer.starts_with(b"-") {
+        return Err(Failure::Told(format!("Unable to AUTH to PRIMARY: {}", shown(&answer))));
+    }
+    Ok(())
+}
+
+/// Tells the primary something; that it may not understand is no reason to give up.
+fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
+    let mut request: Vec<&[u8]> = vec![b"REPLCONF"];
+    request.extend_from_slice(words);
+    link.send(&request)?;
+    let answer = link.line()?;
+    if answer.starts_with(b"-") {
+        log::notice!("(Non critical) Primary does not understand {what}: {}", shown(&answer));
+    }
+    Ok(())
+}
+
+/// Asks for the stream from where this server is, if that is known.
+///
+/// # Errors
+/// When the link breaks, or the primary has no stream to give at the moment.
+pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
+    let server = link.server().clone();
+    let (history, resumable) = {
+        let state = server.repl.state();
+        (state.history.id.clone(), state.resumable)
+    };
+    let (id, offset) = if resumable {
+        let offset = (server.repl.offset() + 1).to_string();
+        log::notice!("Trying a partial resynchronization (request {history}:{offset}).");
+        (history, offset)
+    } else {
+        log::notice!("Partial resynchronization not possible (no cached primary)");
+        ("?".to_owned(), "-1".to_owned())
+    };
+    let hands_over = server.repl.handover().state == HandoverState::InProgress;
+    let mut request: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
+    if hands_over {
+        request.push(b"FAILOVER");
+    }
+    link.send(&request)?;
+    let line = link.full_line()?;
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    match words.as_slice() {
+        [b"+FULLRESYNC", id, offset] if is_id(id) => match parse_i64(offset) {
+            Some(offset) => Ok(Answer::Full { id: shown(id), offset }),
+            None => Err(unexpected(&line)),
+        },
+        [b"+DUALCHANNELSYNC"] => Ok(Answer::FullElsewhere),
+        [b"+CONTINUE"] if resumable => Ok(Answer::Continue(None)),
+        [b"+CONTINUE", id] if resumable && is_id(id) => Ok(Answer::Continue(Some(shown(id)))),
+        [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(Failure::Told(format!(
+            "Primary is currently unable to PSYNC but should be in the future: {}",
+            shown(&line)
+        ))),
+        _ => Err(unexpected(&line)),
+    }
+}
+
+fn unexpected(line: &[u8]) -> Failure {
+    Failure::Told(format!("Unexpected reply to PSYNC from primary: {}", shown(line)))
+}
+
+fn is_id(word: &[u8]) -> bool {
+    word.len() == 40 && word.iter().all(u8::is_ascii_alphanumeric)
+}

@@ -1,0 +1,403 @@
+//! Follows a primary: a thread that makes the link, takes over the primary's data, and runs its stream.
+//!
+//! ```text
+//!   wait for somebody to follow ─▶ connect ─▶ introduce ─▶ PSYNC ─┬─ +CONTINUE ────────────────┬─▶ stream ─┐
+//!            ▲                                                    ├─ +FULLRESYNC ─▶ transfer ──┤           │
+//!            ▲                                                    └─ +DUALCHANNELSYNC ─▶ dual ─┘           │
+//!            └──── a second later; at once if the link was up ◀──── the link breaks, or the term is over ◀─┘
+//! ```
+//!
+//! The thread is the only one that reads from the link. It sleeps in the kernel until something comes or it is time to
+//! tell the primary how far it is. A decision about whom to follow shuts its socket down, so it never goes on with an
+//! old one for long; whatever it changes it changes for its term (`repl`), and commands of an old term are not run
+//! (`dispatch/replicated_stream.rs`).
+//!
+//! The dump of a full synchronisation is loaded beside the keyspace (`keyspace/staging.rs`), so no worker waits for it.
+//! What clients see meanwhile is decided by `repl-diskless-load` (see `transfer.rs`).
+
+mod connect;
+mod handshake;
+mod link;
+mod rdb_channel;
+mod transfer;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::unix_ms;
+
+use crate::config::id;
+use crate::dispatch::replicated_stream::{Broken, Stream};
+use crate::keyspace::Seat;
+use crate::net::client::{Buffers, Client};
+use crate::observability::log;
+use crate::replication::role;
+use crate::replication::{Endpoint, HandoverState, Phase, Standing};
+use crate::state::{Server, SupplyOrder};
+use handshake::Answer;
+use link::{Failure, Link};
+use rdb_channel::Held;
+
+/// Between two attempts to reach a primary.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How often the primary is told how far this server is.
+const ACK_PERIOD: Duration = Duration::from_secs(1);
+/// How old what CLIENT LIST shows of the primary may be.
+const SHOW_PERIOD: Duration = Duration::from_millis(20);
+/// Bytes received at once.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// How often this server looks whether its disk has what somebody waits for.
+const OWED_LOOK: Duration = Duration::from_millis(10);
+/// How long it does.
+const OWED_AT_MOST: Duration = Duration::from_secs(2);
+
+/// The primary asked, and the disk was not as far as the data.
+struct Owed {
+    offset: i64,
+    since: Instant,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the operating system refuses it, or no seat is left at the keyspace.
+pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
+    let seat = server
+        .keyspace
+        .slots
+        .join()
+        .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+    let server = server.clone();
+    let spawned = std::thread::Builder::new()
+        .name("weft-replica".into())
+        .stack_size(crate::scripting::STACK_BYTES);
+    spawned.spawn(move || Follower { server, seat, db: 0 }.run())?;
+    Ok(())
+}
+
+/// How the stream begins.
+#[derive(Default)]
+struct Begun {
+    /// The history has a new name, of which this server's replicas do not know.
+    renamed: bool,
+    /// What came while the dump was loaded, if it came over a connection of its own.
+    held: Option<Held>,
+}
+
+/// The thread's own.
+struct Follower {
+    server: Arc<Server>,
+    seat: Seat,
+    /// The database that the stream has selected: it goes on there when the link is made again.
+    db: usize,
+}
+
+impl Follower {
+    fn run(mut self) {
+        loop {
+            let (primary, term) = self.server.repl.wait_for_primary();
+            // A dump that was loaded after this thread began may have told where the stream goes on.
+            self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
+            let was_up = self.follow(&primary, term);
+            let repl = &self.server.repl;
+            repl.drop_sockets(term);
+            let again = repl.in_term(term, |state| state.phase = Phase::Connect).is_some();
+            if again && was_up {
+                log::notice!("Reconnecting to PRIMARY {}:{}", primary.host, primary.port);
+            } else if again {
+                repl.sleep_in_term(term, RETRY_AFTER);
+            }
+        }
+    }
+
+    /// Follows a primary until the link breaks; whether there was a stream.
+    fn follow(&mut self, primary: &Endpoint, term: u64) -> bool {
+        let mut link = match self.make_link(primary, term) {
+            Ok(link) => link,
+            Err(failure) => {
+                failure.tell();
+                return false;
+            }
+        };
+        let begun = match self.synchronise(&mut link, primary) {
+            Ok(begun) => begun,
+            Err(failure) => {
+                failure.tell();
+                self.note_down(term);
+                return false;
+            }
+        };
+        if begun.held.is_none() && self.come_up(term).is_none() {
+            return false;
+        }
+        if begun.renamed {
+            // They come back and learn the new name; not earlier, for they would be sent away without a link.
+            self.server.order_supply(SupplyOrder::DisconnectAll);
+        }
+        let failure = self.stream(&mut link, term, begun.held);
+        failure.tell();
+        log::notice!("Connection with primary lost.");
+        if !matches!(failure, Failure::TermOver) {
+            log::notice!("Caching the disconnected primary state.");
+        }
+        self.note_down(term);
+        true
+    }
+
+    fn make_link(&self, primary: &Endpoint, term: u64) -> Result<Link, Failure> {
+        let server = &self.server;
+        let repl = &server.repl;
+        log::notice!("PRIMARY <-> REPLICA sync started");
+        repl.stand_still();
+        let enter = |phase| repl.in_term(term, |state| state.phase = phase).ok_or(Failure::TermOver);
+        enter(Phase::Connecting)?;
+        let socket = connect::connect(server, primary, term)?;
+        log::notice!("Non blocking connect for SYNC fired the event.");
+        let mut link = Link::new(socket, server.clone(), term, &primary.host)?;
+        enter(Phase::Handshake)?;
+        handshake::introduce(&mut link)?;
+        // What was written while this server was a primary is still on its way into the backlog.
+        while repl.feeds.load(Ordering::SeqCst) {
+            if repl.term() != term {
+                return Err(Failure::TermOver);
+            }
+            server.journal.wake();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(link)
+    }
+
+    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is.
+    fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<Begun, Failure> {
+        let term = link.term();
+        self.server.repl.stand_still();
+        let answer = handshake::ask_for_stream(link);
+        if self.server.repl.handover().state == HandoverState::InProgress {
+            match &answer {
+                Ok(_) => role::end_handover(&self.server),
+                Err(_) => self.abort_handover(),
+            }
+        }
+        match answer? {
+            Answer::Continue(id) => {
+                log::notice!("Successful partial resynchronization with primary.");
+                let repl = &self.server.repl;
+                let offset = repl.offset();
+                let renamed = repl
+                    .in_term(term, |state| {
+                        let history = &mut state.history;
+                        let id = id.filter(|id| *id != history.id)?;
+                        log::notice!("Primary replication ID changed to {id}");
+                        history.second_id = std::mem::replace(&mut history.id, id);
+                        history.second_offset = offset + 1;
+                        Some(())
+                    })
+                    .ok_or(Failure::TermOver)?;
+                repl.hollow.store(false, Ordering::Release);
+                if repl.replicas.shelf().extent().is_none() {
+                    repl.replicas.shelf().open(offset);
+                }
+                log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
+                Ok(Begun {
+                    renamed: renamed.is_some(),
+                    held: None,
+                })
+            }
+            Answer::Full { id, offset } => {
+                log::notice!("Full resync from primary: {id}:{offset}");
+                self.db = transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
+                log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
+                Ok(Begun::default())
+            }
+            Answer::FullElsewhere => {
+                let (db, held) = rdb_channel::receive(&self.server, &mut self.seat, link, primary)?;
+                self.db = db;
+                Ok(Begun {
+                    renamed: false,
+                    held: Some(held),
+                })
+            }
+        }
+    }
+
+    /// The replica did not want this server's role: it is the primary again.
+    fn abort_handover(&mut self) {
+        let server = &self.server;
+        server.alone(&mut self.seat, |_| {
+            role::abort_handover(server, "Failover target rejected psync request");
+        });
+    }
+
+    /// The link is up: clients may rely on the data. `None` if the term is over.
+    fn come_up(&self, term: u64) -> Option<()> {
+        let repl = &self.server.repl;
+        repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
+        repl.in_term(term, |state| {
+            state.phase = Phase::Connected;
+            state.resumable = true;
+            state.down_since_s = None;
+            repl.put(Standing::CUT_OFF, false);
+        })
+    }
+
+    /// The link is down.
+    fn note_down(&self, term: u64) {
+        let repl = &self.server.repl;
+        // A newer term has said for itself what holds.
+        let _ = repl.in_term(term, |state| {
+            state.phase = Phase::Connect;
+            state.down_since_s.get_or_insert(unix_ms() / 1000);
+            repl.put(Standing::CUT_OFF, true);
+        });
+    }
+
+    /// Runs what the primary has sent already and what it sends, until the link breaks; why it broke.
+    fn stream(&mut self, link: &mut Link, term: u64, held: Option<Held>) -> Failure {
+        let server = self.server.clone();
+        let repl = &server.repl;
+        let base = repl.offset();
+        repl.set_received(base);
+        let mut stream = Stream::new(&server, &self.seat, term, self.client(link), self.db);
+        stream.input().append(&mut link.ahead);
+        let mut received = stream.input().len() as u64;
+        let begun = match held {
+            Some(held) => self.run_held(link, &mut stream, base, &mut received, held),
+            None => Ok(()),
+        };
+        let failure = match begun {
+            Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
+            Err(failure) => failure,
+        };
+        crate::observability::lock(&server.linked_clients).remove(&stream.client().id);
+        self.db = stream.db();
+        if matches!(failure, Failure::Protocol(_)) {
+            // Nobody knows where it went wrong.
+            let _ = repl.in_term(term, |state| state.resumable = false);
+        }
+        // What was received and not run is asked for again.
+        repl.set_received(repl.offset());
+        failure
+    }
+
+    /// Runs what came while the dump was loaded. Only then the link is up.
+    fn run_held(
+        &mut self,
+        link: &mut Link,
+        stream: &mut Stream,
+        base: i64,
+        received: &mut u64,
+        mut held: Held,
+    ) -> Result<(), Failure> {
+        let mut beaten = Instant::now();
+        while let Some(mut block) = held.take() {
+            *received += block.len() as u64;
+            self.server.repl.set_received(base + *received as i64);
+            stream.input().append(&mut block);
+            self.run_arrived(stream)?;
+            if beaten.elapsed() >= ACK_PERIOD {
+                beaten = Instant::now();
+                link.send_raw(b"\n")?;
+            }
+        }
+        drop(held);
+        log::notice!("Dual channel replication: Successfully streamed replication data into memory");
+        log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
+        self.come_up(link.term()).ok_or(Failure::TermOver)
+    }
+
+    /// Runs all that has come.
+    fn run_arrived(&mut self, stream: &mut Stream) -> Result<(), Failure> {
+        stream.run(&mut self.seat).map_err(|broken| match broken {
+            Broken::TermOver => Failure::TermOver,
+            Broken::Protocol => Failure::Protocol("Protocol error from primary, discarding what it sent".into()),
+        })
+    }
+
+    fn run_stream(&mut self, link: &mut Link, stream: &mut Stream, base: i64, received: &mut u64) -> Failure {
+        let server = self.server.clone();
+        let repl = &server.repl;
+        let mut acknowledged = Instant::now();
+        let mut shown = Instant::now();
+        let mut owed: Option<Owed> = None;
+        self.show_client(stream);
+        if let Err(failure) = self.acknowledge(link, stream) {
+            return failure;
+        }
+        loop {
+            repl.set_received(base + *received as i64);
+            if let Err(failure) = self.run_arrived(stream) {
+                return failure;
+            }
+            if shown.elapsed() >= SHOW_PERIOD {
+                shown = Instant::now();
+                self.show_client(stream);
+            }
+            let asked = repl.asked.swap(false, Ordering::AcqRel);
+            let is_paid = owed.as_ref().is_some_and(|owed| stream.synced() >= Some(owed.offset));
+            if asked || is_paid || acknowledged.elapsed() >= ACK_PERIOD {
+                acknowledged = Instant::now();
+                if let Err(failure) = self.acknowledge(link, stream) {
+                    return failure;
+                }
+            }
+            if asked && stream.synced().is_some_and(|synced| synced < repl.offset()) {
+                owed = Some(Owed {
+                    offset: repl.offset(),
+                    since: Instant::now(),
+                });
+            }
+            owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < OWED_AT_MOST);
+            let patience = ACK_PERIOD.saturating_sub(acknowledged.elapsed());
+            let patience = if owed.is_some() {
+                patience.min(OWED_LOOK)
+            } else {
+                patience
+            };
+            match link.receive(stream.input(), RECEIVE_BYTES, patience) {
+                Ok(0) => {
+                    let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
+                    let silent_s = (unix_ms() / 1000).saturating_sub(repl.heard_s.load(Ordering::Relaxed));
+                    if silent_s > timeout_s {
+                        return Failure::Timeout("PRIMARY timeout: no data nor PING received...");
+                    }
+                }
+                Ok(bytes) => {
+                    *received += bytes as u64;
+                    repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
+                    let client = stream.client();
+                    client.last_interaction_ms = unix_ms();
+                    client.net_input_bytes += bytes as u64;
+                }
+                Err(failure) => return failure,
+            }
+        }
+    }
+
+    /// Tells the primary how far this server is, and its disk, if it has an append-only file.
+    fn acknowledge(&self, link: &mut Link, stream: &mut Stream) -> Result<(), Failure> {
+        let offset = self.server.repl.offset().to_string();
+        match stream.synced().map(|synced| synced.to_string()) {
+            None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
+            Some(synced) => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", synced.as_bytes()]),
+        }
+    }
+
+    /// The primary as a client.
+    fn client(&self, link: &Link) -> Client {
+        let id = self.server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let mut client = Client::new(id, unix_ms(), 0);
+        client.address = link.peer();
+        client.local_address = link.local();
+        client.fd = link.fd();
+        client
+    }
+
+    /// Shows the primary among the clients. Who wants it to be disconnected ends the link.
+    fn show_client(&self, stream: &mut Stream) {
+        let buffers: Buffers = stream.connection().buffers(0);
+        let view = stream.client().shown();
+        crate::observability::lock(&self.server.linked_clients).insert(view.id, (view, buffers));
+    }
+}

@@ -1,0 +1,212 @@
+//! A full synchronisation over two connections: the dump over one of its own, the stream over the link meanwhile.
+//!
+//! ```text
+//!   link            +DUALCHANNELSYNC            ┌─▶ set-rdb-client-id, PSYNC ─▶ +CONTINUE ─▶ bytes are kept ─┐
+//!   dump            connect, SYNC ─▶ $ENDOFF ───┴─▶ loaded as any dump (`transfer.rs`) ──────────────────────┴▶ run
+//! ```
+//!
+//! This thread loads; a second one keeps what comes over the link, as far as the hard limit for replicas' outputs allows:
+//! what is beyond waits at the primary. If either connection breaks the other one is ended too. The data that was loaded
+//! is a place of the primary's history, so if the link breaks behind that, the next one may go on there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_reactor::unix_ms;
+
+use super::handshake::{self, DumpPlace};
+use super::link::{Failure, Link};
+use super::{connect, transfer};
+use crate::config::ClientClass;
+use crate::keyspace::Seat;
+use crate::observability::log;
+use crate::replication::{Endpoint, Phase, State, Transfer};
+use crate::state::Server;
+
+/// Bytes kept in one piece.
+const BLOCK_BYTES: usize = 16 * 1024;
+/// Between two looks at whether the dump is loaded.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// What came over the link and has not run.
+pub struct Held {
+    server: Arc<Server>,
+    blocks: VecDeque<Vec<u8>>,
+}
+
+impl Held {
+    fn new(server: Arc<Server>, first: Vec<u8>) -> Held {
+        server.repl.held_peak_bytes.store(0, Ordering::Relaxed);
+        let mut held = Held {
+            server,
+            blocks: VecDeque::new(),
+        };
+        if !first.is_empty() {
+            held.blocks.push_back(first);
+        }
+        held.publish();
+        held
+    }
+
+    /// The next bytes.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        let block = self.blocks.pop_front();
+        self.publish();
+        block
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.blocks.len() * BLOCK_BYTES) as u64
+    }
+
+    fn publish(&self) {
+        let repl = &self.server.repl;
+        repl.held_bytes.store(self.bytes(), Ordering::Relaxed);
+        repl.held_peak_bytes.fetch_max(self.bytes(), Ordering::Relaxed);
+    }
+
+    /// Whether nothing more may be kept.
+    fn is_full(&self) -> bool {
+        let limit = self.server.config.output_buffer_limits()[ClientClass::Replica as usize].hard_bytes;
+        limit > 0 && self.bytes() > limit
+    }
+
+    /// Receives what the link has, if anything comes within a moment; false if there is no room.
+    fn receive(&mut self, link: &mut Link) -> Result<bool, Failure> {
+        let needs_block = self.blocks.back().is_none_or(|block| block.len() >= BLOCK_BYTES);
+        if needs_block {
+            if self.is_full() {
+                return Ok(false);
+            }
+            self.blocks.push_back(Vec::with_capacity(BLOCK_BYTES));
+            self.publish();
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            let room = BLOCK_BYTES - block.len();
+            link.receive(block, room, LOOK_PERIOD)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.server.repl.held_bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Takes over the primary's data: the database that the stream has selected there, and what came over the link meanwhile.
+///
+/// # Errors
+/// When that fails; the data may be gone then.
+pub fn receive(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    link: &mut Link,
+    primary: &Endpoint,
+) -> Result<(usize, Held), Failure> {
+    let term = link.term();
+    log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
+    let socket = connect::connect(server, primary, term)?;
+    let mut dump = Link::new(socket, server.clone(), term, &primary.host)?;
+    dump.beats = false;
+    let begin = |state: &mut State| state.transfer = Transfer::default();
+    server.repl.in_term(term, begin).ok_or(Failure::TermOver)?;
+    let place = handshake::ask_for_dump(&mut dump)?;
+    let received = receive_both(server, seat, link, &mut dump, &place);
+    drop(dump);
+    if received.is_err() {
+        log::notice!("Dual channel replication: Aborting dual channel sync");
+    }
+    server.repl.drop_dump_socket(term);
+    received
+}
+
+fn receive_both(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    link: &mut Link,
+    dump: &mut Link,
+    place: &DumpPlace,
+) -> Result<(usize, Held), Failure> {
+    let loaded = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let keep = || {
+            let kept = keep_stream(link, place, &loaded);
+            if let Err(failure) = &kept
+                && !loaded.load(Ordering::Acquire)
+            {
+                if matches!(failure, Failure::Closed) {
+                    log::warning!("Dual channel replication: Provisional primary closed connection");
+                }
+                // The dump is of no use without the stream.
+                server.repl.sever();
+            }
+            kept
+        };
+        let spawned = std::thread::Builder::new()
+            .name("weft-held".into())
+            .spawn_scoped(scope, keep);
+        let keeper = spawned.map_err(|error| Failure::of("Starting a thread for the stream of the PRIMARY", &error))?;
+        let taken = transfer::take_over(server, seat, dump, &place.id, place.offset);
+        loaded.store(true, Ordering::Release);
+        if taken.is_err() {
+            server.repl.sever();
+        }
+        let kept = keeper.join().unwrap_or_else(|_| {
+            Err(Failure::of(
+                "Keeping the stream of the PRIMARY",
+                &io::ErrorKind::Other.into(),
+            ))
+        });
+        match (taken, kept) {
+            (Ok(db), Ok(held)) => Ok((db, held)),
+            // Whoever was cut off by the other has less to tell.
+            (Err(Failure::Closed), Err(failure)) | (Err(failure), _) | (Ok(_), Err(failure)) => Err(failure),
+        }
+    })
+}
+
+/// Asks for the stream behind the dump, and keeps what comes until the dump is loaded.
+fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Result<Held, Failure> {
+    handshake::ask_for_stream_of(link, place)?;
+    let server = link.server().clone();
+    let repl = &server.repl;
+    let mut held = Held::new(server.clone(), std::mem::take(&mut link.ahead));
+    if loaded.load(Ordering::Acquire) {
+        log::debug!("Dual channel replication: Psync established after rdb load");
+        return Ok(held);
+    }
+    let begin = |state: &mut State| {
+        state.phase = Phase::Transfer;
+        state.transfer.last_io_s = unix_ms() / 1000;
+    };
+    repl.in_term(link.term(), begin).ok_or(Failure::TermOver)?;
+    let mut beaten = Instant::now();
+    let mut is_full = false;
+    while !loaded.load(Ordering::Acquire) {
+        if is_full {
+            std::thread::sleep(LOOK_PERIOD);
+        } else if !held.receive(link)? {
+            is_full = true;
+            log::notice!(
+                "Dual channel replication: Replication buffer limit reached ({} bytes), stopping buffering. Further \
+                 accumulation will occur on primary side.",
+                held.bytes()
+            );
+        }
+        if repl.term() != link.term() {
+            return Err(Failure::TermOver);
+        }
+        if beaten.elapsed() >= BEAT {
+            beaten = Instant::now();
+            link.send_raw(b"\n")?;
+        }
+    }
+    Ok(held)
+}

@@ -1,0 +1,72 @@
+//! Background threads for commands that would make their worker's other clients wait.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::observability::{lock, log, memory};
+use crate::state::{Job, Server};
+
+/// Threads; more would only contend for the cores that the workers use.
+pub const THREADS: usize = 2;
+
+/// How far they step back behind the workers, whose requests are short and have somebody waiting for each.
+const NICE: i32 = 10;
+
+/// The end of the queue where jobs are put, and the one where they are taken.
+pub fn queue() -> (Sender<Job>, Receiver<Job>) {
+    channel()
+}
+
+/// Starts the threads, for long commands and for scripts.
+///
+/// # Errors
+/// When the operating system refuses a thread, or no seat is left at the keyspace.
+pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
+    start_some(server, jobs, ("weft-bg", THREADS), true)?;
+    // A script that has to prove that it is short has somebody waiting for it.
+    start_some(server, scripts, ("weft-script", crate::scripting::THREADS), false)
+}
+
+fn start_some(
+    server: &Arc<Server>,
+    jobs: Receiver<Job>,
+    (name, threads): (&str, usize),
+    step_back: bool,
+) -> std::io::Result<()> {
+    let jobs = Arc::new(Mutex::new(jobs));
+    for index in 0..threads {
+        let mut seat = server
+            .keyspace
+            .slots
+            .join()
+            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        let jobs = jobs.clone();
+        let server = Arc::downgrade(server);
+        std::thread::Builder::new()
+            .name(format!("{name}-{index}"))
+            .stack_size(crate::scripting::STACK_BYTES)
+            .spawn(move || {
+                if step_back {
+                    step_aside();
+                }
+                loop {
+                    let job = lock(&jobs).recv();
+                    let (Ok(job), Some(server)) = (job, server.upgrade()) else {
+                        return;
+                    };
+                    job(&server, &mut seat);
+                }
+            })?;
+    }
+    Ok(())
+}
+
+/// Leaves the cores to others who want them, and the memory.
+fn step_aside() {
+    if let Err(error) = weft_reactor::step_back(NICE) {
+        log::warning!("long commands run as urgently as short ones: {error}");
+    }
+    if let Err(error) = memory::allocate_apart() {
+        log::warning!("long commands share the memory of short ones: {error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Changed parameters on a running server.
+
+use std::net::TcpListener;
+use std::sync::{Arc, mpsc};
+
+use weft_reactor::Reactor;
+
+use super::apply;
+use crate::config::{Config, Permissions, SetError, id};
+use crate::net::listeners::Listeners;
+use crate::observability::log::{self, Level};
+use crate::state::{Order, Server};
+
+const PERMISSIONS: Permissions = Permissions {
+    protected: false,
+    loading: false,
+};
+
+fn server() -> (Arc<Server>, mpsc::Receiver<Order>) {
+    crate::commands::install(crate::commands::all());
+    let (orders_in, orders_out) = mpsc::channel();
+    let (jobs_in, _) = crate::runtime::background::queue();
+    let (scripts_in, _) = crate::runtime::background::queue();
+    let server = crate::start::server(
+        Config::defaults(),
+        1,
+        (jobs_in, scripts_in),
+        orders_in,
+        std::sync::mpsc::channel().0,
+    )
+    .expect("a server");
+    (server, orders_out)
+}
+
+/// CONFIG SET, with what follows from it.
+fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
+    let pairs: Vec<(&[u8], &[u8])> = pairs
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    match server
+        .config
+        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed, true))
+    {
+        Ok(_) => Ok(()),
+        Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),
+        Err(SetError::Loading) => panic!("nothing is loading"),
+    }
+}
+
+#[test]
+fn the_log_level_changes_at_once() {
+    let (server, _orders) = server();
+    assert_eq!(set(&server, &[("loglevel", "debug")]), Ok(()));
+    assert!(log::is_on(Level::Debug));
+    assert_eq!(set(&server, &[("loglevel", "nothing")]), Ok(()));
+    assert!(!log::is_on(Level::Warning));
+    assert_eq!(set(&server, &[("loglevel", "notice")]), Ok(()));
+    assert!(log::is_on(Level::Notice) && !log::is_on(Level::Verbose));
+}
+
+/// Words recorded from Valkey 9.1.2; the number is what this machine allows.
+#[test]
+fn more_clients_than_files_are_refused() {
+    let (server, _orders) = server();
+    let reason = set(&server, &[("maxclients", "4294967295")]).expect_err("no kernel allows so many files");
+    let expected = "CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to \
+                    handle the specified number of clients, try with ";
+    assert!(reason.starts_with(expected), "{reason}");
+    assert_eq!(server.config.integer(id::MAXCLIENTS), 10_000, "the old value is back");
+    let number: u64 = reason[expected.len()..].parse().expect("a number");
+    assert_eq!(set(&server, &[("maxclients", &number.to_string())]), Ok(()));
+}
+
+#[test]
+fn a_port_that_is_taken_is_refused_and_the_old_one_comes_back() {
+    let (server, orders) = server();
+    let free = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        (listener.local_addr().expect("is bound").port(), listener)
+    };
+    let (old, reserved) = free();
+    drop(reserved);
+    let (taken, _holder) = free();
+    let shared = server.clone();
+    let coordinator = std::thread::spawn(move || {
+        let mut reactor = Reactor::new().expect("a reactor");
+        let mut listeners = Listeners::default();
+        for Order::Listen(answer) in orders {
+            let listens = listeners.listen_tcp(&shared.config, &mut reactor).is_ok();
+            let is_last = shared.config.integer(id::PORT) == 0;
+            answer.send(listens).expect("somebody waits");
+            if is_last {
+                return;
+            }
+        }
+    });
+
+    let (old, taken) = (old.to_string(), taken.to_string());
+    assert_eq!(set(&server, &[("bind", "127.0.0.1"), ("port", &old)]), Ok(()));
+    let related = "CONFIG SET failed (possibly related to argument";
+    assert_eq!(
+        set(&server, &[("port", &taken)]),
+        Err(format!(
+            "{related} 'port') - Unable to listen on this port. Check server logs."
+        ))
+    );
+    assert!(std::net::TcpStream::connect(format!("127.0.0.1:{old}")).is_ok());
+    assert_eq!(
+        set(&server, &[("bind", "192.0.2.7")]),
+        Err(format!("{related} 'bind') - Failed to bind to specified addresses."))
+    );
+    assert!(std::net::TcpStream::connect(format!("127.0.0.1:{old}")).is_ok());
+    assert_eq!(set(&server, &[("port", "0")]), Ok(()));
+    coordinator.join().expect("ends");
+    let reason = set(&server, &[("port", &old)]).expect_err("nobody listens to orders any more");
+    assert!(reason.contains("Unable to listen"), "{reason}");
+}

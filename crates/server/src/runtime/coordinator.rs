@@ -1,0 +1,396 @@
+//! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Event, Reactor, Signal, Signals, Socket, Token};
+
+use crate::config::id;
+use crate::keyspace::{compact, expiry};
+use crate::net::listeners::{Arrival, Listeners};
+use crate::observability::log;
+use crate::observability::metrics::Counter;
+use crate::persistence::save;
+use crate::replication::Standing;
+use crate::runtime::process::threads;
+use crate::runtime::reclaim;
+use crate::runtime::reclaim::Reclaimer;
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tuning::Tuner;
+use crate::state::{Job, Message, Order, Server};
+use weft_reactor::unix_ms;
+
+/// One window of the rates that INFO shows.
+const RATE_WINDOW: Duration = Duration::from_millis(100);
+/// How often memory and commands are counted while nobody asks for anything; with many threads that takes some 100 us.
+const QUIET_WINDOW: Duration = Duration::from_secs(1);
+/// A pause may end so late that an `Instant` could not hold it.
+const LONGEST_WAIT_MS: u64 = 1000;
+/// Between two lines of level debug about the state of the server.
+const REPORT_PERIOD: Duration = Duration::from_secs(5);
+
+/// The coordinator, on the main thread.
+pub struct Coordinator {
+    server: Arc<Server>,
+    reactor: Reactor,
+    listeners: Listeners,
+    orders: mpsc::Receiver<Order>,
+    signals: Signals,
+    tuner: Tuner,
+    next_cron: Instant,
+    next_tuning: Instant,
+    next_report: Instant,
+    next_rates: Instant,
+    /// What had happened when memory and commands were counted last, and when that was.
+    counted: (u64, Instant),
+    /// How many commands there were then.
+    commands: u64,
+    reclaimer: Reclaimer,
+    next_reclaim: Instant,
+    /// When certificates were looked at last.
+    last_reload: Instant,
+    /// Whether a signal has asked for the end.
+    signalled: bool,
+}
+
+impl Coordinator {
+    /// A coordinator that accepts from `listeners`, whose sockets are in `reactor`, which `signals` wake.
+    pub fn new(
+        server: Arc<Server>,
+        reactor: Reactor,
+        signals: Signals,
+        listeners: Listeners,
+        orders: mpsc::Receiver<Order>,
+    ) -> Self {
+        let tuner = Tuner::new(&server);
+        Coordinator {
+            server,
+            reactor,
+            listeners,
+            orders,
+            signals,
+            tuner,
+            next_cron: Instant::now(),
+            next_tuning: Instant::now(),
+            next_report: Instant::now(),
+            next_rates: Instant::now(),
+            counted: (u64::MAX, Instant::now()),
+            commands: 0,
+            reclaimer: Reclaimer::new(),
+            next_reclaim: Instant::now(),
+            last_reload: Instant::now(),
+            signalled: false,
+        }
+    }
+
+    /// Runs until somebody asks for the end. The sockets are closed then; what is left of the listeners comes
+    /// back.
+    ///
+    /// # Errors
+    /// When waiting for events fails.
+    pub fn run(mut self) -> std::io::Result<(Shutdown, Listeners)> {
+        let mut events = Vec::new();
+        loop {
+            let mut wake_at = self.periodic();
+            self.server.end_due_pause(unix_ms());
+            self.take_signal();
+            if let Some(how) = self.server.shutdown.take_up() {
+                self.signals.set_shutting_down(true);
+                return Ok((how, self.listeners));
+            }
+            if let Some(end_ms) = self.server.pause.next_end_ms() {
+                let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
+                wake_at = wake_at.min(Instant::now() + left);
+            }
+            let timeout = wake_at.saturating_duration_since(Instant::now());
+            events.clear();
+            let accepts = self.server.config.unsigned(id::MAX_NEW_CONNECTIONS_PER_CYCLE) as usize;
+            self.reactor.wait(Some(timeout), &mut events, accepts)?;
+            for event in events.drain(..) {
+                match event {
+                    Event::Accepted(token, socket) => self.place(token, socket),
+                    Event::AcceptFailed(_, error) => log::warning!("Accepting client connection: {error}"),
+                    // The coordinator has no connections.
+                    Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
+                }
+            }
+            self.obey();
+        }
+    }
+
+    /// Does what is due, and tells when something is due again.
+    fn periodic(&mut self) -> Instant {
+        let now = Instant::now();
+        if now >= self.next_cron {
+            self.next_cron = now + self.cron_period();
+            self.cron();
+            self.report(now);
+            let metrics = &self.server.metrics;
+            metrics.add(metrics.coordinator, Counter::CronNs, now.elapsed().as_nanos() as u64);
+        }
+        if !self.tuner.is_active(&self.server) {
+            return self.next_cron;
+        }
+        if now >= self.next_tuning {
+            self.next_tuning = now + crate::runtime::tuning::WINDOW;
+            self.tuner.sample(&self.server, now);
+        }
+        self.next_cron.min(self.next_tuning)
+    }
+
+    /// A signal asks for the shutdown that is configured for it, or for a report.
+    fn take_signal(&mut self) {
+        if self.signals.take_report() {
+            log::warning!("Received SIGALRM");
+            threads::report();
+        }
+        let server = &self.server;
+        if let Some(signal) = self.signals.take() {
+            log::warning!("Received {} scheduling shutdown...", signal.name());
+            let options = match signal {
+                Signal::Interrupt => id::SHUTDOWN_ON_SIGINT,
+                Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
+            };
+            let how = Shutdown::from_options(server.config.integer(options));
+            server.shutdown.note_signal(how);
+            self.signalled = true;
+        }
+        if !server.observed.cron_paused.load(Ordering::Relaxed)
+            && let Some(how) = server.shutdown.take_signalled()
+        {
+            save::end_process(server, how);
+        }
+        if self.signalled && server.shutdown.is_idle() {
+            // It was called off: the next signal is a first one again.
+            self.signalled = false;
+            self.signals.set_shutting_down(false);
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Listen(answer) => {
+                    let listens = self
+                        .listeners
+                        .listen_tcp(&self.server.config, &mut self.reactor)
+                        .is_ok();
+                    // Who asked may have given up waiting.
+                    let _ = answer.send(listens);
+                }
+            }
+        }
+    }
+
+    fn cron_period(&self) -> Duration {
+        let hz = self.server.config.integer(id::HZ).clamp(1, 500) as u64;
+        Duration::from_millis(1000 / hz)
+    }
+
+    /// Refuses a connection or gives it to a worker.
+    fn place(&mut self, token: Token, socket: Socket) {
+        let is_tls = self.listeners.is_tls(token);
+        let server = &self.server;
+        server
+            .metrics
+            .add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
+        let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
+        if server.connections.load(Ordering::Relaxed) >= max {
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            // Before the two sides have agreed on keys there is nothing that one could be told over TLS.
+            if !is_tls {
+                turn_away(&socket, b"-ERR max number of clients reached\r\n");
+            }
+            return;
+        }
+        let mut refusal = None;
+        if self.refuses_strangers() && !is_local(&socket) {
+            server
+                .metrics
+                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+            if !is_tls {
+                turn_away(&socket, PROTECTED_MODE.as_bytes());
+                return;
+            }
+            refusal = Some(PROTECTED_MODE);
+        }
+        if !socket.is_unix() {
+            let seconds = server.config.integer(id::TCP_KEEPALIVE).max(0) as u32;
+            // Both only tune; a socket that refuses them still serves.
+            let _ = socket.set_nodelay(true);
+            if seconds > 0 {
+                let _ = socket.set_keepalive(seconds);
+            }
+        }
+        let active = server.active_workers.load(Ordering::Relaxed).max(1);
+        let Some((worker, _)) = server.workers[..active.min(server.workers.len())]
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, link)| link.connections.load(Ordering::Relaxed))
+        else {
+            return;
+        };
+        server.connections.fetch_add(1, Ordering::Relaxed);
+        server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
+        server.workers[worker].send(Message::Connect(Arrival {
+            socket,
+            is_tls,
+            refusal,
+        }));
+    }
+
+    /// Protected mode: without a password, only this machine may connect.
+    fn refuses_strangers(&self) -> bool {
+        let config = &self.server.config;
+        config.boolean(id::PROTECTED_MODE) && self.server.acl.asks_for_no_password()
+    }
+
+    fn cron(&mut self) {
+        if self.server.observed.cron_paused.load(Ordering::Relaxed) {
+            return;
+        }
+        if !self.is_quiet() {
+            self.sample_memory();
+            self.commands = self.server.metrics.commands_processed();
+        }
+        self.sample_rates();
+        self.reclaim();
+        self.reload_certificates();
+        let server = &self.server;
+        if server.dumps.loading.load(Ordering::Relaxed) {
+            // There is a part of the data, which belongs to the thread that loads it.
+            return;
+        }
+        save::begin_due(server);
+        crate::persistence::aof::begin_due(server);
+        let now_ms = unix_ms();
+        let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
+        let imports = server.repl.standing().has(Standing::IMPORTS);
+        let some_are_due = || match server.repl.follows() {
+            true => server.keyspace.local.is_due(now_ms),
+            false if imports => false,
+            false => {
+                let keyspace = &server.keyspace;
+                keyspace.counts.any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0
+            }
+        };
+        if may_expire && some_are_due() {
+            let active = server.active_workers.load(Ordering::Relaxed).max(1);
+            for worker in server.workers.iter().take(active) {
+                worker.send(Message::ExpireDue);
+            }
+        }
+    }
+
+    /// Whether nothing has happened since memory and commands were counted, which was not long ago.
+    fn is_quiet(&mut self) -> bool {
+        let metrics = &self.server.metrics;
+        let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
+        let (before, at) = self.counted;
+        if happened == before && at.elapsed() < QUIET_WINDOW {
+            return true;
+        }
+        self.counted = (happened, Instant::now());
+        false
+    }
+
+    fn report(&mut self, now: Instant) {
+        if now < self.next_report {
+            return;
+        }
+        self.next_report = now + REPORT_PERIOD;
+        let bytes = self.server.memory.now();
+        let clients = self.server.connections.load(Ordering::Relaxed);
+        log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
+    }
+
+    fn sample_rates(&mut self) {
+        let now = Instant::now();
+        if now < self.next_rates {
+            return;
+        }
+        self.next_rates = now + RATE_WINDOW;
+        let metrics = &self.server.metrics;
+        let totals = [
+            self.commands,
+            metrics.sum(Counter::NetInputBytes),
+            metrics.sum(Counter::NetOutputBytes),
+            metrics.sum(Counter::Batches),
+            metrics.sum(Counter::BusyNs),
+        ];
+        self.server.observed.rates.sample(now, totals);
+    }
+
+    /// Looks, now and then, whether certificates were exchanged.
+    fn reload_certificates(&mut self) {
+        let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
+        if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
+            return;
+        }
+        self.last_reload = Instant::now();
+        if self.server.tls.current().is_some() {
+            let job: Job = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
+            // The threads are gone only at shutdown.
+            let _ = self.server.background.send(job);
+        }
+    }
+
+    fn reclaim(&mut self) {
+        let now = Instant::now();
+        if now < self.next_reclaim {
+            return;
+        }
+        self.next_reclaim = now + reclaim::PERIOD;
+        if let Some(reclaim) = self.reclaimer.look(now) {
+            let job: Job = Box::new(move |_, seat| {
+                if reclaim.wants_compaction() {
+                    // Twice: the second pass fills the slabs that the first one emptied in part.
+                    compact::compact(seat);
+                    compact::compact(seat);
+                }
+                if let Err(reason) = reclaim.run() {
+                    log::warning!("Free memory could not be given back: {reason}");
+                }
+            });
+            // The threads are gone only at shutdown.
+            let _ = self.server.background.send(job);
+        }
+    }
+
+    /// Takes the allocator's count. While there is a limit a worker does that, which then counts exactly, and sees to it
+    /// that there is room.
+    fn sample_memory(&self) {
+        let server = &self.server;
+        if server.config.unsigned(id::MAXMEMORY) > 0 && server.observed.startup_memory.load(Ordering::Relaxed) > 0 {
+            return server.measure_memory();
+        }
+        let Some(bytes) = server.memory.calibrate() else {
+            return;
+        };
+        // The first sample is taken before any client is served.
+        let startup = &server.observed.startup_memory;
+        let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Tells a client why it is not served, as far as the socket takes it.
+fn turn_away(socket: &Socket, text: &[u8]) {
+    use std::io::Write;
+    // The peer may be gone already; there is nobody else to tell.
+    let _ = match socket {
+        Socket::Tcp(stream) => (&*stream).write_all(text),
+        Socket::Unix(stream) => (&*stream).write_all(text),
+    };
+}
+
+/// Whether the peer is on this machine.
+fn is_local(socket: &Socket) -> bool {
+    let peer = socket.peer_name();
+    socket.is_unix() || peer.starts_with("127.") || peer.starts_with("[::1]")
+}
+
+/// What a stranger is told in protected mode.
+const PROTECTED_MODE: &str = "-DENIED Weft is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers, either set a password for the default user, or switch protected mode off with CONFIG SET protected-mode no from the loopback interface, or start the server with '--protected-mode no'.\r\n";

@@ -1,0 +1,73 @@
+//! `server-cpulist` and `bio-cpulist`: which CPUs the threads may run on.
+//!
+//! A thread inherits the CPUs of the one that starts it. So the main thread takes those that the next
+//! threads shall have, starts them, and goes on.
+
+use weft_reactor::{allowed_cpus, parse_cpu_list, pin_to_cpus};
+
+use crate::config::{Config, ParameterId, id};
+use crate::observability::log;
+
+/// The CPUs of each kind of thread.
+pub struct CpuLists {
+    /// Those the process was started with.
+    all: Vec<usize>,
+    server: Option<Vec<usize>>,
+    background: Option<Vec<usize>>,
+}
+
+impl CpuLists {
+    /// Reads the parameters. A list that makes no sense here is left out, as the log tells.
+    pub fn read(config: &Config) -> CpuLists {
+        let all = allowed_cpus().unwrap_or_default();
+        let list = |id: ParameterId| {
+            let text = config.text(id);
+            if text.is_empty() {
+                return None;
+            }
+            let text = String::from_utf8_lossy(&text);
+            let cpus = parse_cpu_list(&text).map(|mut cpus| {
+                cpus.retain(|cpu| all.contains(cpu));
+                cpus.sort_unstable();
+                cpus.dedup();
+                cpus
+            });
+            let usable = cpus.filter(|cpus| !cpus.is_empty());
+            if usable.is_none() {
+                let name = id.parameter().name;
+                log::warning!("{name} '{text}' names no CPU that this process may use: it is not applied.");
+            }
+            usable
+        };
+        CpuLists {
+            server: list(id::SERVER_CPULIST),
+            background: list(id::BIO_CPULIST),
+            all,
+        }
+    }
+
+    /// How many CPUs the workers may use; 0 if unknown.
+    pub fn of_workers(&self) -> usize {
+        self.server.as_ref().unwrap_or(&self.all).len()
+    }
+
+    /// Threads that the calling thread starts from now on are background threads.
+    pub fn start_background_threads(&self) {
+        self.enter(self.background.as_ref());
+    }
+
+    /// The calling thread, and threads it starts from now on, serve clients.
+    pub fn start_server_threads(&self) {
+        self.enter(self.server.as_ref());
+    }
+
+    fn enter(&self, cpus: Option<&Vec<usize>>) {
+        if self.server.is_none() && self.background.is_none() {
+            return;
+        }
+        let cpus = cpus.unwrap_or(&self.all);
+        if let Err(error) = pin_to_cpus(cpus) {
+            log::warning!("Cannot run on CPUs {cpus:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the start-up does about, or says about, settings of the kernel.
+
+use crate::config::{Config, id};
+use crate::observability::log;
+
+/// Huge pages behind the process's back cost memory after deletes; `disable-thp` keeps them off.
+///
+/// If the kernel hands them out always and does not let this process refuse them, the log tells.
+pub fn settle_huge_pages(config: &Config) {
+    if !config.boolean(id::DISABLE_THP) {
+        return;
+    }
+    let refused = nix::sys::prctl::set_thp_disable(true).is_err();
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if refused && setting(path).is_some_and(|modes| modes.contains("[always]")) {
+        log::warning!(
+            "WARNING Transparent huge pages are handed out to every process and could not be switched off for this \
+             one. Memory of deleted keys may come back late. To change it for the machine: echo madvise > {path}"
+        );
+    }
+}
+
+/// Warns about settings that can make the server fail while the machine is fine.
+///
+/// Nothing forks here, so the usual heuristic of overcommitting is good enough; strict accounting is not.
+pub fn warn_about_memory() {
+    if setting("/proc/sys/vm/overcommit_memory").as_deref() == Some("2") {
+        log::warning!(
+            "WARNING Memory is accounted for strictly (vm.overcommit_memory is 2), so an allocation can fail while \
+             memory is free. To change it: sysctl vm.overcommit_memory=0"
+        );
+    }
+}
+
+/// Warns if the kernel cuts the backlog down.
+pub fn warn_about_backlog(config: &Config) {
+    let backlog = config.integer(id::TCP_BACKLOG);
+    let most = setting("/proc/sys/net/core/somaxconn").and_then(|text| text.parse::<i64>().ok());
+    if let Some(most) = most
+        && most > 0
+        && most < backlog
+    {
+        log::warning!(
+            "WARNING: The TCP backlog setting of {backlog} cannot be enforced because /proc/sys/net/core/somaxconn is \
+             set to the lower value of {most}."
+        );
+    }
+}
+
+/// Warns about a limit on memory that no data set fits in.
+pub fn warn_about_tiny_maxmemory(config: &Config) {
+    let bytes = config.unsigned(id::MAXMEMORY);
+    if bytes > 0 && bytes < 1024 * 1024 {
+        log::warning!(
+            "WARNING: You specified a maxmemory value that is less than 1MB (current value is {bytes} bytes). Are you \
+             sure this is what you really want?"
+        );
+    }
+}
+
+fn setting(path: &str) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}

@@ -1,0 +1,74 @@
+//! `maxclients` and the limit on open files.
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+use crate::observability::log;
+
+/// Descriptors besides those of clients: listeners, log, files.
+const RESERVED: u64 = 32;
+
+/// As much as is tried at once less when the system refuses.
+const STEP: rlim_t = 16;
+
+/// Raises the limit on open files, if necessary, so that `clients` can be connected and `workers` have
+/// their own descriptors, and returns how many clients the limit allows: fewer if it cannot be raised, as
+/// the log tells then; 0 if not even one fits.
+pub fn make_room(clients: u64, workers: usize) -> u64 {
+    // A worker's reactor has two; those of a few workers are within the reserve.
+    let reserved = RESERVED.max(16 + 2 * workers as u64);
+    let wanted = clients.saturating_add(reserved);
+    let before = match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, _)) => soft,
+        Err(error) => {
+            log::warning!(
+                "Unable to obtain the current NOFILE limit ({}), assuming 1024 and setting the max clients \
+                 configuration accordingly.",
+                error.desc()
+            );
+            return clients.min(1024 - reserved.min(1024));
+        }
+    };
+    if before >= wanted {
+        return clients;
+    }
+    let (reached, refusal) = raise(before, wanted);
+    if reached >= wanted {
+        log::notice!("Increased maximum number of open files to {wanted} (it was originally set to {before}).");
+        return clients;
+    }
+    let allowed = reached.saturating_sub(reserved);
+    if allowed == 0 {
+        log::warning!(
+            "Your current 'ulimit -n' of {before} is not enough for the server to start. Please increase your open \
+             file limit to at least {wanted}. Exiting."
+        );
+        return 0;
+    }
+    log::warning!("You requested maxclients of {clients} requiring at least {wanted} max file descriptors.");
+    log::warning!("Server can't set maximum open files to {wanted} because of OS error: {refusal}.");
+    log::warning!(
+        "Current maximum open files is {reached}. maxclients has been reduced to {allowed} to compensate for low \
+         ulimit. If you need higher maxclients increase 'ulimit -n'."
+    );
+    allowed
+}
+
+/// Raises the limit as far towards `wanted` as the system allows: the limit reached, and the last refusal.
+fn raise(before: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
+    let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(before, |(_, hard)| hard);
+    let mut refusal = "";
+    // Beyond the hard limit only the privileged get, so that is one attempt; below it, steps.
+    let mut attempt = wanted;
+    while attempt > before {
+        match setrlimit(Resource::RLIMIT_NOFILE, attempt, attempt.max(hard)) {
+            Ok(()) => return (attempt, refusal),
+            Err(error) => refusal = error.desc(),
+        }
+        attempt = if attempt > hard {
+            hard
+        } else {
+            attempt.saturating_sub(STEP)
+        };
+    }
+    (before, refusal)
+}

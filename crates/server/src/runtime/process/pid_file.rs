@@ -1,0 +1,54 @@
+//! `pidfile`: the file that holds the process id while the server runs.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::observability::log;
+
+/// Where a daemon's file is if nothing else is configured.
+const DEFAULT: &str = "/var/run/valkey.pid";
+
+/// The file, while this process is the one it names.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes the file, if one is configured or `daemonized`. A file that cannot be written is no reason not
+    /// to start: the log tells.
+    pub fn create(configured: Option<PathBuf>, daemonized: bool) -> Option<PidFile> {
+        let path = configured.or_else(|| daemonized.then(|| PathBuf::from(DEFAULT)))?;
+        // The working directory may change before the file is removed.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        match std::fs::write(&path, format!("{}\n", std::process::id())) {
+            Ok(()) => Some(PidFile { path }),
+            Err(error) => {
+                log::warning!("Failed to write PID file: {}", crate::config::error_text(&error));
+                None
+            }
+        }
+    }
+
+    /// Removes the file, unless another process has taken it over.
+    pub fn remove(self) {
+        log::notice!("Removing the pid file.");
+        drop(self);
+    }
+
+    fn remove_if_ours(&self) -> io::Result<()> {
+        let named = std::fs::read_to_string(&self.path)?;
+        if named.trim() == std::process::id().to_string() {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove_if_ours() {
+            log::warning!("Failed to remove the PID file: {}", crate::config::error_text(&error));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `supervised`: telling an init system how far the server is.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use nix::sys::signal::{Signal, raise};
+
+use crate::observability::log;
+
+/// The variable in which systemd names the socket it listens on.
+const SYSTEMD_VARIABLE: &str = "NOTIFY_SOCKET";
+/// The variable that upstart sets for its jobs.
+const UPSTART_VARIABLE: &str = "UPSTART_JOB";
+
+/// Who supervises this process.
+#[derive(Debug)]
+pub enum Supervisor {
+    /// Nobody.
+    None,
+    /// Upstart: it has been told already, by a stop.
+    Upstart,
+    /// systemd, which listens here.
+    Systemd(SocketAddr),
+}
+
+impl Supervisor {
+    /// Finds the supervisor that the parameter (`no`, `upstart`, `systemd` or `auto`) asks for, and reports
+    /// that the server is starting. If it is not there, the log tells, and the server runs without.
+    pub fn find(supervised: &str) -> Supervisor {
+        match supervised {
+            "upstart" => Supervisor::upstart(),
+            "systemd" => Supervisor::systemd(),
+            "auto" if std::env::var_os(UPSTART_VARIABLE).is_some() => {
+                log::verbose!("Upstart supervision detected.");
+                Supervisor::upstart()
+            }
+            "auto" if std::env::var_os(SYSTEMD_VARIABLE).is_some() => {
+                log::verbose!("Systemd supervision detected.");
+                Supervisor::systemd()
+            }
+            _ => Supervisor::None,
+        }
+    }
+
+    /// Whether there is one.
+    pub fn is_some(&self) -> bool {
+        !matches!(self, Supervisor::None)
+    }
+
+    /// Clients are served from now on.
+    pub fn ready(&self) {
+        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+    }
+
+    /// The server is going to end.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\n");
+    }
+
+    fn tell(&self, state: &str) {
+        if let Supervisor::Systemd(address) = self
+            && let Err(error) = notify(address, state)
+        {
+            log::warning!("systemd supervision error: {error}");
+        }
+    }
+
+    /// Upstart counts a job as started when it has stopped itself; it continues it at once.
+    fn upstart() -> Supervisor {
+        if std::env::var_os(UPSTART_VARIABLE).is_none() {
+            log::warning!("upstart supervision requested, but {UPSTART_VARIABLE} not found!");
+            return Supervisor::None;
+        }
+        log::notice!("supervised by upstart, will stop to signal readiness.");
+        if let Err(error) = raise(Signal::SIGSTOP) {
+            log::warning!("upstart supervision error: {error}");
+        }
+        Supervisor::Upstart
+    }
+
+    fn systemd() -> Supervisor {
+        let Some(name) = std::env::var_os(SYSTEMD_VARIABLE) else {
+            log::warning!("systemd supervision requested, but {SYSTEMD_VARIABLE} not found!");
+            return Supervisor::None;
+        };
+        let told = address(&name).and_then(|address| {
+            notify(&address, "STATUS=Weft is loading...\n")?;
+            Ok(address)
+        });
+        match told {
+            Ok(address) => {
+                log::notice!(
+                    "Supervised by systemd. Please make sure you set appropriate values for TimeoutStartSec and \
+                     TimeoutStopSec in your service unit."
+                );
+                Supervisor::Systemd(address)
+            }
+            Err(error) => {
+                log::warning!("systemd supervision error: {error}");
+                Supervisor::None
+            }
+        }
+    }
+}
+
+/// The socket behind the variable's value: a path, or a name in the abstract namespace after an `@`.
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    }
+}
+
+fn notify(address: &SocketAddr, state: &str) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.send_to_addr(state.as_bytes(), address)?;
+    Ok(())
+}

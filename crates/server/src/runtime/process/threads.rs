@@ -1,0 +1,92 @@
+//! What the threads of this process are doing, as the system sees it: for those who wonder why a server is slow.
+
+use std::fs;
+use std::path::Path;
+
+use crate::observability::log;
+
+/// One thread.
+#[derive(Debug, PartialEq, Eq)]
+struct Thread {
+    name: String,
+    state: char,
+    /// User and system time, in the system's ticks.
+    ticks: (u64, u64),
+}
+
+/// Tells the log about each thread: name, what it does, and how much of a processor it has used.
+pub fn report() {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
+        return log::warning!("The system does not tell what the threads are doing");
+    };
+    for task in tasks.flatten() {
+        let line = |file: &str| read(&task.path(), file);
+        let Some(thread) = line("stat").and_then(|text| Thread::parse(&text)) else {
+            // It has just ended.
+            continue;
+        };
+        let place = match thread.state {
+            'R' => String::new(),
+            _ => line("wchan").filter(|place| place != "0").unwrap_or_default(),
+        };
+        log::warning!(
+            "Thread {} '{}': {}{}{place}, user time {} and system time {} ticks",
+            task.file_name().display(),
+            thread.name,
+            thread.activity(),
+            if place.is_empty() { "" } else { " in " },
+            thread.ticks.0,
+            thread.ticks.1
+        );
+    }
+}
+
+fn read(task: &Path, file: &str) -> Option<String> {
+    let text = fs::read_to_string(task.join(file)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+impl Thread {
+    /// The name, in parentheses, may hold anything, so fields are counted from behind it.
+    fn parse(stat: &str) -> Option<Thread> {
+        /// The number that proc(5) gives to the first field behind the name.
+        const FIRST: usize = 3;
+        let (head, fields) = stat.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - FIRST)?.parse().ok();
+        Some(Thread {
+            name: name.to_owned(),
+            state: fields.first()?.chars().next()?,
+            ticks: (number(14)?, number(15)?),
+        })
+    }
+
+    fn activity(&self) -> &'static str {
+        match self.state {
+            'R' => "running",
+            'S' => "sleeping",
+            'D' => "waiting for a device",
+            'T' | 't' => "stopped",
+            _ => "ending",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Thread;
+
+    #[test]
+    fn names_may_hold_anything() {
+        let stat = "12 (a) b) S 1 1 1 0 -1 4194560 100 0 0 0 75 9 0 0 20 0 1 0";
+        let expected = Thread {
+            name: "a) b".to_owned(),
+            state: 'S',
+            ticks: (75, 9),
+        };
+        assert_eq!(Thread::parse(stat), Some(expected));
+        assert_eq!(Thread::parse("12 (a) S 1"), None);
+        assert_eq!(Thread::parse(""), None);
+    }
+}

@@ -1,0 +1,344 @@
+//! Self-tuning: how many of the workers take part.
+//!
+//! Every [`WINDOW`] the coordinator looks at the busy share of the active workers and at the requests
+//! they executed. Too busy for a while, with a core to spare → one more worker takes part and gets its
+//! share of the connections. That is a trial: if after it the server does not execute clearly more
+//! requests, the worker is given up again; the next trial waits twice as long. Idle enough that one
+//! fewer would do → the last worker's connections go to the others.
+//!
+//! What was right once need not stay so, and a trial may have been misled by a load that grew by itself. So
+//! now and then one worker fewer is tried as well: if throughput holds, the worker was not needed.
+//!
+//! ```text
+//!            busy ≥ 85% for 20 windows,
+//!            half a core idle meanwhile              gain ≥ 8%
+//!   Steady ───────────────────────────▶ Trial ───────────────────▶ Steady (backoff reset)
+//!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain, or a loss at first sight
+//!     │  └──────▶ one worker fewer        └──────▶ back to what it was, backoff doubled ──┐
+//!     └───────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A trial that does harm shows in the slowest requests, as its threads compete with each other and with
+//! clients on the same machine. Hence the look at the idle cores before, and the end at first sight.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::config::id;
+use crate::observability::metrics::Counter;
+use crate::state::{Message, Server, WorkerLink};
+
+mod idle;
+
+#[cfg(test)]
+mod tests;
+
+/// How often the workers are looked at.
+pub const WINDOW: Duration = Duration::from_millis(10);
+/// Busy share above which another worker is tried.
+const BUSY: f64 = 0.85;
+/// Busy share that n − 1 workers may reach for the n-th to be given up.
+const IDLE: f64 = 0.5;
+/// Windows in a row before anything happens.
+const PATIENCE: u32 = 5;
+/// Windows left out after a change, until connections have moved.
+const SETTLE: u32 = 5;
+/// Windows of a trial.
+const TRIAL: u32 = 20;
+/// Windows after which a trial that lost this part of the throughput ends at once.
+const FIRST_SIGHT: (u32, f64) = (4, 0.9);
+/// Idle cores that a further worker needs.
+const SPARE_CORES: f64 = 0.5;
+/// A trial must raise throughput by this factor.
+const GAIN: f64 = 1.08;
+/// One worker fewer must keep this part of the throughput.
+const KEEP: f64 = 0.95;
+/// First and longest pause between trials that brought nothing.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+#[derive(Clone, Copy)]
+struct Trial {
+    windows: u32,
+    executed_before: f64,
+    /// Whether a worker was taken away, not added.
+    fewer: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Steady,
+    Trial(Trial),
+}
+
+/// What one window showed.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Workers that take part.
+    active: usize,
+    /// Workers there are.
+    workers: usize,
+    /// Clients connected.
+    connections: usize,
+    /// Busy shares of the active workers, added up.
+    busy_share: f64,
+    /// Requests per nanosecond.
+    rate: f64,
+}
+
+/// Tells how long the cores that this process may use have been idle together since the machine started, ms;
+/// `None` if the system does not tell.
+type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
+
+/// Decides from what the windows show. Knows nothing of servers.
+struct Decider {
+    phase: Phase,
+    busy_windows: u32,
+    idle_windows: u32,
+    settle: u32,
+    backoff: Duration,
+    no_trial_before: Instant,
+    fewer_backoff: Duration,
+    no_fewer_before: Instant,
+    rates: [f64; TRIAL as usize],
+    rate_count: usize,
+    idle_clock: IdleClock,
+    /// The idle clock and the time when the workers became busy.
+    busy_since: Option<(u64, Instant)>,
+}
+
+impl Decider {
+    fn new(idle_clock: IdleClock, now: Instant) -> Self {
+        Decider {
+            phase: Phase::Steady,
+            busy_windows: 0,
+            idle_windows: 0,
+            settle: 0,
+            backoff: BACKOFF.0,
+            no_trial_before: now,
+            fewer_backoff: BACKOFF.0,
+            no_fewer_before: now,
+            rates: [0.0; TRIAL as usize],
+            rate_count: 0,
+            idle_clock,
+            busy_since: None,
+        }
+    }
+
+    /// Looks at one window; returns how many workers shall take part from now on, if that changes.
+    fn look(&mut self, seen: Seen, now: Instant) -> Option<usize> {
+        if self.settle > 0 {
+            self.settle -= 1;
+            return None;
+        }
+        self.rates[self.rate_count % self.rates.len()] = seen.rate;
+        self.rate_count += 1;
+        let active = match self.phase {
+            Phase::Steady => self.steady(seen, now),
+            Phase::Trial(trial) => self.trial(seen.active, trial, now),
+        }?;
+        // Workers may have been activated by the parameter since the trial began.
+        let active = active.clamp(1, seen.workers);
+        self.busy_windows = 0;
+        self.idle_windows = 0;
+        self.settle = SETTLE;
+        self.rate_count = 0;
+        Some(active)
+    }
+
+    fn steady(&mut self, seen: Seen, now: Instant) -> Option<usize> {
+        let Seen { active, workers, .. } = seen;
+        let per_worker = seen.busy_share / active as f64;
+        let may_grow = active < workers && active < seen.connections && now >= self.no_trial_before;
+        if per_worker >= BUSY && may_grow {
+            if self.busy_windows == 0 {
+                self.busy_since = (self.idle_clock)().map(|idle_ms| (idle_ms, now));
+            }
+            self.busy_windows += 1;
+        } else {
+            self.busy_windows = 0;
+        }
+        let fewer = seen.busy_share / (active.max(2) - 1) as f64;
+        self.idle_windows = if active > 1 && fewer <= IDLE {
+            self.idle_windows + 1
+        } else {
+            0
+        };
+        // As many windows as a trial has, so that the rate before it is not that of a load that just began.
+        if self.busy_windows >= TRIAL {
+            if self.no_core_to_spare(now) {
+                self.busy_windows = 0;
+                return None;
+            }
+            Some(self.begin_trial(active + 1, false))
+        } else if self.idle_windows >= 10 * PATIENCE {
+            Some(active - 1)
+        } else if active > 1 && now >= self.no_fewer_before && self.rate_count >= self.rates.len() {
+            Some(self.begin_trial(active - 1, true))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the cores were too busy, since the workers became so, to run one more worker.
+    fn no_core_to_spare(&mut self, now: Instant) -> bool {
+        let (Some((idle_before_ms, since)), Some(idle_ms)) = (self.busy_since, (self.idle_clock)()) else {
+            return false;
+        };
+        let elapsed_ms = now.duration_since(since).as_millis().max(1) as f64;
+        (idle_ms.saturating_sub(idle_before_ms) as f64) < SPARE_CORES * elapsed_ms
+    }
+
+    fn begin_trial(&mut self, active: usize, fewer: bool) -> usize {
+        self.phase = Phase::Trial(Trial {
+            windows: 0,
+            executed_before: self.mean_rate(),
+            fewer,
+        });
+        active
+    }
+
+    fn trial(&mut self, active: usize, trial: Trial, now: Instant) -> Option<usize> {
+        let windows = trial.windows + 1;
+        let rate = self.mean_rate();
+        let harmful = windows >= FIRST_SIGHT.0 && rate < trial.executed_before * FIRST_SIGHT.1;
+        if windows < TRIAL && !harmful {
+            self.phase = Phase::Trial(Trial { windows, ..trial });
+            return None;
+        }
+        self.phase = Phase::Steady;
+        if trial.fewer {
+            let keeps = rate >= trial.executed_before * KEEP;
+            if keeps {
+                self.fewer_backoff = BACKOFF.0;
+                self.no_trial_before = now + self.backoff;
+                self.backoff = longer(self.backoff);
+            } else {
+                self.fewer_backoff = longer(self.fewer_backoff);
+            }
+            self.no_fewer_before = now + self.fewer_backoff;
+            (!keeps).then_some(active + 1)
+        } else {
+            let gains = rate >= trial.executed_before * GAIN;
+            if gains {
+                self.backoff = BACKOFF.0;
+                self.no_fewer_before = now + self.fewer_backoff;
+            } else {
+                self.no_trial_before = now + self.backoff;
+                self.backoff = longer(self.backoff);
+            }
+            (!gains).then_some(active - 1)
+        }
+    }
+
+    fn mean_rate(&self) -> f64 {
+        let seen = self.rate_count.min(self.rates.len());
+        self.rates[..seen].iter().sum::<f64>() / seen.max(1) as f64
+    }
+}
+
+fn longer(backoff: Duration) -> Duration {
+    (backoff * 2).min(BACKOFF.1)
+}
+
+/// Samples the workers and does what is decided.
+pub struct Tuner {
+    decider: Decider,
+    last_busy_ns: Vec<u64>,
+    last_executed: u64,
+    last_sample: Instant,
+}
+
+impl Tuner {
+    /// A tuner that has seen nothing.
+    pub fn new(server: &Server) -> Self {
+        let now = Instant::now();
+        Tuner {
+            decider: Decider::new(idle::clock(), now),
+            last_busy_ns: vec![0; server.workers.len()],
+            last_executed: 0,
+            last_sample: now,
+        }
+    }
+
+    /// Whether there is anything to tune: with one worker, or nobody connected, the coordinator sleeps.
+    pub fn is_active(&self, server: &Server) -> bool {
+        server.workers.len() > 1 && server.connections.load(Ordering::Relaxed) > 0
+    }
+
+    /// Looks at one window and acts.
+    pub fn sample(&mut self, server: &Server, now: Instant) {
+        let elapsed_ns = now.duration_since(self.last_sample).as_nanos().max(1) as f64;
+        self.last_sample = now;
+        let active = server.active_workers.load(Ordering::Relaxed);
+        let now_ns = now.duration_since(server.started).as_nanos() as u64;
+        let mut busy_share = 0.0;
+        for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
+            // Workers joined the keyspace first, so a worker's seat is its index.
+            let finished_ns = server.metrics.of_thread(index, Counter::BusyNs);
+            let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
+            if index < active {
+                // The two parts are not read at one moment, so a turn that ends meanwhile may count twice.
+                busy_share += (busy.saturating_sub(*last) as f64 / elapsed_ns).min(1.0);
+            }
+            *last = busy.max(*last);
+        }
+        let executed: u64 = server
+            .workers
+            .iter()
+            .map(|worker| worker.executed.load(Ordering::Relaxed))
+            .sum();
+        let rate = executed.wrapping_sub(self.last_executed) as f64 / elapsed_ns;
+        self.last_executed = executed;
+        if server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
+            // A trial under way would end with a count that no longer fits.
+            self.decider.phase = Phase::Steady;
+            if active < server.workers.len() {
+                change(server, server.workers.len());
+            }
+            return;
+        }
+        // A long sleep of the coordinator is no window.
+        if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
+            return;
+        }
+        let seen = Seen {
+            active,
+            workers: server.workers.len(),
+            connections: server.connections.load(Ordering::Relaxed),
+            busy_share,
+            rate,
+        };
+        if let Some(active) = self.decider.look(seen, now) {
+            change(server, active);
+        }
+    }
+}
+
+/// Returns how long a worker has been busy since the server started, the turn under way included, in nanoseconds. A
+/// batch of slow commands may last longer than a window; without its part the worker would look idle in between.
+fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
+    match link.turn_began_ns.load(Ordering::Relaxed) {
+        0 => finished_turns_ns,
+        began_ns => finished_turns_ns + now_ns.saturating_sub(began_ns),
+    }
+}
+
+/// Lets `active` workers take part and spreads the connections over them.
+fn change(server: &Server, active: usize) {
+    let before = server.active_workers.swap(active, Ordering::Relaxed);
+    server.tunings.fetch_add(1, Ordering::Relaxed);
+    let total = server.connections.load(Ordering::Relaxed);
+    if active > before {
+        let keep = total.div_ceil(active);
+        for worker in &server.workers[..before] {
+            worker.send(Message::Shed {
+                to: before..active,
+                keep,
+            });
+        }
+    } else {
+        for worker in &server.workers[active..before] {
+            worker.send(Message::Shed { to: 0..active, keep: 0 });
+        }
+    }
+}

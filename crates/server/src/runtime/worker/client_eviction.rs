@@ -1,0 +1,118 @@
+//! What a worker does when its clients take too much memory together (`maxmemory-clients`): the largest ones have to go.
+//!
+//! Clients are counted after each receive, before what came in runs, and after each write. Who finds the sum above the limit
+//! evicts clients of its own from the bucket of the largest; if other workers have those, it is their turn.
+
+use super::Worker;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Flags;
+use crate::net::connection::Connection;
+use crate::net::usage::Usage;
+use crate::observability::metrics::Counter;
+use crate::state::Message;
+
+/// Clients that are never evicted.
+const STAY: Flags = Flags::NO_EVICT.with(Flags::PRIMARY).with(Flags::REPLICA);
+
+/// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
+const PASSING_BYTES: usize = 16 * 1024;
+
+/// What a client takes, but for a small request that is about to run.
+fn lasting_bytes(connection: &Connection, in_flight: usize) -> usize {
+    let buffers = connection.buffers(in_flight);
+    match connection.wanted == 0 && buffers.input <= PASSING_BYTES {
+        true => buffers.total - buffers.input,
+        false => buffers.total,
+    }
+}
+
+impl Worker {
+    /// Counts what a client takes now, while there is a limit.
+    #[inline]
+    pub(crate) fn count_client(&mut self, token: usize) {
+        if self.thread.tunables.client_memory != 0 {
+            self.count_client_anew(token);
+        }
+    }
+
+    #[inline(never)]
+    fn count_client_anew(&mut self, token: usize) {
+        let in_flight = self.in_flight(token);
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let flags = connection.client.flags;
+        let usage = match flags.has(Flags::CLOSE_ASAP) {
+            true => Usage::default(),
+            false => Usage::of(lasting_bytes(connection, in_flight), !flags.has_any(STAY)),
+        };
+        let before = std::mem::replace(&mut connection.usage, usage);
+        if usage != before {
+            self.thread.server.client_memory.change(self.id, before, usage);
+        }
+    }
+
+    /// A client is not this worker's any more.
+    pub(crate) fn uncount_client(&mut self, before: Usage) {
+        if before != Usage::default() {
+            let memory = &self.thread.server.client_memory;
+            memory.change(self.id, before, Usage::default());
+        }
+    }
+
+    /// Counts all clients, and evicts some if they take too much.
+    pub(crate) fn recount_clients(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            self.count_client(token);
+        }
+        self.evict_clients();
+    }
+
+    /// Evicts clients for as long as all take too much, the largest first.
+    #[inline]
+    pub(crate) fn evict_clients(&mut self) {
+        let limit = self.thread.tunables.client_memory;
+        if limit != 0 && self.thread.server.client_memory.bytes() >= limit {
+            self.evict_largest(limit);
+        }
+    }
+
+    #[cold]
+    fn evict_largest(&mut self, limit: u64) {
+        let server = self.thread.server.clone();
+        while server.client_memory.bytes() >= limit {
+            let Some(bucket) = server.client_memory.fullest() else {
+                return;
+            };
+            let is_in = |worker: &mut Worker, token| {
+                let connection = worker.clients.connection(token);
+                connection.is_some_and(|connection| connection.usage.is_in(bucket))
+            };
+            match (0..self.clients.slots.len()).find(|token| is_in(self, *token)) {
+                Some(token) => self.evict_client(token),
+                None => {
+                    for owner in server.client_memory.owners(bucket).filter(|owner| *owner != self.id) {
+                        server.workers[owner].send(Message::CountClients);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn evict_client(&mut self, token: usize) {
+        let in_flight = self.in_flight(token);
+        let now_ms = self.thread.now_ms;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let line = connection.client.describe(now_ms, connection.buffers(in_flight));
+        crate::observability::log::notice!("Evicting client: {}", String::from_utf8_lossy(&line));
+        // One that is in a batch is closed at its end.
+        let before = std::mem::take(&mut connection.usage);
+        self.uncount_client(before);
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::EvictedClients, 1);
+        self.close(token);
+    }
+}

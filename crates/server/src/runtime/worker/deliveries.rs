@@ -1,0 +1,232 @@
+//! Tells a worker's clients what others did: appends messages to their outputs, which are sent at the end of the turn.
+
+use std::time::{Duration, Instant};
+
+use weft_reactor::Output;
+use weft_resp::{Protocol, Reply};
+
+use super::{Clients, Worker};
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::execute::Thread;
+use crate::keyspace::effects::{Hooks, Notice};
+use crate::net::client::{Client, Flags};
+use crate::notify::messages;
+use crate::notify::messages::Post;
+use crate::notify::pubsub::{Publication, Recipient};
+use crate::notify::tracking::{CHANNEL, Invalid, Redirected};
+use crate::state::{Message, Server, WorkerId};
+
+/// How long a worker lets others read their mail in a turn of its own.
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// Between two looks at their mailbox.
+const NAP: Duration = Duration::from_micros(50);
+
+impl Clients {
+    /// Tells the clients that a notice concerns.
+    pub(crate) fn notify(&mut self, server: &Server, own: WorkerId, notice: &Notice) {
+        match notice {
+            Notice::Published(publication) => self.publish(server, own, publication),
+            Notice::Received(received) => self.give(&received.0, &received.1),
+            Notice::Invalidated(invalidation) => {
+                for client in &invalidation.clients {
+                    self.invalidate(server, own, *client, &invalidation.invalid);
+                }
+            }
+            Notice::Redirected(redirected) => {
+                let keys = redirected.keys.as_ref();
+                let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
+                self.push_invalid(redirected.client, keys.as_deref());
+            }
+            Notice::Line(line) => {
+                for client in server.monitors.of_worker(own) {
+                    self.push(client, |_, output| output.bytes.extend_from_slice(line));
+                }
+            }
+            Notice::Push(push) => {
+                self.push(push.0, |_, output| output.bytes.extend_from_slice(&push.1));
+            }
+        }
+    }
+
+    fn publish(&mut self, server: &Server, own: WorkerId, publication: &Publication) {
+        let mut recipients = std::mem::take(&mut self.recipients);
+        server.pubsub.recipients(own, publication, &mut recipients);
+        self.give(publication, &recipients);
+        recipients.clear();
+        self.recipients = recipients;
+    }
+
+    fn give(&mut self, publication: &Publication, recipients: &[Recipient]) {
+        for recipient in recipients {
+            self.push(recipient.client, |client, output| {
+                publication.append(recipient.pattern, client.protocol, output);
+            });
+        }
+    }
+
+    /// Appends something to a client's output that is no reply. While a reply is being made elsewhere, it comes behind
+    /// that reply.
+    fn push(&mut self, client: u64, write: impl FnOnce(&Client, &mut Output)) {
+        let Some(token) = self.by_id.get(&client).copied() else {
+            return;
+        };
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
+        let flags = connection.client.flags;
+        if flags.has_any(Flags::CLOSE_ASAP.with(Flags::CLOSE_AFTER_REPLY)) {
+            return;
+        }
+        if connection.awaits_reply() {
+            write(&connection.client, &mut connection.postponed);
+            return;
+        }
+        let first = connection.output.is_empty();
+        write(&connection.client, &mut connection.output);
+        if first && !connection.in_batch {
+            self.pushed.push(token);
+        }
+    }
+
+    /// Appends bytes to a client's output that are no reply.
+    pub(crate) fn tell(&mut self, client: u64, bytes: &[u8]) {
+        self.push(client, |_, output| output.bytes.extend_from_slice(bytes));
+    }
+
+    /// Tells a client that keeps copies, or the one that it redirects to.
+    fn invalidate(&mut self, server: &Server, own: WorkerId, id: u64, invalid: &Invalid) {
+        let token = self.by_id.get(&id).copied();
+        let Some(connection) = token.and_then(|token| self.connection(token)) else {
+            forward(server, own, id, invalid);
+            return;
+        };
+        let protocol = connection.client.protocol;
+        let Some(tracking) = connection.client.tracking.as_deref_mut() else {
+            return;
+        };
+        let keys = invalid.keys_for(id, tracking);
+        if keys.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        if tracking.redirect == 0 {
+            if protocol == Protocol::Resp3 {
+                self.push_invalid(id, keys.as_deref());
+            }
+            return;
+        }
+        let target = tracking.redirect;
+        match server.directory.worker_of(target) {
+            Some(worker) if worker == own => self.push_invalid(target, keys.as_deref()),
+            Some(worker) => {
+                let redirected = Redirected {
+                    client: target,
+                    keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
+                };
+                server.workers[worker].send(Message::Notice(Notice::Redirected(redirected.into())));
+            }
+            None => {
+                tracking.broken_redirect = true;
+                if protocol == Protocol::Resp3 {
+                    self.push(id, |_, output| {
+                        let mut reply = Reply::new(&mut output.bytes, protocol);
+                        reply.push(2);
+                        reply.bulk(b"tracking-redir-broken");
+                        reply.integer(target as i64);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Tells a client which keys are invalid, `None` for all: in RESP3 as a push, in RESP2 as a message, which only a
+    /// subscriber understands.
+    fn push_invalid(&mut self, client: u64, keys: Option<&[&[u8]]>) {
+        self.push(client, |client, output| {
+            let mut reply = Reply::new(&mut output.bytes, client.protocol);
+            match client.protocol {
+                Protocol::Resp3 => {
+                    reply.push(2);
+                    reply.bulk(b"invalidate");
+                }
+                Protocol::Resp2 if client.flags.has(Flags::PUBSUB) => {
+                    reply.push(3);
+                    reply.bulk(b"message");
+                    reply.bulk(CHANNEL);
+                }
+                Protocol::Resp2 => return,
+            }
+            match keys {
+                None => reply.null(),
+                Some(keys) => {
+                    reply.array(keys.len());
+                    for key in keys {
+                        reply.bulk(key);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Tells this worker's own clients what its command did, and wakes the others.
+    #[cold]
+    pub(crate) fn notify_all(&mut self, thread: &mut Thread) {
+        messages::wake(&thread.server, &mut thread.effects);
+        let mut notices = std::mem::take(&mut thread.effects.outbox);
+        for notice in notices.drain(..) {
+            self.notify(&thread.server, thread.seat, &notice);
+        }
+        thread.effects.outbox = notices;
+    }
+}
+
+/// A client that moved while mail for it was under way.
+fn forward(server: &Server, own: WorkerId, client: u64, invalid: &Invalid) {
+    if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != own) {
+        let invalidation = crate::notify::tracking::Invalidation {
+            clients: vec![client],
+            invalid: invalid.clone(),
+        };
+        server.workers[worker].send(Message::Notice(Notice::Invalidated(invalidation.into())));
+    }
+}
+
+impl Worker {
+    /// Sends broadcasts, and delivers what is for this worker's own clients.
+    pub(crate) fn deliver_notices(&mut self) {
+        let Thread {
+            server, effects, seat, ..
+        } = &mut self.thread;
+        Post::new(server, effects, *seat).broadcast();
+        if self.thread.effects.has_notices() {
+            self.clients.notify_all(&mut self.thread);
+        }
+    }
+
+    /// Ends a turn's part for clients that listen.
+    pub(crate) fn finish_notices(&mut self) {
+        self.has_surplus = false;
+        if self.thread.server.keyspace.hooks.now().has(Hooks::TRACKING) {
+            let Thread {
+                server, effects, seat, ..
+            } = &mut self.thread;
+            self.has_surplus = Post::new(server, effects, *seat).forget_surplus();
+        }
+        self.deliver_notices();
+        while let Some(token) = self.clients.pushed.pop() {
+            self.flush(token);
+        }
+        if let Some(worker) = self.thread.effects.crowded.take() {
+            self.wait_for(worker);
+        }
+    }
+
+    /// Lets another worker read its mail: whoever sends more than others can read is slowed down. Not for long, for
+    /// that one may be waiting for this one.
+    #[cold]
+    fn wait_for(&self, worker: WorkerId) {
+        let start = Instant::now();
+        while self.thread.server.workers[worker].is_crowded() && start.elapsed() < LONGEST_NAP {
+            std::thread::sleep(NAP);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What becomes of a worker's clients when slots leave: those that wait for keys are sent after them, those that listen
+//! to shard channels are unsubscribed.
+
+use std::sync::Arc;
+
+use weft_resp::Reply;
+
+use super::Worker;
+use super::waits::ClientWait;
+use crate::cluster::settings::Endpoint;
+use crate::cluster::view::{Owner, View};
+use crate::commands::context::reply_bytes;
+use crate::commands::error::CommandError;
+use crate::dispatch::redirect::asker;
+use crate::keyspace::hash::cluster_slot;
+use crate::net::client::Flags;
+use crate::notify::messages::subscriber;
+use crate::notify::pubsub::Kind;
+
+impl Worker {
+    /// Slots have left, or the cluster is down.
+    pub(crate) fn slots_left(&mut self) {
+        let Some(cluster) = &self.server().cluster else {
+            return;
+        };
+        let view = cluster.view();
+        for client in self.waits.clients() {
+            self.redirect_waiting(client, &view);
+        }
+        for token in 0..self.clients.slots.len() {
+            self.unsubscribe_lost(token, &view);
+        }
+    }
+
+    fn redirect_waiting(&mut self, client: u64, view: &View) {
+        let Some(ClientWait::Keys(blocked)) = self.waits.of(client) else {
+            return;
+        };
+        let token = self.clients.by_id.get(&client);
+        let Some(Some(connection)) = token.and_then(|token| self.clients.slots.get(*token)) else {
+            return;
+        };
+        let endpoint = Endpoint::of(&self.thread.server.config);
+        let reason = if view.up {
+            blocked.waiter.keys.iter().find_map(|key| {
+                let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
+                let reads = connection.client.flags.has(Flags::READONLY) && view.is_of_my_shard(key.slot);
+                (!stays && !reads).then(|| match view.owner(key.slot) {
+                    Owner::Other(place) => {
+                        let place = place.text(endpoint, asker(&connection.client));
+                        CommandError::text(format!("MOVED {} {place}", key.slot))
+                    }
+                    Owner::Nobody | Owner::Myself => CommandError::constant("CLUSTERDOWN Hash slot not served"),
+                })
+            })
+        } else {
+            Some(CommandError::constant("CLUSTERDOWN The cluster is down"))
+        };
+        if let Some(reason) = reason {
+            self.refuse_waiting(client, &reason);
+        }
+    }
+
+    fn unsubscribe_lost(&mut self, token: usize, view: &View) {
+        let server = self.thread.server.clone();
+        let Some(Some(connection)) = self.clients.slots.get_mut(token) else {
+            return;
+        };
+        let client = &mut connection.client;
+        let who = subscriber(client);
+        let Some(subscriptions) = client.subscriptions.as_deref_mut() else {
+            return;
+        };
+        let lost = |name: &&Arc<[u8]>| !view.is_of_my_shard(cluster_slot(name));
+        let lost: Vec<Arc<[u8]>> = subscriptions.shard_channels.iter().filter(lost).cloned().collect();
+        let mut told = Vec::new();
+        for name in &lost {
+            server.pubsub.unsubscribe(subscriptions, Kind::ShardChannel, name, who);
+            let left = subscriptions.shard_channels.len();
+            told.extend(reply_bytes(client.protocol, |reply: &mut Reply<'_>| {
+                reply.push(3);
+                reply.bulk(b"sunsubscribe");
+                reply.bulk(name);
+                reply.integer(left as i64);
+            }));
+        }
+        if subscriptions.is_empty() {
+            client.subscriptions = None;
+            client.flags.put(Flags::PUBSUB, false);
+        }
+        let id = client.id;
+        if !told.is_empty() {
+            self.clients.tell(id, &told);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A worker's duties beside requests: expiry, sweeps over its connections, closing.
+
+use super::Worker;
+use crate::acl::Account;
+use crate::commands::permission;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::effects::release;
+use crate::dispatch::memory_limit;
+use crate::keyspace::{expiry, writable_replica_keys};
+use crate::net::client::{Client, Flags};
+use crate::net::connection::State;
+use crate::notify::messages::{Post, leave};
+use crate::observability::metrics::Counter;
+use crate::state::Message;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How long one slice of expiry may take beside waiting clients.
+const EXPIRY_SLICE: Duration = Duration::from_micros(500);
+
+/// Clients that are silent because they listen.
+const LISTENERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
+
+impl Worker {
+    pub(crate) fn housekeeping(&mut self) {
+        if self.expiring && self.thread.server.repl.follows() {
+            self.expiring = false;
+            self.expire_local();
+        }
+        let server = &self.thread.server;
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
+        if self.expiring && !waits() {
+            self.expire_slice();
+        }
+        if self.thread.room.is_evicting {
+            self.evict_slice();
+        }
+        if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
+            self.next_sweep_ms = self.thread.now_ms + 1000;
+            if self.thread.tunables.timeout_s > 0 {
+                self.close_idle();
+            }
+            if self.any_over_soft_limit {
+                self.check_soft_limits();
+            }
+        }
+    }
+
+    /// Whether connections are to be looked at now and then.
+    pub(crate) fn sweeps(&self) -> bool {
+        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
+    }
+
+    /// Deletes what clients of this replica let expire.
+    fn expire_local(&mut self) {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        let row = thread.seat;
+        writable_replica_keys::expire(
+            &server.keyspace,
+            &mut self.seat,
+            thread.now_ms,
+            &mut thread.effects,
+            &mut |effects| Post::new(&server, effects, row).tell(0),
+        );
+        release(&mut thread.effects, &server);
+        thread.effects.scribe.wake();
+        thread.keep_ready();
+        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+    }
+
+    pub(crate) fn expire_slice(&mut self) {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        let row = thread.seat;
+        let start = Instant::now();
+        let slice = expiry::Slice {
+            queue: &server.due_slots,
+            now_ms: thread.now_ms,
+            budget: EXPIRY_SLICE,
+            may_delete: &|| server.may_delete_expired(thread.now_ms),
+        };
+        self.expiring = expiry::run_slice(
+            &server.keyspace,
+            &mut self.seat,
+            &slice,
+            &mut thread.effects,
+            &mut |effects| Post::new(&server, effects, row).tell(0),
+        );
+        release(&mut thread.effects, &server);
+        thread.effects.scribe.wake();
+        thread.keep_ready();
+        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+        let elapsed = start.elapsed();
+        server
+            .metrics
+            .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
+        if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
+            let spike_ms = elapsed.as_millis() as u64;
+            server
+                .observed
+                .latency
+                .add("expire-cycle", thread.now_ms / 1000, spike_ms);
+        }
+    }
+
+    /// Makes room for as long as before a command.
+    fn evict_slice(&mut self) {
+        if self.thread.tunables.max_memory == 0 {
+            self.thread.room.is_evicting = false;
+            return;
+        }
+        self.thread.batches = self.thread.batches.wrapping_add(1);
+        let pass = self.seat.enter();
+        self.thread.look_around();
+        memory_limit::make(&mut self.thread, &pass);
+        drop(pass);
+    }
+
+    pub(crate) fn close_idle(&mut self) {
+        let limit_ms = self.thread.tunables.timeout_s * 1000;
+        let now_ms = self.thread.now_ms;
+        for token in 0..self.clients.slots.len() {
+            let idle = self.clients.connection(token).is_some_and(|connection| {
+                !matches!(connection.state, State::Parked(_) | State::Paused)
+                    && !connection.client.flags.has_any(LISTENERS)
+                    && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
+            });
+            if idle {
+                self.close(token);
+            }
+        }
+    }
+
+    /// Closes the clients whose users are gone, and those who listen to channels that their users lost.
+    pub(crate) fn close_unwelcome(&mut self, lost_channels: &[Arc<Account>]) {
+        for token in 0..self.clients.slots.len() {
+            if let Some(connection) = self.clients.connection(token)
+                && is_unwelcome(&connection.client, lost_channels)
+            {
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            }
+        }
+        self.close_killed();
+    }
+
+    pub(crate) fn close_killed(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let killed = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_ASAP));
+            if killed {
+                self.close(token);
+            }
+        }
+    }
+
+    /// Closes the connection of a client; if it has moved, its new worker does.
+    pub(crate) fn close_client(&mut self, client: u64) {
+        if let Some(token) = self.clients.by_id.get(&client).copied() {
+            return self.close(token);
+        }
+        let server = self.server();
+        if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != self.id) {
+            server.workers[worker].send(Message::Close(client));
+        }
+    }
+
+    pub(crate) fn close(&mut self, token: usize) {
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.in_batch)
+        {
+            // Its plans are still in the batch: they are skipped, and the batch's end closes it.
+            if let Some(connection) = self.clients.connection(token) {
+                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            }
+            return;
+        }
+        if let Some(connection) = self.clients.connection(token)
+            && let Some(tls) = &connection.tls
+        {
+            tls.farewell(&mut self.reactor, token);
+        }
+        if let Some(registered) = self.reactor.deregister(token) {
+            drop(registered);
+        }
+        self.forget(token);
+    }
+
+    pub(crate) fn forget(&mut self, token: usize) {
+        if let Some(mut connection) = self.clients.remove(token) {
+            self.uncount_client(connection.usage);
+            leave(self.server(), &mut connection.client);
+            self.server().directory.remove(connection.client.id);
+            self.abandon(connection.client.id);
+            self.abandon_parts(connection.client.id);
+            self.again.retain(|other| *other != token);
+            self.patient.retain(|other| *other != token);
+            self.uncount_connection();
+            if let Some(watches) = connection.client.watches {
+                self.thread.effects.unwatched.extend(watches.keys);
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// A connection of this worker is gone.
+    pub(crate) fn uncount_connection(&self) {
+        let server = self.server();
+        server.connections.fetch_sub(1, Ordering::Relaxed);
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn is_unwelcome(client: &Client, lost_channels: &[Arc<Account>]) -> bool {
+    let account = client.login.account();
+    let lost = || lost_channels.iter().any(|other| Arc::ptr_eq(other, account));
+    account.is_deleted() || (client.subscriptions.is_some() && lost() && !permission::may_listen(client))
+}

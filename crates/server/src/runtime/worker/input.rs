@@ -1,0 +1,234 @@
+//! What a worker does with input: receive, plan, give buffers back.
+
+use super::{Worker, tls};
+use crate::dispatch::admit::must_log_in;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::plan::Planner;
+use crate::dispatch::plan::Rest;
+use crate::net::client::Flags;
+use crate::net::connection::State;
+use crate::observability::metrics::Counter;
+use weft_reactor::{Output, Received};
+
+/// What a client that has to log in first may leave unexecuted, bytes.
+const STRANGER_QUERY_BYTES: usize = 1 << 20;
+/// Room made for each receive, bytes.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// Most room made at once for a large argument, bytes.
+const RECEIVE_LARGE_BYTES: usize = 1 << 20;
+/// Buffers kept for reuse; larger ones are given back to the allocator.
+const POOLED_BUFFERS: usize = 64;
+/// A pooled buffer is at most this large, bytes.
+const POOLED_BYTES: usize = 256 * 1024;
+/// The same while memory is limited: what is kept here, data has to make room for.
+const POOLED_BUFFERS_OF_FEW: usize = 16;
+const POOLED_BYTES_OF_FEW: usize = 80 * 1024;
+
+impl Worker {
+    pub(crate) fn receive(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            // Its plans point into the input: run them first.
+            self.run_batch();
+            return self.receive(token);
+        }
+        // Who has requests left is not read further: a client that only sends would fill the memory, and its input would be
+        // moved again and again.
+        if connection.has_more || !matches!(connection.state, State::Ready | State::Deferred) {
+            connection.receive_paused = true;
+            self.reactor.pause(token);
+            return;
+        }
+        if connection.input.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.kept_bytes.0 -= buffer.capacity();
+            connection.input = buffer;
+        }
+        let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let received = match connection.tls.clone() {
+            None => self.reactor.receive(token, &mut connection.input, room),
+            Some(tls) => tls::receive(
+                &tls,
+                connection,
+                (&mut self.reactor, token),
+                (&self.thread, &mut self.handshakes),
+                room,
+            ),
+        };
+        let count = match received {
+            Ok(Received::Bytes { count, .. }) => count,
+            Ok(Received::WouldBlock) => return self.received_nothing(token),
+            Ok(Received::Closed) => return self.input_ended(token),
+            Err(_) => return self.lost(token),
+        };
+        connection.client.net_input_bytes += count as u64;
+        connection.client.last_interaction_ms = self.thread.now_ms;
+        // What is queued for EXEC has not been executed either.
+        let queued = connection.client.transaction.as_ref();
+        let pending = connection.pending() + queued.map_or(0, |transaction| transaction.queued_bytes());
+        let over_limit = pending > self.thread.tunables.query_buffer_limit
+            || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
+        metrics.add(self.thread.seat, Counter::Reads, 1);
+        if over_limit {
+            metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
+            let line = connection.client.describe(self.thread.now_ms, connection.buffers(0));
+            crate::observability::log::warning!(
+                "Closing client that reached max query buffer length: {}",
+                String::from_utf8_lossy(&line)
+            );
+            return self.close(token);
+        }
+        if self.thread.tunables.client_memory != 0 {
+            self.count_client(token);
+            self.evict_clients();
+        }
+        self.plan(token);
+    }
+
+    /// Nothing came that a client says: it may have been about its session, whose beginning may be its end.
+    #[cold]
+    fn received_nothing(&mut self, token: usize) {
+        self.settle_input(token);
+        if self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output())
+        {
+            self.flush(token);
+        }
+    }
+
+    pub(crate) fn plan(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.in_batch {
+            return;
+        }
+        if connection.state == State::Deferred {
+            connection.state = State::Ready;
+        }
+        if connection.state != State::Ready || connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+            return;
+        }
+        let planner = Planner {
+            keyspace: &self.thread.server.keyspace,
+            max_bulk_len: self.thread.tunables.max_bulk_len,
+            prefetch: self.thread.tunables.prefetch_depth > 1,
+            commands: crate::commands::registry(),
+        };
+        let rest = planner.plan(token, connection, &mut self.plans);
+        if connection.in_batch
+            && connection.output.bytes.capacity() == 0
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.kept_bytes.0 -= buffer.capacity();
+            connection.output.bytes = buffer;
+        }
+        connection.has_more = rest == Rest::More;
+        connection.wanted = match rest {
+            Rest::Partial(wanted) => wanted,
+            Rest::Nothing | Rest::More => 0,
+        };
+        if !connection.has_more && !connection.input_ended && std::mem::take(&mut connection.receive_paused) {
+            self.reactor.resume(token);
+        }
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if !connection.in_batch {
+            // Nothing complete yet, or only empty requests.
+            let ends = connection.closes_after_output();
+            self.settle_input(token);
+            if ends {
+                self.flush(token);
+            }
+        }
+    }
+
+    /// The peer of a connection that is not read at the moment has ended its side. What was received is executed and
+    /// answered, what is still to be received as well; a client that waits for others, as in BLPOP, is gone.
+    pub(crate) fn peer_ended(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        let has_work = connection.has_work();
+        if self.waits_for_others(token) {
+            self.close(token);
+        } else if !has_work {
+            self.wake(token);
+        }
+    }
+
+    /// Everything that the peer sent was received: the connection is closed once that is executed and answered.
+    fn input_ended(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        connection.input_ended = true;
+        let listens = connection.client.flags.has_any(Flags::PUBSUB.with(Flags::MONITOR));
+        let is_answered = connection.closes_after_output() && connection.output.is_empty();
+        let listens = listens && !connection.has_work();
+        if listens || self.waits_for_others(token) || (is_answered && self.in_flight(token) == 0) {
+            self.close(token);
+        } else {
+            self.reactor.pause(token);
+        }
+    }
+
+    /// The connection is broken: nobody reads its replies any more. What was received is executed all the same.
+    pub(crate) fn lost(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.peer_ended = true;
+        connection.input_ended = true;
+        connection.output = Output::new();
+        if !connection.has_work() || self.waits_for_others(token) {
+            self.close(token);
+        } else {
+            self.reactor.pause(token);
+        }
+    }
+
+    /// Gives an emptied input buffer back.
+    pub(crate) fn settle_input(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.settle_consumed();
+        if connection.input.is_empty() {
+            let buffer = std::mem::take(&mut connection.input);
+            self.recycle(buffer);
+        }
+    }
+
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        let (bytes, buffers) = match self.thread.tunables.max_memory {
+            0 => (POOLED_BYTES, POOLED_BUFFERS),
+            _ => (POOLED_BYTES_OF_FEW, POOLED_BUFFERS_OF_FEW),
+        };
+        if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
+            buffer.clear();
+            self.kept_bytes.0 += buffer.capacity();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Tells others how much is kept, if that has changed since the last turn.
+    #[inline]
+    pub(crate) fn tell_kept(&mut self) {
+        let (now, told) = self.kept_bytes;
+        if now != told {
+            self.kept_bytes.1 = now;
+            self.server().memory.keep(self.id, now as i64 - told as i64);
+        }
+    }
+}

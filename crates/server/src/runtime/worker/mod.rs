@@ -1,0 +1,461 @@
+//! A worker: one thread with its reactor and its connections; it reads, plans, executes and replies.
+//!
+//! One turn of its loop:
+//!
+//! ```text
+//!   wait ─▶ mail ─▶ put-off connections ┐
+//!                 ─▶ readable ones: read, plan ┴─▶ batch full or nobody left ─▶ run ─▶ send ─▶ expiry slice
+//! ```
+//!
+//! Every loop of a turn is bounded: connections by the reactor, requests a connection by the planner,
+//! plans a batch by [`PLANS_A_BATCH`], expiry by time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use weft_reactor::{AlternateStack, Event, Reactor, unix_ms};
+
+use crate::commands::context::After;
+use crate::dispatch::batch::{self, Connections};
+use crate::dispatch::effects::release;
+use crate::dispatch::execute::Thread;
+use crate::dispatch::memory_limit;
+use crate::dispatch::plan::Plans;
+use crate::keyspace::{Seat, expiry};
+use crate::net::client::{Buffers, Client};
+use crate::net::connection::{Connection, State};
+use crate::notify::messages::Post;
+use crate::notify::pubsub::Recipient;
+use crate::observability::metrics::{Counter, Maximum};
+use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use parking::Parts;
+use waits::Waits;
+
+mod client_eviction;
+mod deliveries;
+mod departing_slots;
+mod housekeeping;
+mod input;
+mod mailbox;
+mod output;
+mod parking;
+mod tls;
+mod waits;
+
+/// Connections handled in one turn.
+const CONNECTIONS_A_TURN: usize = 128;
+/// Plans that run together; more would push each other out of the cache before they run.
+const PLANS_A_BATCH: usize = 128;
+
+/// Turns of nothing but refused leases after which a worker sleeps between attempts.
+const REFUSED_TURNS: u32 = 2;
+/// The first of those sleeps; they double up to the longest.
+const FIRST_SLEEP: Duration = Duration::from_micros(10);
+/// The longest of those sleeps.
+const LONGEST_SLEEP: Duration = Duration::from_micros(320);
+/// Failed attempts to lease what a request needs after which its connection is looked at every millisecond only.
+const EAGER_FAILURES: u32 = 64;
+
+/// A worker's connections.
+#[derive(Default)]
+struct Clients {
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    /// Tokens of connections that were removed in this turn. They are given out again from the next turn on: the events of
+    /// this one may still be about the connections that had them.
+    freed: Vec<usize>,
+    by_id: HashMap<u64, usize>,
+    afters: Vec<(usize, After)>,
+    /// Connections with output that no reply brought.
+    pushed: Vec<usize>,
+    /// Scratch: who gets a message.
+    recipients: Vec<Recipient>,
+}
+
+impl Clients {
+    fn add(&mut self, connection: Box<Connection>) -> usize {
+        let id = connection.client.id;
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[token] = Some(connection);
+        self.by_id.insert(id, token);
+        token
+    }
+
+    fn remove(&mut self, token: usize) -> Option<Box<Connection>> {
+        let connection = self.slots.get_mut(token)?.take()?;
+        self.by_id.remove(&connection.client.id);
+        self.freed.push(token);
+        Some(connection)
+    }
+
+    /// Ends a turn, all of whose events have been handled.
+    fn end_turn(&mut self) {
+        self.free.append(&mut self.freed);
+    }
+
+    fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}
+
+impl Connections for Clients {
+    #[inline]
+    fn connection(&mut self, token: usize) -> Option<&mut Connection> {
+        self.slots.get_mut(token)?.as_deref_mut()
+    }
+
+    fn after(&mut self, token: usize, after: After) {
+        // Parked at once: the plans behind it in this batch must not run.
+        if let Some(connection) = self.connection(token) {
+            connection.state = State::Parked(0);
+        }
+        self.afters.push((token, after));
+    }
+
+    fn notify(&mut self, thread: &mut Thread) {
+        self.notify_all(thread);
+    }
+}
+
+/// One worker.
+pub struct Worker {
+    id: WorkerId,
+    thread: Thread,
+    seat: Seat,
+    reactor: Reactor,
+    clients: Clients,
+    waits: Waits,
+    /// Transactions whose replies are not complete yet, by client.
+    parts: HashMap<u64, Parts>,
+    plans: Plans,
+    /// Connections with work for the next turn.
+    again: Vec<usize>,
+    /// Whether some command was done in this turn.
+    progress: bool,
+    /// Turns in a row in which commands were put off and none was done.
+    refused_turns: u32,
+    /// Connections that were put off so often that they wait a little: a script may hold what they need.
+    patient: Vec<usize>,
+    /// When they were last looked at, ms since the epoch.
+    patient_since_ms: u64,
+    buffers: Vec<Vec<u8>>,
+    /// Bytes of those buffers, and how many of them others know of.
+    kept_bytes: (usize, usize),
+    events: Vec<Event>,
+    mail: Vec<Message>,
+    expiring: bool,
+    stopping: Option<Duration>,
+    next_sweep_ms: u64,
+    /// Whether some connection may have more output in flight than the soft limit allows for long.
+    any_over_soft_limit: bool,
+    /// Connections whose output waits until the log has passed their writes.
+    withheld: Vec<usize>,
+    /// Whether the allocator's count is to be taken at the end of this turn.
+    measures: bool,
+    /// Whether more keys are remembered for clients than shall be.
+    has_surplus: bool,
+    /// Handshakes that were advanced in this turn.
+    handshakes: u64,
+}
+
+impl Worker {
+    /// A worker that is ready to run on the calling thread.
+    ///
+    /// # Errors
+    /// When the reactor cannot be made or no seat is left.
+    pub fn new(server: Arc<Server>, id: WorkerId) -> std::io::Result<Self> {
+        let reactor = Reactor::new()?;
+        let seat = server
+            .keyspace
+            .slots
+            .join()
+            .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        let link = &server.workers[id];
+        if link.waker.set(reactor.waker()).is_err() {
+            return Err(std::io::Error::other("this worker runs already"));
+        }
+        Ok(Worker {
+            id,
+            thread: Thread::new(server, seat.index()),
+            seat,
+            reactor,
+            clients: Clients::default(),
+            waits: Waits::default(),
+            parts: HashMap::new(),
+            plans: Plans::default(),
+            again: Vec::new(),
+            progress: false,
+            refused_turns: 0,
+            patient: Vec::new(),
+            patient_since_ms: 0,
+            buffers: Vec::new(),
+            kept_bytes: (0, 0),
+            events: Vec::new(),
+            mail: Vec::new(),
+            expiring: false,
+            stopping: None,
+            next_sweep_ms: 0,
+            any_over_soft_limit: false,
+            withheld: Vec::new(),
+            measures: false,
+            has_surplus: false,
+            handshakes: 0,
+        })
+    }
+
+    /// Runs until [`Message::Stop`].
+    ///
+    /// # Panics
+    /// When the system does not let it wait: a worker that went away would take its clients with it.
+    pub fn run(mut self) {
+        // Without a stack of its own, a crash on this thread is reported without the backtrace.
+        let _stack = AlternateStack::install();
+        let patience = loop {
+            self.give_way();
+            self.wait(self.timeout());
+            let start = Instant::now();
+            let server = &self.thread.server;
+            let began_ns = start.duration_since(server.started).as_nanos() as u64;
+            server.workers[self.id].turn_began_ns.store(began_ns, Ordering::Relaxed);
+            self.turn();
+            let busy_ns = start.elapsed().as_nanos() as u64;
+            let server = &self.thread.server;
+            server.workers[self.id].turn_began_ns.store(0, Ordering::Relaxed);
+            let metrics = &server.metrics;
+            metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
+            metrics.raise(Maximum::LongestTurnNs, busy_ns);
+            if let Some(patience) = self.stopping {
+                break patience;
+            }
+        };
+        self.finish_sending(Instant::now() + patience);
+        let tokens: Vec<usize> = (0..self.clients.slots.len()).collect();
+        for token in tokens {
+            self.close(token);
+        }
+    }
+
+    /// Sleeps for a moment if all that is left to do waits for leases: whoever has them may need this core to go on.
+    fn give_way(&mut self) {
+        if self.progress || self.again.is_empty() {
+            self.refused_turns = 0;
+            return;
+        }
+        self.refused_turns += 1;
+        if let Some(sleep) = sleep_after(self.refused_turns) {
+            std::thread::sleep(sleep);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.events.clear();
+        if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
+            panic!("worker {}: waiting for events failed: {error}", self.id);
+        }
+    }
+
+    /// Lets clients take the replies that are on their way, until `deadline`. Nothing more is read.
+    fn finish_sending(&mut self, deadline: Instant) {
+        loop {
+            let waiting = (0..self.clients.slots.len()).any(|token| self.in_flight(token) > 0);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !waiting || left.is_zero() {
+                return;
+            }
+            self.wait(Some(left));
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    Event::Readable(token) => self.reactor.pause(token),
+                    Event::SendFailed(token) => self.close(token),
+                    // It may still read.
+                    Event::Closed(_) => {}
+                    Event::Writable(token) => {
+                        self.has_sealed_all(token);
+                    }
+                    Event::Accepted(..) | Event::AcceptFailed(..) => {}
+                }
+            }
+        }
+    }
+
+    fn server(&self) -> &Arc<Server> {
+        &self.thread.server
+    }
+
+    /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
+    fn timeout(&self) -> Option<Duration> {
+        let server = self.server();
+        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
+        let paused = self.expiring && waits();
+        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
+            return Some(Duration::ZERO);
+        }
+        if !self.server().workers[self.id].mailbox.is_empty_hint() {
+            return Some(Duration::ZERO);
+        }
+        let sweep = self.sweeps().then_some(self.next_sweep_ms);
+        let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
+        let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
+        let unwatched = !self.thread.effects.unwatched.is_empty() || !self.patient.is_empty();
+        let unwatching = unwatched.then_some(Duration::from_millis(1));
+        [self.waits.pause(), unwatching, until_next].into_iter().flatten().min()
+    }
+
+    fn turn(&mut self) {
+        self.begin_turn();
+        self.read_mail();
+        if !self.patient.is_empty() && self.thread.now_ms != self.patient_since_ms {
+            self.patient_since_ms = self.thread.now_ms;
+            self.again.append(&mut self.patient);
+        }
+        let put_off = std::mem::take(&mut self.again);
+        for token in put_off {
+            self.plan(token);
+            self.run_if_full();
+        }
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            match event {
+                Event::Readable(token) => {
+                    self.receive(token);
+                    self.run_if_full();
+                }
+                Event::Writable(token) => self.sent(token),
+                Event::Closed(token) => self.peer_ended(token),
+                Event::SendFailed(token) => self.lost(token),
+                // Workers have no listeners.
+                Event::Accepted(..) | Event::AcceptFailed(..) => {}
+            }
+        }
+        self.events = events;
+        self.clients.end_turn();
+        self.run_batch();
+        self.end_due_waits();
+        self.evict_clients();
+        self.housekeeping();
+        self.catch_up();
+        self.finish_notices();
+        self.tell_kept();
+        memory_limit::put(&mut self.thread);
+        if std::mem::take(&mut self.measures) {
+            self.thread.server.memory.calibrate_if_calm();
+            self.thread.server.evict_if_full();
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        self.progress = false;
+        self.handshakes = 0;
+        self.thread.begin(unix_ms());
+    }
+
+    fn run_if_full(&mut self) {
+        if self.plans.list.len() >= PLANS_A_BATCH {
+            self.run_batch();
+        }
+    }
+
+    fn run_batch(&mut self) {
+        if self.plans.list.is_empty() {
+            return;
+        }
+        let executed = self.plans.list.len() as u64;
+        batch::run(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        self.server().workers[self.id]
+            .executed
+            .fetch_add(executed, Ordering::Relaxed);
+        self.deliver_notices();
+        let tokens = std::mem::take(&mut self.plans.tokens);
+        for (token, after) in std::mem::take(&mut self.clients.afters) {
+            self.start_after(token, after);
+        }
+        for token in &tokens {
+            self.finish(*token);
+        }
+        self.plans.clear();
+        self.plans.tokens = tokens;
+        self.plans.tokens.clear();
+        self.deliver_here();
+        self.delete_found_expired();
+    }
+
+    fn delete_found_expired(&mut self) {
+        if self.thread.effects.expired.is_empty() {
+            return;
+        }
+        let thread = &mut self.thread;
+        // Nothing changes in a pause, nor on a replica. What is left is found again afterwards.
+        expiry::delete_found(
+            &thread.server.keyspace,
+            &mut self.seat,
+            thread.now_ms,
+            &|| thread.server.may_delete_expired(thread.now_ms),
+            &mut thread.effects,
+            &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
+        );
+        release(&mut thread.effects, &thread.server);
+        thread.effects.scribe.wake();
+        thread.keep_ready();
+    }
+
+    /// Ends a connection's part of a batch: forgets executed bytes, sends replies, plans its next turn.
+    fn finish(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.in_batch = false;
+        self.progress |= connection.consumed != connection.settled;
+        let waits = connection.state == State::Deferred || (connection.state == State::Ready && connection.has_more);
+        let patient = connection.lease_failures > EAGER_FAILURES;
+        if waits && patient {
+            self.patient.push(token);
+        } else if waits {
+            self.again.push(token);
+        }
+        self.settle_input(token);
+        self.flush(token);
+    }
+}
+
+/// How long to sleep after so many turns of nothing but refused leases.
+fn sleep_after(refused_turns: u32) -> Option<Duration> {
+    let doublings = refused_turns.checked_sub(REFUSED_TURNS)?;
+    Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
+}
+
+impl ClientVisitor for Worker {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        for token in 0..self.clients.slots.len() {
+            let in_flight = self.in_flight(token);
+            if let Some(connection) = self.clients.connection(token) {
+                let buffers = connection.buffers(in_flight);
+                visit(&mut connection.client, buffers);
+            }
+        }
+        if self.id == 0 {
+            self.server().visit_linked(visit);
+        }
+    }
+
+    fn unblock(&mut self, id: u64, with_error: bool) -> bool {
+        self.give_up(id, with_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_worker_tries_again_at_once_and_then_sleeps_longer_and_longer() {
+        let sleeps_us = |turns: u32| sleep_after(turns).map(|sleep| sleep.as_micros());
+        assert_eq!(sleeps_us(1), None);
+        assert_eq!([2, 3, 4, 7].map(sleeps_us), [Some(10), Some(20), Some(40), Some(320)]);
+        assert_eq!(sleeps_us(u32::MAX), Some(320), "and no longer, for others wait too");
+    }
+}

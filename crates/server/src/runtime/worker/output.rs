@@ -1,0 +1,196 @@
+//! What a worker does with output: one write a turn, and the limits of what may be in flight.
+
+use super::Worker;
+use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
+use crate::config::OutputBufferLimit;
+use crate::dispatch::admit::must_log_in;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::tunables::Tunables;
+use crate::net::client::Flags;
+use crate::observability::metrics::Counter;
+use weft_reactor::Sent;
+
+/// Output that a client may leave unread which has to log in and never did, bytes: what Valkey's reply buffer and its limit
+/// for such clients allow together (CVE-2025-21605).
+const STRANGER_OUTPUT_BYTES: usize = 17 * 1024;
+
+/// The limits of a client's class.
+fn limits_of(tunables: &Tunables, flags: Flags) -> &OutputBufferLimit {
+    if flags.has(Flags::PUBSUB) {
+        &tunables.pubsub_output_limit
+    } else {
+        &tunables.output_limit
+    }
+}
+
+impl Worker {
+    pub(crate) fn flush(&mut self, token: usize) {
+        self.send_output(token);
+        self.count_client(token);
+    }
+
+    fn send_output(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let closing = connection.client.flags;
+        if closing.has(Flags::CLOSE_ASAP) {
+            return self.close(token);
+        }
+        if self.thread.server.journal.withholds(connection.client.log_ticket) && self.withhold_output(token) {
+            return;
+        }
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let length = connection.output.len();
+        let limit_bytes = limits_of(&self.thread.tunables, closing).hard_bytes;
+        // Spliced values cost no memory of their own.
+        let copied = connection.output.bytes.len();
+        if limit_bytes > 0 && copied > FREE_OUTPUT_BYTES && copied as u64 > limit_bytes {
+            return self.close_for_output(token, length);
+        }
+        if length > 0 {
+            connection.client.largest_output = connection.client.largest_output.max(length);
+            connection.client.last_interaction_ms = self.thread.now_ms;
+            let sent = match &connection.tls {
+                None => self.reactor.send(token, &mut connection.output),
+                Some(tls) => tls.send(&mut self.reactor, token, &mut connection.output),
+            };
+            connection.client.net_output_bytes += length as u64;
+            let buffer = std::mem::take(&mut connection.output.bytes);
+            let metrics = &self.thread.server.metrics;
+            metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
+            metrics.add(self.thread.seat, Counter::Writes, 1);
+            self.recycle(buffer);
+            match sent {
+                Ok(Sent::Done) => self.note_all_sent(token),
+                Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
+                Err(_) => return self.lost(token),
+            }
+        }
+        let done = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
+        if done && self.in_flight(token) == 0 {
+            self.close(token);
+        }
+    }
+
+    /// Keeps a connection's output until its writes are on the disk; whether they are not there yet.
+    #[cold]
+    fn withhold_output(&mut self, token: usize) -> bool {
+        let server = self.thread.server.clone();
+        let Some(connection) = self.clients.connection(token) else {
+            return false;
+        };
+        let ticket = connection.client.log_ticket;
+        server.journal.ask_for_news(self.id);
+        // It may have got there before anybody asked.
+        if !server.journal.withholds(ticket) {
+            return false;
+        }
+        if let Some(connection) = self.clients.connection(token)
+            && !std::mem::replace(&mut connection.is_withheld, true)
+        {
+            self.withheld.push(token);
+        }
+        true
+    }
+
+    /// Sends what waited for the log, as far as the log has got.
+    pub(crate) fn send_withheld(&mut self) {
+        self.look_at_log();
+        for token in std::mem::take(&mut self.withheld) {
+            if let Some(connection) = self.clients.connection(token) {
+                connection.is_withheld = false;
+            }
+            self.flush(token);
+        }
+    }
+
+    /// A connection's command was logged elsewhere, under this ticket.
+    pub(crate) fn note_logged(&mut self, token: usize, log_ticket: u64) {
+        if let Some(connection) = self.clients.connection(token) {
+            let last = &mut connection.client.log_ticket;
+            *last = log_ticket.max(*last);
+        }
+    }
+
+    pub(crate) fn note_all_sent(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            connection.over_soft_limit_since_ms = 0;
+        }
+    }
+
+    /// An output that was left in flight has been sent.
+    pub(crate) fn sent(&mut self, token: usize) {
+        if !self.has_sealed_all(token) {
+            return;
+        }
+        self.note_all_sent(token);
+        self.count_client(token);
+        let closing = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.closes_after_output());
+        if closing {
+            self.close(token);
+        }
+    }
+
+    pub(crate) fn check_output_limit(&mut self, token: usize, in_flight: usize) {
+        let now_ms = self.thread.now_ms;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let limits = *limits_of(&self.thread.tunables, connection.client.flags);
+        let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
+        let above_soft = limits.soft_bytes > 0 && in_flight as u64 > limits.soft_bytes;
+        if !above_soft {
+            connection.over_soft_limit_since_ms = 0;
+        } else if connection.over_soft_limit_since_ms == 0 {
+            connection.over_soft_limit_since_ms = now_ms;
+        }
+        self.any_over_soft_limit |= above_soft;
+        let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
+        let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
+        let stranger = in_flight > STRANGER_OUTPUT_BYTES
+            && !connection.client.flags.has(Flags::HAS_AUTHENTICATED)
+            && must_log_in(&self.thread.server, &connection.client);
+        if hard || soft || stranger {
+            self.close_for_output(token, in_flight);
+        }
+    }
+
+    pub(crate) fn close_for_output(&mut self, token: usize, in_flight: usize) {
+        if let Some(connection) = self.clients.connection(token) {
+            let line = connection
+                .client
+                .describe(self.thread.now_ms, connection.buffers(in_flight));
+            crate::observability::log::warning!(
+                "Client {} closed for overcoming of output buffer limits.",
+                String::from_utf8_lossy(&line)
+            );
+        }
+        let metrics = &self.thread.server.metrics;
+        metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
+        self.close(token);
+    }
+
+    /// Looks again at those above the soft limit: they may stay there without a further reply.
+    pub(crate) fn check_soft_limits(&mut self) {
+        self.any_over_soft_limit = false;
+        for token in 0..self.clients.slots.len() {
+            let over = self
+                .clients
+                .connection(token)
+                .is_some_and(|connection| connection.over_soft_limit_since_ms > 0);
+            if over {
+                let in_flight = self.in_flight(token);
+                self.check_output_limit(token, in_flight);
+            }
+        }
+    }
+}

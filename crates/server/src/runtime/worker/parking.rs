@@ -1,0 +1,270 @@
+//! Connections that wait for something other than keys: they park, and go on when it is there.
+
+use std::collections::VecDeque;
+
+use super::Worker;
+use super::waits::ClientWait;
+use crate::commands::context::After;
+use crate::commands::context::background_job;
+use crate::dispatch::batch::Connections as _;
+use crate::net::client::Flags;
+use crate::net::client_snapshot::Portrait;
+use crate::net::connection::{Connection, State};
+use crate::notify::messages::leave;
+use crate::observability::metrics::Counter;
+use crate::state::SupplyOrder;
+use std::sync::atomic::Ordering;
+use weft_reactor::Output;
+
+/// The reply to a transaction some of whose commands are answered elsewhere.
+pub(crate) struct Parts {
+    /// What is there.
+    done: Output,
+    /// What follows the part under way.
+    next: Output,
+    /// Further parts, each with what follows it.
+    rest: VecDeque<(After, Output)>,
+}
+
+impl Worker {
+    pub(crate) fn start_after(&mut self, token: usize, after: After) {
+        let server = self.server().clone();
+        let ticket = server.ticket();
+        let worker = self.id;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.state = State::Parked(ticket);
+        let asker = (worker, connection.client.id, ticket);
+        match after {
+            After::Nothing | After::Defer | After::Leave(_) | After::AsWriter => connection.state = State::Deferred,
+            After::Ask(make) => server.ask_all(make(asker)),
+            After::Gather => server.gather(asker),
+            After::Background(work) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(background_job(*work, asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::Detached(command) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.background.send(command(asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::Script(command) => {
+                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
+                if server.script_jobs.send(command(asker)).is_err() {
+                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                }
+            }
+            After::ReplyAt(reply) => {
+                let (at_ms, bytes) = *reply;
+                self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
+            }
+            After::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
+            After::Block(blocked) => {
+                connection.state = State::Parked(blocked.waiter.ticket);
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+            After::Supply(request) => {
+                if let Some(connection) = self.detach(token) {
+                    server.order_supply(SupplyOrder::Adopt(connection, request));
+                }
+            }
+            After::Take(take) => {
+                if let Some(connection) = self.detach(token) {
+                    server.directory.remove(connection.client.id);
+                    server.connections.fetch_sub(1, Ordering::Relaxed);
+                    take(connection);
+                }
+            }
+            After::Replicas(wait) => {
+                let (at_ms, mut wait) = *wait;
+                (wait.worker, wait.ticket) = (worker, ticket);
+                self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
+                server.repl.replicas.waits().push(wait);
+                // Somebody may have what is waited for by now.
+                server.repl.replicas.ask();
+                server.journal.wake();
+                server.wake_supply();
+            }
+            After::Several(parts) => self.start_part(token, parts.0, parts.1),
+            After::Serve(withheld) => {
+                let (unserved, reply) = *withheld;
+                let client = connection.client.id;
+                self.withhold(unserved, Some((client, ticket, reply)));
+            }
+        }
+    }
+
+    /// Takes a connection out, for somebody who is no worker.
+    fn detach(&mut self, token: usize) -> Option<Box<Connection>> {
+        let registered = self.reactor.deregister(token)?;
+        let mut connection = self.clients.remove(token)?;
+        let usage = std::mem::take(&mut connection.usage);
+        self.uncount_client(usage);
+        self.again.retain(|other| *other != token);
+        self.patient.retain(|other| *other != token);
+        let server = self.server().clone();
+        leave(&server, &mut connection.client);
+        if let Some(watches) = connection.client.watches.take() {
+            self.thread.effects.unwatched.extend(watches.keys);
+        }
+        connection.discard_consumed();
+        connection.state = State::Ready;
+        connection.in_batch = false;
+        connection.in_transit = Some(registered);
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        Some(connection)
+    }
+
+    /// A parked connection got its reply and goes on.
+    pub(crate) fn unpark(&mut self, client: u64, ticket: u64, bytes: Vec<u8>) {
+        self.end_wait_for_replicas(client, ticket);
+        if let Some(token) = self.parked(client, ticket) {
+            let mut reply = Output::new();
+            reply.bytes = bytes;
+            self.reply(token, |output| output.append(&mut reply));
+        }
+    }
+
+    /// The portraits that a parked transaction asked for are there: EXEC runs once more.
+    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, portraits: Vec<Portrait>) {
+        let Some(token) = self.parked(client, ticket) else {
+            return;
+        };
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if let Some(transaction) = &mut connection.client.transaction {
+            transaction.portraits = Some(portraits);
+        }
+        connection.state = State::Ready;
+        connection.output.append(&mut connection.postponed);
+        self.wake(token);
+        self.flush(token);
+    }
+
+    /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
+    pub(crate) fn unpark_ran(
+        &mut self,
+        (client, ticket): (u64, u64),
+        mut reply: Output,
+        after: After,
+        log_ticket: u64,
+    ) {
+        let Some(token) = self.parked(client, ticket) else {
+            return self.start_after_gone(after);
+        };
+        self.note_logged(token, log_ticket);
+        match after {
+            After::Nothing => self.reply(token, |output| output.append(&mut reply)),
+            other => self.start_after(token, other),
+        }
+    }
+
+    /// What others are owed of a command whose client is gone.
+    pub(crate) fn start_after_gone(&mut self, after: After) {
+        match after {
+            After::Serve(withheld) => self.withhold(withheld.0, None),
+            After::Block(blocked) => self.abandon_waiter(blocked.waiter),
+            _ => {}
+        }
+    }
+
+    /// The connection of a client, if it is parked under this ticket.
+    pub(crate) fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
+        let token = self.clients.by_id.get(&client).copied()?;
+        let connection = self.clients.connection(token)?;
+        (connection.state == State::Parked(ticket)).then_some(token)
+    }
+
+    /// What a parked connection waited for is there: its reply, or a part of it.
+    fn reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        match self.parts.remove(&connection.client.id) {
+            None => self.go_on(token, reply),
+            Some(mut parts) => {
+                reply(&mut parts.done);
+                parts.done.append(&mut parts.next);
+                self.start_part(token, parts.done, parts.rest);
+            }
+        }
+    }
+
+    /// Starts the next part of a transaction's reply; behind the last one the connection goes on.
+    fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(After, Output)>) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        match rest.pop_front() {
+            None => self.go_on(token, |output| output.append(&mut done)),
+            Some((after, next)) => {
+                self.parts.insert(connection.client.id, Parts { done, next, rest });
+                self.start_after(token, after);
+            }
+        }
+    }
+
+    /// A client is gone whose transaction has parts to come: work is done all the same, nobody reads the answers.
+    pub(crate) fn abandon_parts(&mut self, client: u64) {
+        let Some(parts) = self.parts.remove(&client) else {
+            return;
+        };
+        for (after, _) in parts.rest {
+            if let After::Background(work) = after {
+                let server = self.server();
+                let asker = (self.id, client, server.ticket());
+                // Without background threads the process is about to end.
+                let _ = server.background.send(background_job(*work, asker));
+            }
+        }
+    }
+
+    pub(crate) fn go_on(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.state = State::Ready;
+        connection.client.flags.put(Flags::BLOCKED, false);
+        connection.client.commands += 1;
+        let before = connection.output.mark();
+        reply(&mut connection.output);
+        connection.settle_reply(before);
+        connection.output.append(&mut connection.postponed);
+        self.wake(token);
+        self.flush(token);
+    }
+
+    /// Lets a connection go on after it waited.
+    pub(crate) fn wake(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let resume = !connection.input_ended && std::mem::take(&mut connection.receive_paused);
+        if connection.pending() > 0 {
+            // Until a plan has shown that no complete request is left, there is work.
+            connection.has_more = true;
+            self.again.push(token);
+        }
+        if resume {
+            self.reactor.resume(token);
+        }
+    }
+
+    pub(crate) fn resume_paused(&mut self) {
+        for token in 0..self.clients.slots.len() {
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            if connection.state == State::Paused {
+                connection.state = State::Ready;
+                connection.client.flags.put(Flags::BLOCKED, false);
+                self.wake(token);
+            }
+        }
+    }
+}

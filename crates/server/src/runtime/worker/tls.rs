@@ -1,0 +1,158 @@
+//! What a worker does about TLS: handshakes, who the client is by its certificate, records in and out.
+
+use std::io;
+
+use weft_reactor::{Reactor, Received, Sent};
+
+use super::Worker;
+use crate::acl::{Reason, Refusal, Scene};
+use crate::commands::permission;
+use crate::config::id;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::execute::Thread;
+use crate::net::client::{Buffers, Client, Flags};
+use crate::net::connection::Connection;
+use crate::net::listeners::Arrival;
+use crate::net::tls::{Tls, certificate};
+use crate::observability::log;
+
+/// There is no layer for a connection that needs one; the log has told why.
+pub(crate) struct NoLayer;
+
+impl Worker {
+    /// The layer of a new connection, if it was made to the port for TLS.
+    pub(crate) fn tls_of(&self, arrival: &Arrival) -> Result<Option<Tls>, NoLayer> {
+        if !arrival.is_tls {
+            return Ok(None);
+        }
+        let server = self.server();
+        let tls = server.tls.accept(&server.config).map_err(|reason| {
+            log::warning!("Error accepting a client connection: {reason}");
+            NoLayer
+        })?;
+        if let Some(text) = arrival.refusal {
+            tls.refuse(text);
+        }
+        Ok(Some(tls))
+    }
+
+    /// A connection has come to this worker.
+    pub(crate) fn tls_arrives(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token)
+            && let Some(tls) = &connection.tls
+            && tls.arrive(&mut self.reactor, token).is_err()
+        {
+            self.close(token);
+        }
+    }
+
+    /// Bytes on their way to a client, sealed or not.
+    pub(crate) fn in_flight(&mut self, token: usize) -> usize {
+        let waiting = self
+            .clients
+            .connection(token)
+            .map_or(0, |connection| connection.waiting_to_be_sealed());
+        self.reactor.in_flight(token) + waiting
+    }
+
+    /// What was in flight has gone. Seals and sends more; whether there was nothing more.
+    pub(crate) fn has_sealed_all(&mut self, token: usize) -> bool {
+        let Some(connection) = self.clients.connection(token) else {
+            return true;
+        };
+        let Some(tls) = &connection.tls else {
+            return true;
+        };
+        match tls.go_on(&mut self.reactor, token) {
+            Ok(Sent::Done) => true,
+            Ok(Sent::InFlight(_)) => {
+                self.count_client(token);
+                false
+            }
+            Err(_) => {
+                self.lost(token);
+                false
+            }
+        }
+    }
+}
+
+/// What the reactor's `receive` does, for a connection with a layer.
+#[inline(never)]
+pub(crate) fn receive(
+    tls: &Tls,
+    connection: &mut Connection,
+    (reactor, token): (&mut Reactor, usize),
+    (thread, handshakes): (&Thread, &mut u64),
+    room: usize,
+) -> io::Result<Received> {
+    let handshaking = tls.is_handshaking();
+    if handshaking {
+        if *handshakes >= thread.server.config.unsigned(id::MAX_NEW_TLS_CONNECTIONS_PER_CYCLE) {
+            // It stays readable, and its turn comes.
+            return Ok(Received::WouldBlock);
+        }
+        *handshakes += 1;
+    }
+    let received = tls.receive(reactor, token, &mut connection.input, room);
+    match &received {
+        Ok(Received::Closed) if handshaking => tell_failure(&connection.client, "unexpected end of the connection"),
+        Err(error) if handshaking => tell_failure(&connection.client, &error.to_string()),
+        Err(error) => log::verbose!("Reading from client: {error}"),
+        Ok(_) if handshaking && !tls.is_handshaking() => {
+            if let Some(text) = tls.refusal() {
+                connection.input.clear();
+                connection.output.bytes.extend_from_slice(text.as_bytes());
+                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+                return Ok(Received::WouldBlock);
+            }
+            recognise(tls, &mut connection.client, thread);
+        }
+        Ok(_) => {}
+    }
+    match received {
+        Ok(Received::Bytes { count: 0, .. }) => Ok(Received::WouldBlock),
+        other => other,
+    }
+}
+
+fn tell_failure(client: &Client, reason: &str) {
+    log::warning!(
+        "Error accepting a client connection: {reason} (addr={} laddr={})",
+        client.address,
+        client.local_address
+    );
+}
+
+/// The client is whom its certificate says, if that is asked for.
+fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
+    let server = &thread.server;
+    let names = match (server.config.choice(id::TLS_AUTH_CLIENTS_USER), tls.peer_certificate()) {
+        ("CN", Some(der)) => certificate::common_name(&der).into_iter().collect(),
+        ("URI", Some(der)) => certificate::uris(&der),
+        _ => return,
+    };
+    let known = |name: &String| server.acl.log_in_known(name.as_bytes());
+    match (names.iter().find_map(known), names.into_iter().next()) {
+        (Some(login), _) => {
+            client.login = login;
+            client.flags.put(Flags::HAS_AUTHENTICATED, true);
+            let name = match server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
+                true => "*redacted*".into(),
+                false => String::from_utf8_lossy(client.login.name()),
+            };
+            log::verbose!("TLS: Auto-authenticated client as {name}");
+        }
+        (None, Some(name)) => {
+            let refusal = Refusal {
+                reason: Reason::Certificate,
+                scene: Scene::TopLevel,
+                object: Vec::new(),
+                user: name.into_bytes(),
+            };
+            let line = client.describe(thread.now_ms, Buffers::default());
+            permission::note((server, thread.seat, thread.now_ms), refusal, line);
+        }
+        (None, None) => {}
+    }
+}

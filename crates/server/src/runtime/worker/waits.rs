@@ -1,0 +1,576 @@
+//! The worker's side of clients that wait: how waits begin and end, and who is still to be served.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use weft_reactor::{Output, unix_ms};
+
+use super::Worker;
+use crate::acl::Refusal;
+use crate::clients_waiting::blocking::{Timers, Waiter};
+use crate::commands::error::CommandError;
+use crate::commands::permission;
+use crate::dispatch::batch::Connections as _;
+use crate::dispatch::execute::Thread;
+use crate::dispatch::{record, serve, transaction};
+use crate::net::client::Flags;
+use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::net::connection::Connection;
+use crate::observability::metrics::Counter;
+use crate::persistence::aof_files::Phase;
+use crate::replication::{NO_LOG, Wait};
+use crate::state::{Blocked, LogWait, Message, Server, Unserved};
+
+/// Failed attempts to serve after which the worker sleeps between two of them.
+const EAGER_ATTEMPTS: u32 = 16;
+/// Sleep between attempts for which slots must become free.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
+
+/// What CLIENT UNBLOCK ERROR gives those who wait.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+/// What a server that has found a primary gives them.
+const DEMOTED: &[u8] =
+    b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
+
+/// What a client waits for.
+pub enum ClientWait {
+    /// Keys.
+    Keys(Box<Blocked>),
+    /// The log, to have its writes on the disk.
+    Log {
+        /// The ticket that its connection is parked under.
+        ticket: u64,
+        /// How far, and how long.
+        wait: LogWait,
+    },
+    /// A point in time, at which it gets a reply that is known already.
+    Time {
+        /// When, ms since the epoch.
+        at_ms: u64,
+        /// The ticket that its connection is parked under.
+        ticket: u64,
+        /// The reply.
+        bytes: Vec<u8>,
+    },
+    /// Replicas, or the disk.
+    Replicas {
+        /// When that ends at the latest, ms since the epoch.
+        at_ms: u64,
+        /// For what.
+        wait: Wait,
+    },
+}
+
+impl ClientWait {
+    fn ticket(&self) -> u64 {
+        match self {
+            ClientWait::Keys(blocked) => blocked.waiter.ticket,
+            ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
+            ClientWait::Replicas { wait, .. } => wait.ticket,
+        }
+    }
+
+    fn end_ms(&self) -> Option<u64> {
+        match self {
+            ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
+            ClientWait::Time { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
+            ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
+            ClientWait::Log { wait, .. } => Some(wait.at_ms),
+        }
+    }
+}
+
+/// Waiters that a slot leased by somebody else kept from being served, and the reply that is withheld until they are.
+struct Withheld {
+    unserved: Unserved,
+    reply: Option<(u64, u64, Output)>,
+}
+
+/// A worker's waiting clients.
+#[derive(Default)]
+pub struct Waits {
+    by_client: HashMap<u64, ClientWait>,
+    timers: Timers<u64>,
+    /// Waiters whose wait is over and who still stand in queues.
+    over: Vec<Arc<Waiter>>,
+    /// Clients that wait for the log.
+    for_log: Vec<u64>,
+    unserved: Vec<Withheld>,
+}
+
+impl Waits {
+    /// When the first wait ends by itself, ms since the epoch.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.timers.next_due_ms()
+    }
+
+    /// How long the worker may sleep in view of what could not be done yet; `None`: nothing is left to be done.
+    pub fn pause(&self) -> Option<Duration> {
+        let eager = |withheld: &Withheld| withheld.unserved.failures < EAGER_ATTEMPTS;
+        if self.unserved.iter().any(eager) {
+            return Some(Duration::ZERO);
+        }
+        let undone = !self.unserved.is_empty() || !self.over.is_empty();
+        undone.then_some(ATTEMPT_PAUSE)
+    }
+
+    /// The clients that wait.
+    pub fn clients(&self) -> Vec<u64> {
+        self.by_client.keys().copied().collect()
+    }
+
+    /// What a client waits for.
+    pub fn of(&self, client: u64) -> Option<&ClientWait> {
+        self.by_client.get(&client)
+    }
+
+    /// Whether a client waits for keys; its connection may move to another worker.
+    pub fn is_for_keys(&self, client: u64) -> bool {
+        matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
+    }
+}
+
+/// What WAITAOF answers now, and whether that is what it waits for.
+fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
+    if server.aof.phase() == Phase::Off {
+        return (NO_LOG.to_vec(), !wait.replicas);
+    }
+    let is_there = server.is_on_disk(wait.ticket);
+    let replicas = server.repl.replicas.having_synced_ticket(wait.ticket);
+    let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
+    (reply.into(), is_there && !wait.replicas)
+}
+
+impl Worker {
+    /// Portraits of all clients but one.
+    pub(crate) fn portraits(&mut self, but: u64) -> Vec<Portrait> {
+        let mut portraits = Vec::with_capacity(self.clients.len());
+        for token in 0..self.clients.slots.len() {
+            let in_flight = self.in_flight(token);
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            let client = &connection.client;
+            if client.id == but || client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            let waiting = match self.waits.of(client.id) {
+                None => None,
+                Some(ClientWait::Keys(blocked)) => Some(Waiting::Keys(blocked.waiter.clone())),
+                Some(other) => Some(Waiting::Other(other.ticket())),
+            };
+            portraits.push(Portrait {
+                client: client.portrait(),
+                buffers: connection.buffers(in_flight),
+                waiting,
+            });
+        }
+        portraits
+    }
+
+    /// A parked connection waits from now on.
+    pub(crate) fn begin_wait(&mut self, token: usize, wait: ClientWait) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        connection.client.flags.put(Flags::BLOCKED, true);
+        let client = connection.client.id;
+        if let Some(at_ms) = wait.end_ms() {
+            self.waits.timers.add(at_ms, wait.ticket(), client);
+            self.server().blocked.add_timeout();
+        }
+        let waiter = match &wait {
+            ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
+            ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. } => None,
+        };
+        let for_log = matches!(wait, ClientWait::Log { .. });
+        if let Some(connection) = self.clients.connection(token) {
+            connection.waiter.clone_from(&waiter);
+        }
+        self.waits.by_client.insert(client, wait);
+        self.push_postponed(token);
+        if for_log {
+            self.waits.for_log.push(client);
+            self.look_at_log();
+        }
+        // It may have been served before its connection was parked here.
+        if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
+            self.deliver(&waiter);
+        }
+        let has_peer = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| !connection.peer_ended);
+        if !has_peer && self.waits_for_others(token) {
+            self.close(token);
+        }
+    }
+
+    /// Sends a client that waits what came for it while a reply was expected to be under way.
+    fn push_postponed(&mut self, token: usize) {
+        if let Some(connection) = self.clients.connection(token)
+            && !connection.postponed.is_empty()
+            && !connection.awaits_reply()
+        {
+            connection.output.append(&mut connection.postponed);
+            self.clients.pushed.push(token);
+        }
+    }
+
+    /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait ends
+    /// with its client, as in Valkey.
+    pub(crate) fn waits_for_others(&mut self, token: usize) -> bool {
+        let Some(connection) = self.clients.connection(token) else {
+            return false;
+        };
+        let (client, answered) = (connection.client.id, connection.awaits_reply());
+        match self.waits.of(client) {
+            Some(ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. }) => !answered,
+            Some(ClientWait::Time { .. }) | None => false,
+        }
+    }
+
+    /// A client waits no longer, for whatever reason.
+    fn end_wait(&mut self, client: u64) -> Option<ClientWait> {
+        let wait = self.waits.by_client.remove(&client)?;
+        if let Some(at_ms) = wait.end_ms() {
+            self.waits.timers.remove(at_ms, wait.ticket());
+            self.server().blocked.remove_timeout();
+        }
+        if let Some(token) = self.clients.by_id.get(&client).copied()
+            && let Some(connection) = self.clients.connection(token)
+        {
+            connection.waiter = None;
+        }
+        Some(wait)
+    }
+
+    /// A waiter has its reply: its connection goes on, or the news follows it to where it moved.
+    pub(crate) fn deliver(&mut self, waiter: &Arc<Waiter>) {
+        let Some(token) = self.parked(waiter.client, waiter.ticket) else {
+            let worker = waiter.worker();
+            if worker != self.id {
+                self.server().workers[worker].send(Message::Served(waiter.clone()));
+            }
+            return;
+        };
+        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.served(), self.end_wait(waiter.client))
+        else {
+            return;
+        };
+        match &served.refusal {
+            Some(refusal) => self.book_refusal(token, &blocked, refusal),
+            None => {
+                let cost = (served.nanoseconds, served.reply.len());
+                self.book(&mut blocked, cost, served.failed, true);
+            }
+        }
+        self.note_logged(token, served.log_ticket);
+        if waiter.keys.len() > 1 {
+            self.take_out(waiter.clone());
+        }
+        self.go_on(token, |output| output.bytes.extend_from_slice(&served.reply));
+    }
+
+    /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
+    /// or without. Whether it was waiting.
+    pub(crate) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
+        self.end_wait_with(client, with_error.then_some(UNBLOCKED))
+    }
+
+    /// The same where that was decided already: a wait for keys is claimed, any other goes on under its ticket.
+    pub(crate) fn end_wait_claimed(&mut self, client: u64, waiting: Waiting, with_error: bool) {
+        let error = with_error.then_some(UNBLOCKED);
+        match waiting {
+            Waiting::Other(ticket) => {
+                if self.waits.of(client).is_some_and(|wait| wait.ticket() == ticket) {
+                    self.end_wait_with(client, error);
+                }
+            }
+            Waiting::Keys(waiter) => {
+                let here = matches!(self.waits.of(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
+                let worker = waiter.worker();
+                if here {
+                    self.give_null(client, error);
+                } else if worker != self.id {
+                    let waiting = Waiting::Keys(waiter);
+                    self.server().workers[worker].send(Message::EndWait {
+                        client,
+                        waiting,
+                        with_error,
+                    });
+                }
+            }
+        }
+    }
+
+    fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+        match self.waits.by_client.get(&client) {
+            None => return false,
+            // Somebody is serving it at this moment; the reply comes by mail.
+            Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
+            Some(_) => {}
+        }
+        self.give_null(client, error)
+    }
+
+    /// Ends a wait that is nobody else's to end; whether there was one.
+    fn give_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+        let Some(wait) = self.end_wait(client) else {
+            return false;
+        };
+        let ticket = wait.ticket();
+        let mut reply = match wait {
+            ClientWait::Keys(mut blocked) => {
+                let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
+                self.take_out(blocked.waiter.clone());
+                self.book(&mut blocked, (0, null.len()), false, false);
+                if error.is_some() {
+                    // Valkey counts it so.
+                    self.server().metrics.rejected(self.thread.seat, blocked.command);
+                }
+                null
+            }
+            ClientWait::Time { bytes, .. } => bytes,
+            ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
+            ClientWait::Log { wait, .. } => log_reply(self.server(), wait).0,
+        };
+        if let Some(error) = error {
+            let server = self.server();
+            server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+            server.errors.count(b"UNBLOCKED");
+            reply = error.to_vec();
+        }
+        self.unpark(client, ticket, reply);
+        true
+    }
+
+    /// Ends a client's wait for keys with an error, unless somebody is serving it at this moment.
+    pub(crate) fn refuse_waiting(&mut self, client: u64, error: &CommandError) {
+        match self.waits.by_client.get(&client) {
+            Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
+            _ => return,
+        }
+        let Some(ClientWait::Keys(mut blocked)) = self.end_wait(client) else {
+            return;
+        };
+        let mut reply = Vec::new();
+        error.write(&mut reply);
+        self.take_out(blocked.waiter.clone());
+        self.book(&mut blocked, (0, reply.len()), true, false);
+        let server = self.server();
+        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server.errors.count(error.code());
+        self.unpark(client, blocked.waiter.ticket, reply);
+    }
+
+    /// Ends all waits: what clients wait for is decided elsewhere from now on.
+    pub(crate) fn release_waiting(&mut self) {
+        let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
+        for client in clients {
+            let token = self.clients.by_id.get(&client).copied();
+            if self.end_wait_with(client, Some(DEMOTED))
+                && let Some(connection) = token.and_then(|token| self.clients.connection(token))
+            {
+                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+            }
+            if let Some(token) = token {
+                self.flush(token);
+            }
+        }
+    }
+
+    /// Clients that wait for the end of the process are told that it does not come.
+    pub(crate) fn refuse_shutdowns(&mut self) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
+        let clients: Vec<u64> = self
+            .waits
+            .by_client
+            .iter()
+            .filter(|(_, wait)| waits(wait))
+            .map(|(client, _)| *client)
+            .collect();
+        for client in clients {
+            self.give_up(client, false);
+        }
+    }
+
+    /// Lets those go on whose writes are on the disk.
+    pub(crate) fn look_at_log(&mut self) {
+        if self.waits.for_log.is_empty() {
+            return;
+        }
+        let server = self.server().clone();
+        server.journal.ask_for_news(self.id);
+        for client in std::mem::take(&mut self.waits.for_log) {
+            let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
+                continue;
+            };
+            let ticket = *ticket;
+            let (reply, is_over) = log_reply(&server, *wait);
+            if is_over {
+                self.end_wait(client);
+                self.unpark(client, ticket, reply);
+            } else {
+                self.waits.for_log.push(client);
+            }
+        }
+    }
+
+    /// How far replicas are for a client whose time is over.
+    fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
+        let server = self.server();
+        server.repl.replicas.waits().retain(|other| other != wait);
+        crate::commands::generic::wait::reply(server, wait)
+    }
+
+    /// A client that waited for replicas has its reply.
+    pub(crate) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.ticket == ticket);
+        if self.waits.by_client.get(&client).is_some_and(waits) {
+            self.end_wait(client);
+        }
+    }
+
+    /// A client is gone: nobody may serve it any more.
+    pub(crate) fn abandon(&mut self, client: u64) {
+        match self.end_wait(client) {
+            Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
+            Some(ClientWait::Replicas { wait, .. }) => {
+                let server = self.server();
+                server.repl.replicas.waits().retain(|other| *other != wait);
+            }
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
+        }
+    }
+
+    /// The same for one whose wait did not begin here.
+    pub(crate) fn abandon_waiter(&mut self, waiter: Arc<Waiter>) {
+        // Who serves it at this moment does so in vain, as with any reply that its client does not wait for.
+        let _ = waiter.try_claim();
+        self.take_out(waiter);
+    }
+
+    /// Books the end of a command that has waited; `got_it` is whether it has what it waited for.
+    fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool, got_it: bool) {
+        let Thread {
+            server, seat, tunables, ..
+        } = &self.thread;
+        record::waited((server, *seat, tunables), blocked, cost, failed, got_it);
+    }
+
+    /// Books the end of a command that waited and was not permitted to go on.
+    fn book_refusal(&mut self, token: usize, blocked: &Blocked, refusal: &Refusal) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let thread = &self.thread;
+        thread.server.metrics.rejected(thread.seat, blocked.command);
+        let line = connection.client.describe(thread.now_ms, connection.buffers(0));
+        permission::note((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
+    }
+
+    /// Takes a waiter out of the queues of its keys, now if their slots are free.
+    fn take_out(&mut self, waiter: Arc<Waiter>) {
+        self.waits.over.push(waiter);
+        // Those whose slots were leased are tried again at the end of the turn, not with every further one.
+        if self.waits.over.len() == 1 {
+            self.take_out_all();
+        }
+    }
+
+    fn take_out_all(&mut self) {
+        serve::forget(&mut self.seat, &self.thread.server, &mut self.waits.over);
+    }
+
+    /// Ends the waits whose time is over.
+    pub(crate) fn end_due_waits(&mut self) {
+        if self.waits.timers.is_empty() {
+            return;
+        }
+        let now_ms = unix_ms();
+        while let Some(client) = self.waits.timers.pop_due(now_ms) {
+            self.give_up(client, false);
+        }
+    }
+
+    // ---- moving -----------------------------------------------------------------------------------
+
+    /// Mails a connection to another worker. If it waits, what is for it follows it.
+    pub(crate) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
+        let wait = match self.end_wait(connection.client.id) {
+            Some(ClientWait::Keys(blocked)) => Some(blocked),
+            Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
+        };
+        let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
+        let server = self.server();
+        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
+        let client = connection.client.id;
+        server.workers[to].send(Message::Adopt(connection, wait));
+        server.directory.put(client, to);
+        // Only now: who reads the new worker mails behind the connection. Who read the old one finds it gone there,
+        // and the mail is sent on.
+        if let Some(waiter) = waiter {
+            waiter.move_to(to);
+        }
+    }
+
+    // ---- serving ----------------------------------------------------------------------------------
+
+    /// Withholds a reply until waiters have been served.
+    pub(crate) fn withhold(&mut self, unserved: Unserved, reply: Option<(u64, u64, Output)>) {
+        self.waits.unserved.push(Withheld { unserved, reply });
+    }
+
+    /// Answers this worker's own clients that its commands served.
+    pub(crate) fn deliver_here(&mut self) {
+        if self.thread.served_here.is_empty() {
+            return;
+        }
+        let mut served = std::mem::take(&mut self.thread.served_here);
+        for waiter in served.drain(..) {
+            self.deliver(&waiter);
+        }
+        self.thread.served_here = served;
+    }
+
+    /// Tries again what could not be done for want of slots.
+    pub(crate) fn catch_up(&mut self) {
+        for unserved in std::mem::take(&mut self.thread.unserved) {
+            self.withhold(unserved, None);
+        }
+        if !self.waits.over.is_empty() {
+            self.take_out_all();
+        }
+        if !self.thread.effects.unwatched.is_empty() {
+            let Thread { server, effects, .. } = &mut self.thread;
+            transaction::unwatch(&mut self.seat, server, &mut effects.unwatched);
+        }
+        let mut refused: HashSet<u16> = HashSet::new();
+        for Withheld { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+            // What was refused in this turn would be refused again.
+            if unserved.slots.iter().any(|slot| refused.contains(slot)) {
+                unserved.failures += 1;
+                self.withhold(unserved, reply);
+                continue;
+            }
+            match serve::serve_again(&mut self.thread, &mut self.seat, unserved) {
+                Some(unserved) => {
+                    refused.extend(&unserved.slots);
+                    self.withhold(unserved, reply);
+                }
+                None => {
+                    if let Some((client, ticket, mut output)) = reply
+                        && let Some(token) = self.parked(client, ticket)
+                    {
+                        self.go_on(token, |all| all.append(&mut output));
+                    }
+                }
+            }
+        }
+        self.deliver_here();
+    }
+}

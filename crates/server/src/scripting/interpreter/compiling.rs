@@ -1,0 +1,75 @@
+//! Scripts that are compiled, and which of them an interpreter keeps.
+
+use std::sync::Arc;
+
+use mlua::Function as LuaFunction;
+
+use super::{Interpreter, Kind, Program, Source};
+use crate::scripting::cache::{Digest, Script, digest_of};
+use crate::scripting::{Scripts, shebang};
+
+/// The most compiled scripts that an interpreter keeps. Lua has room for some 8000 values that are kept from outside.
+const COMPILED_MAX: usize = 4096;
+/// Compiled scripts beyond those that are cached, before dead ones are looked for.
+const DEAD_SCRIPTS: usize = 64;
+
+impl Interpreter {
+    pub(super) fn compile(&self, code: &[u8], name: &str, what: &str) -> Result<LuaFunction, Vec<u8>> {
+        let failed = |text: &[u8]| [what.as_bytes(), text].concat();
+        let chunk = self.lua.load(code).set_name(name);
+        chunk.into_function().map_err(|error| match error {
+            mlua::Error::SyntaxError { message, .. } => failed(message.as_bytes()),
+            other => failed(&crate::scripting::arguments::message(other)),
+        })
+    }
+
+    pub(super) fn of_source(&mut self, scripts: &Scripts, source: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+        if let Some(program) = self.by_source.get(source).filter(|program| is_alive(program)) {
+            return Ok(program.clone());
+        }
+        let digest = digest_of(source);
+        let header = shebang::of_script(source)?;
+        let what = "Error compiling script (new function): ";
+        let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
+        let script = scripts.cache.add(digest, source, header.flags, !keep);
+        Ok(self.keep(scripts, script, callback))
+    }
+
+    pub(super) fn of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
+        let Ok(mut lower) = Digest::try_from(digest) else {
+            return Err(Vec::new());
+        };
+        lower.make_ascii_lowercase();
+        if let Some(program) = self.by_digest.get(&lower).filter(|program| is_alive(program)) {
+            return Ok(program.clone());
+        }
+        let script = scripts.cache.find(&lower).ok_or(Vec::new())?;
+        let header = shebang::of_script(&script.source)?;
+        let callback = self.compile(&script.source[header.code_at..], "@user_script", "")?;
+        Ok(self.keep(scripts, script, callback))
+    }
+
+    fn keep(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
+        if self.by_digest.len() > scripts.cache.len() + DEAD_SCRIPTS {
+            self.by_digest.retain(|_, program| is_alive(program));
+            self.by_source.retain(|_, program| is_alive(program));
+        }
+        if self.by_digest.len() >= COMPILED_MAX {
+            // Whatever is asked for again is compiled again: the sources are in the cache of all.
+            self.by_digest.clear();
+            self.by_source.clear();
+        }
+        let program = Program {
+            kind: Kind::Eval,
+            callback,
+            source: Source::Script(script.clone()),
+        };
+        self.by_digest.insert(script.digest, program.clone());
+        self.by_source.insert(script.source.clone(), program.clone());
+        program
+    }
+}
+
+fn is_alive(program: &Program) -> bool {
+    program.script().is_some_and(Script::is_alive)
+}

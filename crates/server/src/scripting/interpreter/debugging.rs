@@ -1,0 +1,296 @@
+//! What a debugger does in a Lua state: it stops the script between two lines, looks at its variables, runs code for it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
+use weft_lua::Locals;
+
+use super::gate::stop;
+use super::{Interpreter, Kind, Shared};
+use crate::scripting::debugger::{Debugger, Order, append_value, real_tables};
+use crate::scripting::running::Stop;
+use crate::scripting::{Scripts, errors};
+
+/// A session, shared by all that tell it something.
+pub type Session = Rc<RefCell<Debugger>>;
+
+/// Instructions between two looks at whether anybody still wants the script to go on.
+const INSTRUCTIONS_A_LOOK: u32 = 100_000;
+/// The name of the code that a user has run.
+const EVAL_NAME: &str = "@ldb_eval";
+/// How the prelude is called, whose functions users never see.
+const PRELUDE: &str = "weft";
+
+/// Has scripts on this thread run in a session, from now on.
+///
+/// # Errors
+/// The text of the error reply, when no state can be made.
+pub fn begin_debugging(scripts: &Scripts, session: &Session) -> Result<(), Vec<u8>> {
+    let made = Interpreter::debugged(scripts, session).map_err(crate::scripting::arguments::message)?;
+    super::INTERPRETERS.with_borrow_mut(|interpreters| {
+        let place = &mut interpreters[Kind::Eval as usize];
+        if let Some(old) = place.replace(made) {
+            scripts.count_interpreter(Kind::Eval, old.counted_bytes, 0);
+        }
+    });
+    Ok(())
+}
+
+/// Gives scripts what they tell their debugger.
+pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua::Result<()> {
+    let stopping = session.clone();
+    let breakpoint = lua.create_function(move |_, ()| {
+        stopping.borrow_mut().stop_soon();
+        Ok(true)
+    })?;
+    natives.raw_set("breakpoint", breakpoint)?;
+    let telling = session.clone();
+    let debug = lua.create_function(move |lua, values: MultiValue| {
+        let mut debugger = telling.borrow_mut();
+        let mut line = format!("<debug> line {}: ", debugger.line()).into_bytes();
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
+                line.extend_from_slice(b", ");
+            }
+            append_value(lua, value, &mut line);
+        }
+        debugger.say(line);
+        Ok(())
+    })?;
+    natives.raw_set("debug", debug)?;
+    let noting = session.clone();
+    let note_error = lua.create_function(move |_, text: LuaString| {
+        let text = text.as_bytes();
+        let dash: &[u8] = if text.starts_with(b"-") { b"" } else { b"-" };
+        noting.borrow_mut().say_error(&[dash, &text].concat());
+        Ok(())
+    })?;
+    natives.raw_set("note_error", note_error)
+}
+
+/// What works in the state when the script stands still.
+struct Inspector {
+    session: Session,
+    shared: Rc<Shared>,
+    locals: Locals,
+    /// Runs a function: whether that went well, and what came of it.
+    attempt: mlua::Function,
+    /// Whether code of the user runs: it is not stopped.
+    evaluates: Cell<bool>,
+}
+
+/// Has the script stop where its user wants it.
+pub(super) fn watch(
+    lua: &Lua,
+    shared: &Rc<Shared>,
+    program: &Table,
+    (session, locals): (&Session, Locals),
+) -> mlua::Result<()> {
+    real_tables(lua, program.raw_get("real_of")?)?;
+    let inspector = Inspector {
+        session: session.clone(),
+        shared: shared.clone(),
+        locals,
+        attempt: program.raw_get("attempt")?,
+        evaluates: Cell::new(false),
+    };
+    let triggers = HookTriggers::new()
+        .every_line()
+        .every_nth_instruction(INSTRUCTIONS_A_LOOK);
+    lua.set_global_hook(triggers, move |lua, frame| {
+        let is_line = matches!(frame.event(), mlua::debug::DebugEvent::Line);
+        if !is_line && inspector.session.borrow_mut().is_over() {
+            return Err(inspector.end());
+        }
+        if !is_line || inspector.evaluates.get() {
+            return Ok(VmState::Continue);
+        }
+        let source = frame.source();
+        let name = source.short_src.as_deref().unwrap_or_default();
+        if name != PRELUDE {
+            let line = frame.current_line().map_or(-1, |line| line as i64);
+            inspector.session.borrow_mut().comes_to(line);
+            if name.contains("user_script") {
+                inspector.look(lua)?;
+            }
+        }
+        Ok(VmState::Continue)
+    })
+}
+
+impl Inspector {
+    /// The script is about to run a line of its own.
+    fn look(&self, lua: &Lua) -> mlua::Result<()> {
+        let Some(reason) = self.session.borrow_mut().take_reason() else {
+            return Ok(());
+        };
+        self.session.borrow_mut().tell_stop(reason);
+        loop {
+            let order = self.session.borrow_mut().next_order();
+            match order {
+                Order::Step | Order::Continue => return Ok(()),
+                Order::Gone if self.session.borrow_mut().is_over() => return Err(self.end()),
+                Order::Gone => return Ok(()),
+                Order::Abort => return Err(errors::reply(b"ERR script aborted for user request", false)),
+                Order::Fail(text) => return Err(errors::reply(text.as_bytes(), false)),
+                Order::Print(name) => self.print(lua, name.as_deref()),
+                Order::Trace => self.trace(lua),
+                Order::Eval(code) => self.evaluate(lua, &code)?,
+                Order::Call(words) => self.call(lua, &words)?,
+            }
+            self.session.borrow_mut().flush();
+        }
+    }
+
+    /// What ends the script, and is no error of its own.
+    fn end(&self) -> mlua::Error {
+        if let Some((run, _)) = self.shared.run.borrow().as_ref() {
+            run.stop(Stop::Shutdown);
+        }
+        stop()
+    }
+
+    /// Passes on that the script is to end, if it is.
+    fn check(&self) -> mlua::Result<()> {
+        let run = self.shared.run.borrow();
+        match run.as_ref().is_some_and(|(run, _)| run.stopped().is_some()) {
+            true => Err(stop()),
+            false => Ok(()),
+        }
+    }
+
+    fn say_value(&self, lua: &Lua, before: &[u8], value: &Value) {
+        let mut line = before.to_vec();
+        append_value(lua, value, &mut line);
+        self.session.borrow_mut().say_trimmed(line);
+    }
+
+    // ---- looking ---------------------------------------------------------------------------------------------------
+
+    /// Levels of the stack whose functions are the script's: with their names and current lines.
+    fn own_levels(lua: &Lua) -> Vec<(usize, Option<String>, i64)> {
+        let mut levels = Vec::new();
+        for level in 0.. {
+            let found = lua.inspect_stack(level, |frame| {
+                let source = frame.source();
+                let is_own = source
+                    .short_src
+                    .as_deref()
+                    .is_some_and(|name| name.contains("user_script"));
+                let name = frame.names().name.map(|name| name.into_owned());
+                is_own.then(|| (level, name, frame.current_line().map_or(-1, |line| line as i64)))
+            });
+            match found {
+                None => break,
+                Some(found) => levels.extend(found),
+            }
+        }
+        levels
+    }
+
+    fn variables(&self, level: usize) -> impl Iterator<Item = (Vec<u8>, Value)> + '_ {
+        (1..).map_while(move |index| self.locals.at(level, index))
+    }
+
+    fn print(&self, lua: &Lua, name: Option<&[u8]>) {
+        match name {
+            Some(name) => self.print_one(lua, name.split(|byte| *byte == 0).next().unwrap_or_default()),
+            None => self.print_all(lua),
+        }
+    }
+
+    fn print_one(&self, lua: &Lua, name: &[u8]) {
+        let mut levels = Self::own_levels(lua).into_iter();
+        // The first of that name in a function, as of the caller's before those of its callers.
+        let found = levels.find_map(|(level, ..)| self.variables(level).find(|(known, _)| known == name));
+        let value = match (found, name) {
+            (Some((_, value)), _) => value,
+            (None, b"KEYS" | b"ARGV") => match lua.globals().get::<Value>(&*String::from_utf8_lossy(name)) {
+                Ok(value) => value,
+                Err(_) => Value::Nil,
+            },
+            (None, _) => return self.session.borrow_mut().say("No such variable."),
+        };
+        self.say_value(lua, b"<value> ", &value);
+    }
+
+    fn print_all(&self, lua: &Lua) {
+        let mut any = false;
+        for (name, value) in self.variables(0) {
+            if !name.starts_with(b"(*temporary)") {
+                any = true;
+                self.say_value(lua, &[b"<value> ", &name[..], b" = "].concat(), &value);
+            }
+        }
+        if !any {
+            self.session
+                .borrow_mut()
+                .say("No local variables in the current context.");
+        }
+    }
+
+    fn trace(&self, lua: &Lua) {
+        let mut debugger = self.session.borrow_mut();
+        for (level, name, line) in Self::own_levels(lua) {
+            let how = if level == 0 { "In" } else { "From" };
+            debugger.say(format!("{how} {}:", name.as_deref().unwrap_or("top level")));
+            debugger.say_line(line);
+        }
+    }
+
+    // ---- running ---------------------------------------------------------------------------------------------------
+
+    /// Runs code of the user, as an expression if it is one. It has a coroutine of its own, for within a hook it could not
+    /// be interrupted.
+    fn evaluate(&self, lua: &Lua, code: &[u8]) -> mlua::Result<()> {
+        let until_zero = code.split(|byte| *byte == 0).next().unwrap_or_default();
+        let compile = |code: &[u8]| {
+            let chunk = lua.load(code).set_name(EVAL_NAME);
+            chunk.set_mode(mlua::chunk::ChunkMode::Text).into_function()
+        };
+        let compiled = compile(&[b"return ", until_zero].concat()).or_else(|_| compile(code));
+        let function = match compiled {
+            Ok(function) => function,
+            Err(mlua::Error::SyntaxError { message, .. }) => {
+                self.session
+                    .borrow_mut()
+                    .say(format!("Error compiling code: {message}"));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.evaluates.set(true);
+        let ended = lua
+            .create_thread(self.attempt.clone())
+            .and_then(|thread| thread.resume::<(Value, Value)>(function));
+        self.evaluates.set(false);
+        self.check()?;
+        match ended {
+            Ok((Value::Boolean(false), error)) => {
+                let text = match lua.coerce_string(error) {
+                    Ok(Some(text)) => text.as_bytes().to_vec(),
+                    Ok(None) | Err(_) => b"(null)".to_vec(),
+                };
+                self.session.borrow_mut().say([b"<error> ", &text[..]].concat());
+            }
+            Ok((_, value)) => self.say_value(lua, b"<retval> ", &value),
+            Err(error) => self.session.borrow_mut().say(format!("<error> {error}")),
+        }
+        Ok(())
+    }
+
+    /// Calls a command, which is logged with its reply.
+    fn call(&self, lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<()> {
+        let words: mlua::Result<MultiValue> = words
+            .iter()
+            .map(|word| lua.create_string(word).map(Value::String))
+            .collect();
+        let words = words?;
+        let stepped = self.session.borrow_mut().set_stepping(true);
+        // What comes of it has been logged.
+        let _ = self.shared.call(lua, &words);
+        self.session.borrow_mut().set_stepping(stepped);
+        self.check()
+    }
+}

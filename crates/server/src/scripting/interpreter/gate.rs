@@ -1,0 +1,123 @@
+//! The way from a script to its host.
+//!
+//! Every run has a host of its own, but `redis.call` is one function for all of them: a library may keep it. So the host of
+//! the run under way is lent to the thread, and the function asks the thread for it.
+
+use mlua::{Lua, MultiValue, Value};
+use weft_resp::{ArgRange, Protocol, number};
+
+use super::{Answer, Host};
+use crate::scripting::{convert, errors};
+
+scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked + 'a));
+
+/// What a script's calls reach.
+trait Asked {
+    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
+    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value>;
+}
+
+/// Runs `script`, whose calls reach `host`.
+pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T {
+    GATE.set(&mut Gate::new(host), script)
+}
+
+/// Runs a command for the script under way.
+pub(super) fn call(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+    reach(|gate| gate.call(lua, values, protocol, replication))
+}
+
+/// Whether the script under way may run a command.
+pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
+    reach(|gate| gate.may_call(values))
+}
+
+fn reach(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Result<Value> {
+    if !GATE.is_set() {
+        return Err(errors::reply(b"ERR no script is running", false));
+    }
+    GATE.with(|gate| ask(gate))
+}
+
+/// What a script's calls go through.
+struct Gate<'h> {
+    host: &'h mut dyn Host,
+    request: Vec<u8>,
+    ranges: Vec<ArgRange>,
+}
+
+/// What ends a script: no script can catch it.
+pub(super) fn stop() -> mlua::Error {
+    mlua::Error::RuntimeError("stopped".to_owned())
+}
+
+impl<'h> Gate<'h> {
+    fn new(host: &'h mut dyn Host) -> Self {
+        Gate {
+            host,
+            request: Vec::new(),
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Makes a request of the arguments of a call, of which the host hears if it is none.
+    fn take_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
+        self.read_request(values.iter()).map_err(|text| {
+            self.host.note_malformed(text);
+            errors::reply(text.as_bytes(), false)
+        })
+    }
+
+    /// Makes a request of the arguments of a call.
+    fn read_request<'v>(&mut self, values: impl Iterator<Item = &'v Value>) -> Result<(), &'static str> {
+        self.request.clear();
+        self.ranges.clear();
+        for value in values {
+            let start = self.request.len();
+            match value {
+                Value::String(text) => self.request.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) if number.unsigned_abs() <= i64::MAX as u64 / 2 => {
+                    number::append_i64(*number, &mut self.request);
+                }
+                Value::Integer(number) => number::format_f64(*number as f64, &mut self.request),
+                Value::Number(number) if *number == 0.0 => self.request.push(b'0'),
+                Value::Number(number) if number.is_nan() && number.is_sign_negative() => {
+                    self.request.extend_from_slice(b"-nan");
+                }
+                Value::Number(number) => number::format_f64(*number, &mut self.request),
+                _ => return Err("ERR Command arguments must be strings or integers"),
+            }
+            let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.request.len() - start)) else {
+                return Err("ERR The arguments of this call are longer than 4 GiB");
+            };
+            self.ranges.push(ArgRange { start, len });
+        }
+        match self.ranges.is_empty() {
+            true => Err("ERR Please specify at least one argument for this call"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Asked for Gate<'_> {
+    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value> {
+        self.take_request(values)?;
+        let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
+        let may = self.host.may_call(&self.request, &self.ranges);
+        may.map(Value::Boolean).ok_or_else(|| errors::reply(unknown, false))
+    }
+
+    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
+        self.take_request(values)?;
+        self.host.set_protocol(protocol);
+        self.host.set_replication(replication);
+        match self.host.call(&self.request, &self.ranges) {
+            Answer::Reply(reply) => match reply.strip_prefix(b"-") {
+                Some(error) => Err(errors::reply(&convert::with_code(error.trim_ascii_end()), true)),
+                None => convert::value_of(lua, reply),
+            },
+            Answer::Refused(text) => Err(errors::reply(&text, true)),
+            Answer::Stop => Err(stop()),
+        }
+    }
+}

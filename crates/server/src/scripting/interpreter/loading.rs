@@ -1,0 +1,148 @@
+//! Libraries: their code is run once in each interpreter, and registers functions.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlua::{Function as LuaFunction, Table, Value};
+
+use super::Interpreter;
+use crate::scripting::libraries::Library;
+use crate::scripting::shebang::{self, Flags};
+use crate::scripting::{Scripts, arguments};
+
+/// How long the code of a library may run while it is loaded.
+const LOAD_LIMIT: Duration = Duration::from_millis(500);
+
+/// A function as it was registered.
+pub(super) struct Function {
+    /// Its name.
+    pub(super) name: Vec<u8>,
+    pub(super) description: Option<Vec<u8>>,
+    pub(super) flags: Flags,
+    pub(super) callback: LuaFunction,
+}
+
+impl Interpreter {
+    pub(super) fn callback(
+        &mut self,
+        scripts: &Scripts,
+        library: &Arc<Library>,
+        index: usize,
+    ) -> Result<LuaFunction, Vec<u8>> {
+        let address = Arc::as_ptr(library) as usize;
+        if !self.libraries.contains_key(&address) {
+            let current = scripts.libraries.current();
+            let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
+            self.libraries.retain(|_, (library, _)| is_loaded(library));
+            let code_at = shebang::of_library(&library.code)?.1;
+            let functions = self.load(&library.code[code_at..], false)?;
+            // In the order of the library, whatever order they were registered in this time.
+            let callbacks: Vec<LuaFunction> = library
+                .functions
+                .iter()
+                .filter_map(|known| functions.iter().find(|function| function.name == known.name))
+                .map(|function| function.callback.clone())
+                .collect();
+            if callbacks.len() != library.functions.len() {
+                return Err(b"The library does not register the same functions every time".to_vec());
+            }
+            self.libraries.insert(address, (library.clone(), callbacks));
+        }
+        match self
+            .libraries
+            .get(&address)
+            .and_then(|(_, callbacks)| callbacks.get(index))
+        {
+            Some(callback) => Ok(callback.clone()),
+            None => Err(b"Function not found".to_vec()),
+        }
+    }
+
+    /// Runs the code of a library; the functions that it registers, by name.
+    pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<Function>, Vec<u8>> {
+        let library = self.compile(code, "@user_function", "Error compiling function: ")?;
+        let functions: RefCell<Vec<Function>> = RefCell::default();
+        let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
+        let until = limited.then(|| Instant::now() + LOAD_LIMIT);
+        self.shared.load_until.set(until);
+        let loaded = self.lua.scope(|scope| {
+            let register = scope.create_function(|lua, registered: Registered| {
+                let (name, callback, description, flags) = registered;
+                let mut functions = functions.borrow_mut();
+                match function_of(&functions, name, callback, description, &flags) {
+                    Ok(function) => functions.push(function),
+                    Err(Refusal::ByEngine(text)) => return lua.create_string(text).map(Some),
+                    Err(Refusal::ByServer(text)) => {
+                        refused.borrow_mut().get_or_insert(text);
+                    }
+                }
+                Ok(None)
+            })?;
+            self.load.call::<(bool, Value)>((library, register))
+        });
+        self.shared.load_until.set(None);
+        self.tell_log(false);
+        let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
+        match loaded {
+            Ok((true, _)) => {}
+            Ok((false, Value::String(text))) => return Err(failed(&text.as_bytes())),
+            Ok((false, Value::Error(_))) | Err(mlua::Error::CallbackError { .. }) => {
+                return Err(failed(b"ERR FUNCTION LOAD timeout"));
+            }
+            Ok((false, _)) => return Err(failed(b"ERR unknown error")),
+            Err(error) => return Err(failed(&arguments::message(error))),
+        }
+        if let Some(text) = refused.into_inner() {
+            return Err(text);
+        }
+        let mut functions = functions.into_inner();
+        if functions.is_empty() {
+            return Err(b"No functions registered".to_vec());
+        }
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(functions)
+    }
+}
+
+type Registered = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
+
+/// Why a function is not registered.
+enum Refusal {
+    /// An error that the library's code gets.
+    ByEngine(&'static str),
+    /// An error that is found when the code has run.
+    ByServer(Vec<u8>),
+}
+
+fn function_of(
+    known: &[Function],
+    name: mlua::LuaString,
+    callback: LuaFunction,
+    description: Option<mlua::LuaString>,
+    flags: &Table,
+) -> Result<Function, Refusal> {
+    let name = name.as_bytes().to_vec();
+    let mut all = Flags::default();
+    for flag in flags.sequence_values::<mlua::LuaString>() {
+        let flag = flag
+            .ok()
+            .and_then(|flag| Flags::named_in_any_case(&flag.as_bytes()))
+            .ok_or(Refusal::ByEngine("unknown flag given"))?;
+        all = all.with(flag);
+    }
+    if !shebang::is_name(&name) {
+        let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
+                     character long";
+        return Err(Refusal::ByServer(text.to_vec()));
+    }
+    if known.iter().any(|function| function.name == name) {
+        return Err(Refusal::ByServer(b"Function already exists in the library".to_vec()));
+    }
+    Ok(Function {
+        name,
+        description: description.map(|text| text.as_bytes().to_vec()),
+        flags: all,
+        callback,
+    })
+}

@@ -1,0 +1,136 @@
+//! What a transaction is told about clients, and how it acts upon them, while everybody else stands still.
+//!
+//! Clients belong to their workers, and nobody can be asked from within a transaction: who waits for a worker while it holds
+//! leases, or the gate, may wait for itself. So EXEC asks beforehand, if some command of it is about clients:
+//!
+//! ```text
+//!   EXEC ─▶ commands that ask? ─▶ portraits of all clients ─▶ EXEC once more: runs, with the portraits at hand
+//! ```
+//!
+//! 1. A transaction is one step to all other clients, so what they were right before it is what they are all through it, but for
+//!    what it does to them itself. That is done to the portraits at once, and mailed to the workers.
+//! 2. A wait for keys is ended by claiming its waiter, as always, so nobody is both served and unblocked.
+//! 3. The client that runs the transaction is looked at itself, as it is at that command. So are links, which no worker has.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use std::sync::Arc;
+
+use super::moving_connections::Query;
+use super::{Asker, ClientVisitor, Message, Server};
+use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::observability::lock;
+
+/// Portraits on their way to who asked for them.
+pub struct Gathering {
+    asker: Asker,
+    portraits: Mutex<Vec<Portrait>>,
+    /// Workers whose clients are missing.
+    missing: AtomicUsize,
+}
+
+impl Server {
+    /// Has all workers send portraits of their clients, which reach the asker as [`Message::Gathered`].
+    pub fn gather(&self, asker: Asker) {
+        let gathering = Arc::new(Gathering {
+            asker,
+            portraits: Mutex::default(),
+            missing: AtomicUsize::new(self.workers.len()),
+        });
+        self.begin_query(Query::Gathering(gathering));
+    }
+}
+
+impl Gathering {
+    /// Whose portrait is not wanted.
+    pub fn asking_client(&self) -> u64 {
+        self.asker.1
+    }
+
+    /// Adds the clients of one worker; with the last ones, the asker gets all.
+    pub fn add(&self, server: &Server, portraits: Vec<Portrait>) {
+        let mut all = lock(&self.portraits);
+        all.extend(portraits);
+        if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let mut portraits = std::mem::take(&mut *all);
+        drop(all);
+        server.end_query();
+        // A connection that moved between two workers may have been seen by both.
+        let mut seen = HashSet::new();
+        portraits.retain(|portrait| seen.insert(portrait.client.id));
+        let (worker, client, ticket) = self.asker;
+        server.workers[worker].send(Message::Gathered {
+            client,
+            ticket,
+            portraits,
+        });
+    }
+}
+
+/// Who looks at all clients from within a transaction.
+pub struct Onlooker<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// The other clients.
+    pub portraits: &'a mut Vec<Portrait>,
+    /// The client that runs the transaction.
+    pub own: (&'a mut Client, Buffers),
+}
+
+impl Onlooker<'_> {
+    fn is_gone(portrait: &Portrait) -> bool {
+        portrait.client.flags.has(Flags::CLOSE_ASAP)
+    }
+}
+
+impl ClientVisitor for Onlooker<'_> {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        visit(self.own.0, self.own.1);
+        for portrait in self
+            .portraits
+            .iter_mut()
+            .filter(|portrait| !Onlooker::is_gone(portrait))
+        {
+            visit(&mut portrait.client, portrait.buffers);
+            if Onlooker::is_gone(portrait)
+                && let Some(worker) = self.server.directory.worker_of(portrait.client.id)
+            {
+                self.server.workers[worker].send(Message::Close(portrait.client.id));
+            }
+        }
+        self.server.visit_linked(visit);
+    }
+
+    fn unblock(&mut self, id: u64, with_error: bool) -> bool {
+        let portraits = &mut *self.portraits;
+        let Some(portrait) = portraits.iter_mut().find(|portrait| portrait.client.id == id) else {
+            return false;
+        };
+        let Some(waiting) = portrait.waiting.take() else {
+            return false;
+        };
+        let worker = match &waiting {
+            // Somebody has served it meanwhile, or its time is over.
+            Waiting::Keys(waiter) if !waiter.try_claim() => return false,
+            Waiting::Keys(waiter) => waiter.worker(),
+            Waiting::Other(_) => portrait.client.worker,
+        };
+        portrait.client.flags.put(Flags::BLOCKED, false);
+        self.server.workers[worker].send(Message::EndWait {
+            client: id,
+            waiting,
+            with_error,
+        });
+        true
+    }
+
+    fn closing(&self) -> u64 {
+        let gone = self.portraits.iter().filter(|portrait| Onlooker::is_gone(portrait));
+        gone.count() as u64
+    }
+}

@@ -1,0 +1,645 @@
+//! The server's shared state: what every thread may reach, and the messages between threads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use weft_reactor::{Output, Waker};
+use weft_sync::Mailbox;
+
+use crate::acl::{Account, Acl};
+use crate::clients_waiting::blocking::{Counts, Waiter};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::keyspace::access::Snapshot;
+use crate::keyspace::effects::Notice;
+use crate::keyspace::lazyfree::LazyFree;
+use crate::keyspace::ready_keys::ReadyKey;
+use crate::keyspace::{Exclusive, Keyspace, Seat};
+use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::net::connection::Connection;
+use crate::net::listeners::Arrival;
+use crate::net::tls::Contexts;
+use crate::net::usage::ClientMemory;
+use crate::notify::monitor::Monitors;
+use crate::notify::pubsub::Registry;
+use crate::notify::tracking::Table;
+use crate::observability::commandlog::Subject;
+use crate::observability::errors::ErrorCounts;
+use crate::observability::metrics::Metrics;
+use crate::observability::slot_stats::SlotStats;
+use crate::observability::used_memory::UsedMemory;
+use crate::observability::{Observations, lock};
+use crate::persistence::aof_files;
+use crate::persistence::aof_files::Files;
+use crate::persistence::aof_files::reader::{Commands, Fault};
+use crate::persistence::rdb_file::Status;
+use crate::persistence::snapshot_state::Running;
+use crate::propagation::Journal;
+use crate::replication::{Replication, Wait};
+use crate::runtime::shutdown::{Shutdown, ShutdownRequest};
+use crate::scripting::Scripts;
+use directory::Directory;
+
+mod collect_clients;
+mod directory;
+mod durability;
+mod memory;
+mod moving_connections;
+mod parts;
+mod pause;
+
+pub use collect_clients::{Gathering, Onlooker};
+pub use moving_connections::Moves;
+pub use parts::Parts;
+pub use pause::{Pause, PauseReason};
+
+/// Index of a worker.
+pub type WorkerId = usize;
+
+/// What is sent to a worker.
+pub enum Message {
+    /// A connection that was accepted and placed here.
+    Connect(Arrival),
+    /// A connection that moves here with everything it has, its wait for keys included.
+    Adopt(Box<Connection>, Option<Box<Blocked>>),
+    /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
+    Shed {
+        /// The workers that take them.
+        to: Range<WorkerId>,
+        /// How many stay.
+        keep: usize,
+    },
+    /// The reply of a command that ran elsewhere.
+    Reply {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// Its reply.
+        bytes: Vec<u8>,
+        /// The position in the log that counts as its last write from now on; 0 for none.
+        log_ticket: u64,
+    },
+    /// The reply of a command that ran on a background thread.
+    Ran {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// Its reply.
+        output: Output,
+        /// What is left to be done before the client goes on.
+        after: After,
+        /// The ticket of its last write in the log.
+        log_ticket: u64,
+    },
+    /// A blocked client has been served: the waiter has its reply.
+    Served(Arc<Waiter>),
+    /// Waiters to be served that no command of a worker can serve.
+    Serve(Unserved),
+    /// Clients of this worker are told what others did.
+    Notice(Notice),
+    /// A question about this worker's clients.
+    Question(Arc<Question>),
+    /// Portraits of this worker's clients are wanted.
+    Gather(Arc<Gathering>),
+    /// The portraits that a transaction waits for.
+    Gathered {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        ticket: u64,
+        /// The other clients.
+        portraits: Vec<Portrait>,
+    },
+    /// A transaction has closed this client's connection.
+    Close(u64),
+    /// A transaction has ended a client's wait; one for keys is claimed already.
+    EndWait {
+        /// The client that waits.
+        client: u64,
+        /// What it waits for.
+        waiting: Waiting,
+        /// Whether it gets an error.
+        with_error: bool,
+    },
+    /// Slots with due keys are queued.
+    ExpireDue,
+    /// The worker is to take the allocator's count at the end of this turn.
+    Measure,
+    /// Memory is above its limit.
+    EvictDue,
+    /// Clients are to be counted anew, for their limit has changed, or the largest of them are here.
+    CountClients,
+    /// Users were changed or deleted.
+    UsersChanged {
+        /// Those that may use fewer channels than before.
+        lost_channels: Arc<[Arc<Account>]>,
+    },
+    /// This server follows another from now on: clients that wait for keys are not served any more.
+    Demoted,
+    /// The process does not end: who asked for that is told.
+    ShutdownOff,
+    /// Clients that were paused may go on.
+    Unpaused,
+    /// Slots have left: clients that wait for their keys or listen to their channels are told.
+    SlotsLeft,
+    /// The log has got further: replies that waited for it may go.
+    Logged,
+    /// Stop: end the thread, once clients have taken their replies or the time is over.
+    Stop {
+        /// How long clients may take.
+        patience: Duration,
+    },
+}
+
+/// How a worker is reached.
+pub struct WorkerLink {
+    /// Its messages.
+    pub mailbox: Mailbox<Message>,
+    /// Wakes its reactor.
+    pub waker: OnceLock<Waker>,
+    /// Connections it has.
+    pub connections: AtomicUsize,
+    /// Requests executed, for tuning.
+    pub executed: AtomicU64,
+    /// Payloads of published messages in the mailbox, bytes.
+    pub published_bytes: AtomicUsize,
+    /// When its turn began, in nanoseconds since the server started; 0 while it waits for events.
+    pub turn_began_ns: AtomicU64,
+}
+
+/// Mail beyond which a worker counts as crowded.
+const CROWDED_MESSAGES: usize = 8192;
+/// Published bytes beyond which a worker counts as crowded.
+const CROWDED_BYTES: usize = 64 << 20;
+
+impl WorkerLink {
+    /// Returns the link of a worker that does not run yet.
+    pub fn new() -> Self {
+        WorkerLink {
+            mailbox: Mailbox::new(),
+            waker: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+            executed: AtomicU64::new(0),
+            published_bytes: AtomicUsize::new(0),
+            turn_began_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
+    #[must_use = "the worker sleeps on if it is not woken"]
+    pub fn post(&self, notice: Notice) -> bool {
+        if let Notice::Published(publication) = &notice {
+            self.published_bytes.fetch_add(publication.bytes(), Ordering::Relaxed);
+        }
+        self.mailbox.push(Message::Notice(notice))
+    }
+
+    /// Wakes the worker.
+    pub fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it has more mail than it can read at the moment.
+    pub fn is_crowded(&self) -> bool {
+        self.mailbox.len() > CROWDED_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+    }
+
+    /// Sends a message and wakes the worker if it sleeps.
+    pub fn send(&self, message: Message) {
+        if self.mailbox.push(message) {
+            self.wake();
+        }
+    }
+}
+
+/// One worker's part of an answer.
+pub type Part = Vec<u8>;
+
+/// What a worker does to answer: looks at its clients.
+pub type Ask = Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>;
+
+/// What makes a reply of the workers' answers.
+pub type Combine = Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>;
+
+/// A question to all workers: each runs `ask` over its clients; the last one completes it.
+pub struct Question {
+    /// Runs on each worker; returns that worker's part.
+    pub ask: Ask,
+    /// Makes the reply of the parts.
+    pub combine: Combine,
+    /// Parts so far.
+    pub parts: Mutex<Vec<Part>>,
+    /// Workers that have not answered.
+    pub missing: AtomicUsize,
+    /// Who asked.
+    pub asker: Asker,
+    /// Where the reply goes instead of into the asker's mail, when a thread waits for it.
+    pub waits: Option<SyncSender<Vec<u8>>>,
+}
+
+/// Walks the clients of one worker.
+pub trait ClientVisitor {
+    /// Calls `visit` for each client with its buffer figures.
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers));
+    /// Ends a client's wait; whether it was waiting.
+    fn unblock(&mut self, id: u64, with_error: bool) -> bool;
+    /// Clients that are gone and not closed yet.
+    fn closing(&self) -> u64 {
+        0
+    }
+}
+
+/// Who waits for an answer: worker, client, ticket.
+pub type Asker = (WorkerId, u64, u64);
+
+/// What is to be done once the handler has returned and its leases have ended.
+#[derive(Default)]
+pub enum After {
+    /// Send the reply.
+    #[default]
+    Nothing,
+    /// Park the connection and ask all workers.
+    Ask(Box<Box<dyn FnOnce(Asker) -> Question + Send>>),
+    /// Park the connection until there are portraits of all clients, and run the request then.
+    Gather,
+    /// Park the connection and run this on a background thread; its bytes are the reply.
+    Background(Box<BackgroundReply>),
+    /// A slot was leased by somebody else: run the command again in a later turn.
+    Defer,
+    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
+    /// there are any.
+    Leave(Option<Box<Snapshot>>),
+    /// Park the connection until a background thread has run its command, which this makes a job of.
+    Detached(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
+    /// The same, for a thread that runs scripts.
+    Script(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
+    /// Park the connection until this time (ms since the epoch), then reply with the bytes.
+    ReplyAt(Box<(u64, Vec<u8>)>),
+    /// Park the connection until its writes are on the disk, or the time is over.
+    AwaitLog(Box<LogWait>),
+    /// Run the handler again, under writers' leases of all its keys.
+    AsWriter,
+    /// Park the connection: it waits for keys, and stands in their queues already.
+    Block(Box<Blocked>),
+    /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
+    /// follows.
+    Several(Box<(Output, VecDeque<(After, Output)>)>),
+    /// The connection is that of a replica: it moves to the thread that serves them.
+    Supply(Box<SyncRequest>),
+    /// The connection leaves its worker, and is never seen again: this takes it.
+    Take(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
+    /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
+    Replicas(Box<(u64, Wait)>),
+    /// Park the connection and withhold its reply until these waiters have been served.
+    Serve(Box<(Unserved, Output)>),
+}
+
+impl After {
+    /// Whether the command runs again, from its start: nothing of this run counts.
+    pub fn runs_again(&self) -> bool {
+        matches!(self, After::Defer | After::Leave(_) | After::AsWriter)
+    }
+}
+
+// It is moved with the outcome of every command, in two registers: hence the boxes of boxes.
+const _: () = assert!(size_of::<After>() <= 16);
+
+/// A wait for the log (WAITAOF).
+#[derive(Clone, Copy)]
+pub struct LogWait {
+    /// The ticket of the last write that is waited for.
+    pub ticket: u64,
+    /// Whether replicas are waited for as well.
+    pub replicas: bool,
+    /// When the time is over, ms since the epoch.
+    pub at_ms: u64,
+}
+
+/// A blocked connection's side of its wait.
+pub struct Blocked {
+    /// What stands in the queues.
+    pub waiter: Arc<Waiter>,
+    /// Index of its command, which ends with the wait.
+    pub command: usize,
+    /// How long the command has run, ns.
+    pub nanoseconds: u64,
+    /// Size of its request, bytes.
+    pub request_bytes: usize,
+    /// How logs show the command, if they may want to.
+    pub subject: Option<Subject>,
+    /// The slot of its keys, if what slots cost is counted.
+    pub slot: Option<u16>,
+}
+
+impl Unserved {
+    /// Keys of which nothing is known yet but that they are ready.
+    pub fn new(ready: VecDeque<ReadyKey>) -> Self {
+        let slots = ready.iter().take(1).map(|key| key.slot).collect();
+        Unserved {
+            ready,
+            slots,
+            failures: 0,
+        }
+    }
+}
+
+/// Keys whose waiters could not be served at once: a slot that is needed was leased by somebody else.
+pub struct Unserved {
+    /// The keys, in the order in which they became ready.
+    pub ready: VecDeque<ReadyKey>,
+    /// The slots that the first of them needs.
+    pub slots: Vec<u16>,
+    /// Failed attempts to lease them.
+    pub failures: u32,
+}
+
+/// Work on a background thread that produces a reply.
+pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
+
+/// Work for the background threads: it gets a seat of its own.
+pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
+
+/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+
+/// How the commands of a file ended.
+pub enum Replayed {
+    /// At its end.
+    Whole,
+    /// In a transaction that begins at this offset.
+    Unfinished(u64),
+    /// With an error; the last whole command ends at this offset.
+    Failed(Fault, u64),
+    /// With a command of this name, which does not exist.
+    Unknown(String),
+}
+
+/// What a replica asks for.
+pub struct SyncRequest {
+    /// The history that it has, and the offset of the first byte that it misses.
+    pub resume: Option<(String, i64)>,
+    /// Whether it asks with PSYNC: it understands where the stream goes on.
+    pub is_psync: bool,
+}
+
+/// What the thread that serves replicas shall do.
+pub enum SupplyOrder {
+    /// Serve a replica.
+    Adopt(Box<Connection>, Box<SyncRequest>),
+    /// A dump for these replicas has ended; some of them have it.
+    DumpEnded {
+        /// For whom it was.
+        replicas: Vec<u64>,
+        /// Who has it.
+        served: Vec<u64>,
+        /// Whether it ended with a mark: who got it says when it is ready for the stream.
+        with_mark: bool,
+    },
+    /// Disconnect all replicas.
+    DisconnectAll,
+    /// Disconnect the replica with that client id.
+    Disconnect(u64),
+    /// Something has changed that counts.
+    Look,
+}
+
+/// A command that replicas are to have before it is carried out here.
+pub struct Acknowledgement {
+    /// The ticket of the command in the log.
+    pub ticket: u64,
+    /// How many replicas are to have it.
+    pub replicas: i64,
+    /// How long they may take.
+    pub until: Instant,
+    /// Makes the job of what follows, told whether they have it.
+    pub then: Box<dyn FnOnce(bool) -> Job + Send>,
+}
+
+/// What only the coordinator can do, for others.
+pub enum Order {
+    /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
+    /// worked.
+    Listen(mpsc::SyncSender<bool>),
+}
+
+/// What the whole process shares.
+pub struct Server {
+    /// Parameters.
+    pub config: Config,
+    /// Users.
+    pub acl: Acl,
+    /// What TLS works with.
+    pub tls: Contexts,
+    /// Data.
+    pub keyspace: Keyspace,
+    /// The cluster, in cluster mode.
+    pub cluster: Option<Cluster>,
+    /// The log of writes.
+    pub journal: Arc<Journal>,
+    /// Workers.
+    pub workers: Vec<WorkerLink>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// What the slots of a cluster cost.
+    pub slot_stats: SlotStats,
+    /// Commands that wait for replicas before they are carried out.
+    pub acknowledgements: Mutex<Vec<Acknowledgement>>,
+    /// Error replies by code.
+    pub errors: ErrorCounts,
+    /// Command log, spikes, rates.
+    pub observed: Observations,
+    /// Frees in the background.
+    pub lazyfree: LazyFree,
+    /// What clients wait for.
+    pub blocked: Counts,
+    /// What clients watch.
+    pub watched: crate::clients_waiting::watch::Counts,
+    /// Who is subscribed to what.
+    pub pubsub: Registry,
+    /// Who keeps copies of what.
+    pub tracking: Table,
+    /// Who shows what others do.
+    pub monitors: Monitors,
+    /// Where clients are.
+    pub directory: Directory,
+    /// Connections between two workers.
+    pub moves: Moves,
+    /// Takes long commands.
+    pub background: mpsc::Sender<Job>,
+    /// Takes scripts that may be long.
+    pub script_jobs: mpsc::Sender<Job>,
+    /// Scripts and functions.
+    pub scripts: Scripts,
+    /// Whom this server follows.
+    pub repl: Replication,
+    /// The primary and the replicas as clients, by id, for those who look at all clients.
+    pub linked_clients: Mutex<BTreeMap<u64, (Client, Buffers)>>,
+    /// The way to the thread that serves replicas.
+    pub supply: mpsc::Sender<SupplyOrder>,
+    /// Wakes it.
+    pub supply_waker: OnceLock<Waker>,
+    /// This server, for what outlives a call.
+    pub myself: OnceLock<Weak<Server>>,
+    /// Pause of clients.
+    pub pause: Pause,
+    /// `DEBUG SET-ACTIVE-EXPIRE`.
+    pub active_expire: AtomicBool,
+    /// Next client id.
+    pub next_client_id: AtomicU64,
+    /// Next ticket of a parked connection.
+    pub next_ticket: AtomicU64,
+    /// Connections in all.
+    pub connections: AtomicUsize,
+    /// Slots with due keys, in the order they were found.
+    pub due_slots: Mutex<Vec<u16>>,
+    /// 40 hexadecimal digits, new at each start.
+    pub run_id: String,
+    /// When the process started.
+    pub started: Instant,
+    /// The same, seconds since the epoch.
+    pub started_unix_s: u64,
+    /// A request to end the process.
+    pub shutdown: ShutdownRequest,
+    /// What is known about dumps.
+    pub dumps: Status,
+    /// What is known about the append-only file.
+    pub aof: Arc<aof_files::Status>,
+    /// Its files.
+    pub aof_files: Mutex<Files>,
+    /// Runs the commands of a file: what does that is above everything that asks for it.
+    pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: Running,
+    /// What the coordinator shall do.
+    pub orders: mpsc::Sender<Order>,
+    /// Wakes the coordinator.
+    pub coordinator: OnceLock<Waker>,
+    /// What clients take, while there is a limit for it.
+    pub client_memory: ClientMemory,
+    /// Bytes in use.
+    pub memory: Arc<UsedMemory>,
+    /// Workers that take connections at the moment.
+    pub active_workers: AtomicUsize,
+    /// Changes of the number of active workers.
+    pub tunings: AtomicU64,
+}
+
+impl Server {
+    /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
+    /// writes back. The answer holds until the gate is passed again.
+    pub fn may_delete_expired(&self, now_ms: u64) -> bool {
+        !self.repl.standing().leaves_expired() && !self.pause.holds_writes(now_ms)
+    }
+
+    /// Has the process end, as everything is prepared for that; whether nobody has called it off.
+    pub fn request_shutdown(&self, how: Shutdown) -> bool {
+        let counts = self.shutdown.put(how);
+        if counts {
+            self.wake_coordinator();
+        }
+        counts
+    }
+
+    /// This server, for what outlives a call; `None` while it is being made.
+    pub fn myself(&self) -> Option<Arc<Server>> {
+        self.myself.get()?.upgrade()
+    }
+
+    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+        for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
+            visit(client, *buffers);
+            if !client.flags.has(Flags::CLOSE_ASAP) {
+                continue;
+            }
+            match client.flags.has(Flags::PRIMARY) {
+                true => self.repl.sever(),
+                false => self.order_supply(SupplyOrder::Disconnect(*id)),
+            }
+        }
+    }
+
+    /// Wakes the thread that serves replicas.
+    pub fn wake_supply(&self) {
+        if let Some(waker) = self.supply_waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
+    pub fn alone<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
+        self.scripts.running.keep_out();
+        let result = change(&mut seat.exclusive());
+        self.scripts.running.let_in();
+        result
+    }
+
+    /// Gives the thread that serves replicas an order.
+    pub fn order_supply(&self, order: SupplyOrder) {
+        // The thread is gone only at shutdown.
+        let _ = self.supply.send(order);
+        self.wake_supply();
+    }
+
+    /// Gives the coordinator an order; whether there still is one.
+    pub fn order(&self, order: Order) -> bool {
+        let taken = self.orders.send(order).is_ok();
+        self.wake_coordinator();
+        taken
+    }
+
+    fn wake_coordinator(&self) {
+        if let Some(waker) = self.coordinator.get() {
+            waker.wake();
+        }
+    }
+
+    /// A ticket for a connection that parks.
+    pub fn ticket(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
+    pub fn ask_all(&self, question: Question) {
+        let question = Arc::new(question);
+        question.missing.store(self.workers.len(), Ordering::Release);
+        self.begin_query(moving_connections::Query::Question(question));
+    }
+}
+
+impl Question {
+    /// Adds a worker's part; the last part completes the reply and mails it.
+    pub fn answer(&self, server: &Server, part: Part) {
+        let parts = {
+            let mut parts = lock(&self.parts);
+            parts.push(part);
+            if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
+                return;
+            }
+            std::mem::take(&mut *parts)
+        };
+        server.end_query();
+        if let Some(waits) = &self.waits {
+            // Whoever waited may have been told to stop.
+            let _ = waits.send((self.combine)(parts));
+            return;
+        }
+        let (worker, client, ticket) = self.asker;
+        server.workers[worker].send(Message::Reply {
+            client,
+            ticket,
+            bytes: (self.combine)(parts),
+            log_ticket: 0,
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections on their way between workers, and queries to all workers, which must not miss them.
+//!
+//! CLIENT LIST, KILL, UNBLOCK and their kin ask every worker about its connections. A connection that is in the mail
+//! between two workers belongs to neither. So moves and queries exclude each other:
+//!
+//! 1. A worker moves a connection only while no query is under way; a refused worker moves it when the queries are over.
+//! 2. A query begins only when every moved connection has arrived. Until then it waits here, and the worker that takes over
+//!    the last connection sends it. New moves are refused as soon as a query waits, so it waits for arrivals only.
+//!
+//! Nothing blocks: both sides are messages that are sent later.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use super::{Gathering, Message, Question, Server, WorkerId};
+use crate::observability::lock;
+
+/// A query to all workers.
+pub(super) enum Query {
+    Question(Arc<Question>),
+    Gathering(Arc<Gathering>),
+}
+
+/// Moves and queries under way.
+#[derive(Default)]
+pub struct Moves(Mutex<UnderWay>);
+
+#[derive(Default)]
+struct UnderWay {
+    /// Connections that have left a worker and have not arrived at the next one.
+    moving: usize,
+    /// Queries that were sent and are not answered by all workers.
+    queries: usize,
+    /// Queries that wait for the last arrival.
+    waiting: Vec<Query>,
+    /// Orders to move connections that were refused: worker, where to, how many connections it keeps.
+    refused: Vec<(WorkerId, Range<WorkerId>, usize)>,
+}
+
+impl Moves {
+    /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
+    pub fn begin(&self, worker: WorkerId, to: &Range<WorkerId>, keep: usize) -> bool {
+        let mut now = lock(&self.0);
+        if now.queries == 0 && now.waiting.is_empty() {
+            now.moving += 1;
+            return true;
+        }
+        now.refused.retain(|(other, ..)| *other != worker);
+        now.refused.push((worker, to.clone(), keep));
+        false
+    }
+}
+
+impl Server {
+    /// A moved connection has arrived, or is gone: sends the queries that waited for it.
+    pub fn end_move(&self) {
+        let waiting = {
+            let mut now = lock(&self.moves.0);
+            now.moving -= 1;
+            if now.moving > 0 {
+                return;
+            }
+            now.queries += now.waiting.len();
+            std::mem::take(&mut now.waiting)
+        };
+        for query in waiting {
+            self.send_query(query);
+        }
+    }
+
+    /// Sends a query to all workers, once no connection is between two of them.
+    pub(super) fn begin_query(&self, query: Query) {
+        {
+            let mut now = lock(&self.moves.0);
+            if now.moving > 0 {
+                now.waiting.push(query);
+                return;
+            }
+            now.queries += 1;
+        }
+        self.send_query(query);
+    }
+
+    fn send_query(&self, query: Query) {
+        for worker in &self.workers {
+            worker.send(match &query {
+                Query::Question(question) => Message::Question(question.clone()),
+                Query::Gathering(gathering) => Message::Gather(gathering.clone()),
+            });
+        }
+    }
+
+    /// All workers have answered a query.
+    pub(super) fn end_query(&self) {
+        let refused = {
+            let mut now = lock(&self.moves.0);
+            now.queries -= 1;
+            if now.queries > 0 {
+                return;
+            }
+            std::mem::take(&mut now.refused)
+        };
+        for (worker, to, keep) in refused {
+            self.workers[worker].send(Message::Shed { to, keep });
+        }
+    }
+}
