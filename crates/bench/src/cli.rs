@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::compare::{self, Options};
 use crate::control::Control;
 use crate::draw::{KeyOrder, Zipf};
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::expect;
-use crate::flags::{Flag, Given, flag, help};
+use crate::flags::{Flag, GivenFlags, flag, help};
 use crate::keyspace;
 use crate::load::{self, LOADS, MIXED, Subject, Workload};
 use crate::report;
@@ -164,16 +164,16 @@ pub fn run(words: &[String]) -> Result<()> {
         "--help" | "-h" | "help" => print!("{}", overview()),
         "loads" => print!("{}", loads()),
         "run" | "fill" | "compare" | "keyspace" if wants_help => print!("{}", help_for(name)),
-        "run" => run_load(&Given::parse(RUN_TABLE, rest)?)?,
-        "fill" => fill(&Given::parse(FILL_TABLE, rest)?)?,
-        "compare" => compare::compare(&compare_options(&Given::parse(COMPARE_TABLE, rest)?)?)?,
-        "keyspace" => keyspace::run(keyspace_options(&Given::parse(KEYSPACE_TABLE, rest)?)?)?,
+        "run" => run_load(&GivenFlags::parse(RUN_TABLE, rest)?)?,
+        "fill" => fill(&GivenFlags::parse(FILL_TABLE, rest)?)?,
+        "compare" => compare::compare(&compare_options(&GivenFlags::parse(COMPARE_TABLE, rest)?)?)?,
+        "keyspace" => keyspace::run(keyspace_options(&GivenFlags::parse(KEYSPACE_TABLE, rest)?)?)?,
         _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
     }
     Ok(())
 }
 
-fn keyspace_options(given: &Given) -> Result<keyspace::Options> {
+fn keyspace_options(given: &GivenFlags) -> Result<keyspace::Options> {
     Ok(keyspace::Options {
         keys: given.number("--keys", 1)?,
         value_bytes: given.number("--value-size", 0)?,
@@ -232,7 +232,7 @@ fn loads() -> String {
     text
 }
 
-fn address(given: &Given) -> Result<SocketAddr> {
+fn address(given: &GivenFlags) -> Result<SocketAddr> {
     let host = given.text("--host").unwrap_or_default();
     let port: u16 = given.number("--port", 1)?;
     let mut found = (host, port).to_socket_addrs().doing(format!("looking up {host}"))?;
@@ -241,19 +241,19 @@ fn address(given: &Given) -> Result<SocketAddr> {
         .ok_or_else(|| Error::Usage(format!("{host} has no address")))
 }
 
-fn protocol(given: &Given) -> Result<u8> {
+fn protocol(given: &GivenFlags) -> Result<u8> {
     match given.number("--protocol", 2)? {
         protocol @ (2 | 3) => Ok(protocol),
         _ => Err(Error::Usage("--protocol must be 2 or 3".into())),
     }
 }
 
-fn seconds(given: &Given, name: &str, least: f64) -> Result<Duration> {
+fn seconds(given: &GivenFlags, name: &str, least: f64) -> Result<Duration> {
     let seconds = given.number(name, least)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| Error::Usage(format!("{name} is too large")))
 }
 
-fn workload(given: &Given) -> Result<Workload> {
+fn workload(given: &GivenFlags) -> Result<Workload> {
     let keys = given.number("--keys", 1)?;
     let order = match given.parsed::<f64>("--zipf")? {
         None => KeyOrder::Uniform { keys },
@@ -278,7 +278,7 @@ fn workload(given: &Given) -> Result<Workload> {
 }
 
 /// The server's process: as given, or by INFO where it runs on this machine.
-fn server_pid(given: &Given, address: SocketAddr) -> Result<Option<u32>> {
+fn server_pid(given: &GivenFlags, address: SocketAddr) -> Result<Option<u32>> {
     if let Some(pid) = given.parsed("--pid")? {
         return Ok(Some(pid));
     }
@@ -289,7 +289,7 @@ fn server_pid(given: &Given, address: SocketAddr) -> Result<Option<u32>> {
     Ok(pid.and_then(|pid| pid.parse().ok()))
 }
 
-fn run_load(given: &Given) -> Result<()> {
+fn run_load(given: &GivenFlags) -> Result<()> {
     let address = address(given)?;
     let workload = workload(given)?;
     let rate: Option<f64> = given.parsed("--rate")?;
@@ -319,7 +319,7 @@ fn run_load(given: &Given) -> Result<()> {
     Ok(())
 }
 
-fn fill(given: &Given) -> Result<()> {
+fn fill(given: &GivenFlags) -> Result<()> {
     let address = address(given)?;
     let command = match given.text("--load") {
         Some(name) => load::find(name)?.fill,
@@ -350,7 +350,7 @@ fn fill(given: &Given) -> Result<()> {
     Ok(())
 }
 
-fn compare_options(given: &Given) -> Result<Options> {
+fn compare_options(given: &GivenFlags) -> Result<Options> {
     let words = |name| -> Vec<String> {
         given
             .text(name)

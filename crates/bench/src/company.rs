@@ -11,7 +11,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use crate::control::Control;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::process;
 use crate::reply::{Header, Scanner};
 use crate::server::Server;

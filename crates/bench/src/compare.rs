@@ -18,7 +18,7 @@ use crate::company;
 use crate::content::Values;
 use crate::control::Control;
 use crate::draw::KeyOrder;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::load::{FILL_STRINGS, Subject, Workload};
 use crate::process::{self, CpuSample};
 use crate::report::{IdleRow, LoadRow, MemoryRow, Report, Section};

@@ -36,7 +36,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
 use crate::reply::Scanner;
 
@@ -65,7 +65,7 @@ pub fn latency_histogram() -> Histogram<u64> {
 
 /// How requests are spaced.
 #[derive(Debug, Clone, Copy)]
-pub enum Pace {
+pub enum RequestPace {
     /// As fast as replies come.
     Closed,
     /// One request of this thread every `interval_ns`, the first at `offset_ns`.
@@ -98,7 +98,7 @@ pub struct Plan<'a> {
     /// Most requests on their way per connection.
     pub pipeline: u64,
     /// Their spacing.
-    pub pace: Pace,
+    pub pace: RequestPace,
     /// When to measure.
     pub window: Window,
     /// Set by a thread that fails, to stop the others.
@@ -328,7 +328,7 @@ impl<'a> Driver<'a> {
 
     /// Closed loop: gives every connection its first batch.
     fn start(&mut self) -> Result<()> {
-        if matches!(self.plan.pace, Pace::Closed) {
+        if matches!(self.plan.pace, RequestPace::Closed) {
             let now_ns = self.now_ns();
             for token in 0..self.connections.len() {
                 self.send_batch(token, now_ns)?;
@@ -352,12 +352,12 @@ impl<'a> Driver<'a> {
             return Ok(false);
         }
         match self.plan.pace {
-            Pace::Closed => Err(Error::Server(format!(
+            RequestPace::Closed => Err(Error::Server(format!(
                 "the server left {} requests unanswered for {} s",
                 self.on_their_way,
                 window.drain_ns / 1_000_000_000
             ))),
-            Pace::Open { .. } => {
+            RequestPace::Open { .. } => {
                 self.record_unanswered(now_ns);
                 Ok(true)
             }
@@ -366,7 +366,7 @@ impl<'a> Driver<'a> {
 
     /// Sees to it that the next wait ends in time, and returns its timeout.
     fn wait_at_most(&self, wait_ns: u64) -> Result<Timespec> {
-        if wait_ns == 0 || matches!(self.plan.pace, Pace::Closed) {
+        if wait_ns == 0 || matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(timespec(wait_ns));
         }
         let once = Itimerspec {
@@ -392,8 +392,8 @@ impl<'a> Driver<'a> {
     /// Open loop: when the thread's request number `index` is due.
     fn due_ns(&self, index: u64) -> Option<u64> {
         match self.plan.pace {
-            Pace::Closed => None,
-            Pace::Open { interval_ns, offset_ns } => Some((offset_ns + index as f64 * interval_ns) as u64),
+            RequestPace::Closed => None,
+            RequestPace::Open { interval_ns, offset_ns } => Some((offset_ns + index as f64 * interval_ns) as u64),
         }
     }
 
@@ -420,7 +420,7 @@ impl<'a> Driver<'a> {
 
     /// Open loop: moves every request whose time has come to its connection, and sends.
     fn send_what_came_due(&mut self) -> Result<()> {
-        if matches!(self.plan.pace, Pace::Closed) {
+        if matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(());
         }
         let until_ns = self.plan.window.until_ns;
@@ -521,7 +521,7 @@ impl<'a> Driver<'a> {
         if in_window {
             self.tally.replies += replies;
         }
-        if matches!(self.plan.pace, Pace::Open { .. }) {
+        if matches!(self.plan.pace, RequestPace::Open { .. }) {
             for index in first..first + replies {
                 self.record_from_due(token, index, now_ns);
             }

@@ -48,12 +48,12 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Turns a system error into an [`Error`] that says what was being done.
-pub trait Doing<T> {
+pub trait ErrorContext<T> {
     /// Attaches `text` ("reading x") to the error, if there is one.
     fn doing(self, text: impl Into<String>) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+impl<T, E: Into<io::Error>> ErrorContext<T> for std::result::Result<T, E> {
     fn doing(self, text: impl Into<String>) -> Result<T> {
         self.map_err(|error| Error::System {
             doing: text.into(),

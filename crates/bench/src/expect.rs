@@ -7,7 +7,7 @@
 use crate::content::Values;
 use crate::error::{Error, Result};
 use crate::reply::{self, Header, Scanner};
-use crate::template::{Drawn, first_entry};
+use crate::template::{DrawnValues, first_entry};
 
 #[cfg(test)]
 mod tests;
@@ -77,7 +77,7 @@ pub enum Expect {
         count: u64,
     },
     /// An integer that the request tells.
-    Told(Told),
+    Told(IntegerSource),
     /// A string of the value size that is the key's.
     Own(Own),
     /// An array, set or map of the key's elements.
@@ -93,7 +93,7 @@ pub enum Expect {
 
 /// Where an expected integer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum IntegerSource {
     /// It is the last number drawn.
     Number,
     /// It is the last key's number.
@@ -167,9 +167,9 @@ impl Expect {
             ("bulk", None) => Ok(Expect::Bulk),
             ("elements", Some(count)) => Ok(Expect::Elements { count }),
             ("exactly", Some(number)) => Ok(Expect::Exact(format!(":{number}\r\n").into_bytes())),
-            ("below", Some(bound)) => Ok(Expect::Told(Told::Below(bound))),
-            ("number", None) => Ok(Expect::Told(Told::Number)),
-            ("id", None) => Ok(Expect::Told(Told::Id)),
+            ("below", Some(bound)) => Ok(Expect::Told(IntegerSource::Below(bound))),
+            ("number", None) => Ok(Expect::Told(IntegerSource::Number)),
+            ("id", None) => Ok(Expect::Told(IntegerSource::Id)),
             ("item", None) => Ok(Expect::Own(Own::Item)),
             ("name", None) => Ok(Expect::Own(Own::Name)),
             ("items" | "names" | "fields" | "scored" | "idnames" | "entries", Some(count)) => {
@@ -191,7 +191,7 @@ impl Expect {
     /// How many keys of a request this kind of reply needs to know.
     pub fn keys_needed(&self) -> usize {
         match self {
-            Expect::Value { .. } | Expect::Told(Told::Id) | Expect::Own(_) | Expect::Records { .. } => 1,
+            Expect::Value { .. } | Expect::Told(IntegerSource::Id) | Expect::Own(_) | Expect::Records { .. } => 1,
             Expect::Values { count } => *count,
             _ => 0,
         }
@@ -205,7 +205,7 @@ impl Expect {
 
 /// A reply that was found complete and of the right type and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct MatchedReply {
     /// Bytes of the reply.
     pub length: usize,
     /// Whether it is a nil where a value could have been.
@@ -257,7 +257,7 @@ impl Checker {
     /// Checks the reply at the start of `bytes` for its type and length; `None` if it is not
     /// complete yet. `scanner` keeps the progress between calls for one reply.
     #[inline]
-    pub fn find(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<Found>> {
+    pub fn find(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
         if let Some(length) = self.known_length {
             let header = &self.array_header;
             if bytes.len() < header.len() {
@@ -268,7 +268,7 @@ impl Checker {
                 match bytes.get(..length) {
                     Some(reply) if self.is_framed(reply) => {
                         *scanner = Scanner::default();
-                        return Ok(Some(Found { length, miss: false }));
+                        return Ok(Some(MatchedReply { length, miss: false }));
                     }
                     // The header fixes the length of one string, but not that of an array.
                     None if !matches!(self.expect, Expect::Values { .. } | Expect::Records { .. }) => return Ok(None),
@@ -299,7 +299,7 @@ impl Checker {
     }
 
     /// The general way: any reply, whole or in parts.
-    fn find_unusual(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<Found>> {
+    fn find_unusual(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
         let broken = |text: &str| wrong(text, bytes);
         let Some(length) = scanner.advance(bytes).map_err(|error| broken(error.0))? else {
             return Ok(None);
@@ -321,7 +321,7 @@ impl Checker {
             let reply = bytes.get(..length).unwrap_or(bytes);
             return Err(wrong(&format!("expected {}", self.describe()), reply));
         }
-        Ok(Some(Found { length, miss }))
+        Ok(Some(MatchedReply { length, miss }))
     }
 
     /// Whether an aggregate has the right kind and number of elements. In RESP3 a score and its name are an array.
@@ -337,7 +337,7 @@ impl Checker {
 
     /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew out of a key space
     /// of `keys`.
-    pub fn compare(&self, reply: &[u8], drawn: &Drawn, keys: u64, values: &Values) -> Result<()> {
+    pub fn compare(&self, reply: &[u8], drawn: &DrawnValues, keys: u64, values: &Values) -> Result<()> {
         let ids = &drawn.ids;
         let last = ids.last().copied();
         let same = match self.expect {
@@ -353,9 +353,9 @@ impl Checker {
                 let line = reply.get(1..reply.len().saturating_sub(2));
                 let number = line.and_then(|line| std::str::from_utf8(line).ok()?.parse::<u64>().ok());
                 match told {
-                    Told::Number => number == Some(drawn.number),
-                    Told::Id => number.is_some() && number == last,
-                    Told::Below(bound) => number.is_some_and(|number| number < bound),
+                    IntegerSource::Number => number == Some(drawn.number),
+                    IntegerSource::Id => number.is_some() && number == last,
+                    IntegerSource::Below(bound) => number.is_some_and(|number| number < bound),
                 }
             }
             Expect::Own(own) => last.zip(self.payload(reply)).is_some_and(|(id, payload)| match own {
@@ -364,7 +364,12 @@ impl Checker {
             }),
             Expect::Records { kind, count } => last.is_some_and(|id| {
                 let index = drawn.index;
-                are_records(kind, &reply::strings(reply), &Wanted { id, index, count, keys }, values)
+                are_records(
+                    kind,
+                    &reply::strings(reply),
+                    &ExpectedElements { id, index, count, keys },
+                    values,
+                )
             }),
             _ => true,
         };
@@ -401,7 +406,7 @@ impl Checker {
 }
 
 /// Which elements a reply must consist of.
-struct Wanted {
+struct ExpectedElements {
     /// The request's last key.
     id: u64,
     /// The request's number on its connection.
@@ -413,8 +418,8 @@ struct Wanted {
 }
 
 /// Whether `strings`, all strings of a reply however nested, are the elements wanted.
-fn are_records(kind: Records, strings: &[&[u8]], wanted: &Wanted, values: &Values) -> bool {
-    let Wanted { id, index, count, keys } = *wanted;
+fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, values: &Values) -> bool {
+    let ExpectedElements { id, index, count, keys } = *wanted;
     let name = |id: u64, number: u64| {
         let mut name = Vec::new();
         values.append_name(id, number, &mut name);

@@ -34,14 +34,14 @@ pub const fn flag(name: &'static str, value: &'static str, default: &'static str
 
 /// The flags that were given.
 #[derive(Debug)]
-pub struct Given {
+pub struct GivenFlags {
     table: &'static [&'static [Flag]],
     values: BTreeMap<&'static str, String>,
 }
 
-impl Given {
+impl GivenFlags {
     /// Parses `--flag value` and `--flag=value` words by the rows of `table`.
-    pub fn parse(table: &'static [&'static [Flag]], words: &[String]) -> Result<Given> {
+    pub fn parse(table: &'static [&'static [Flag]], words: &[String]) -> Result<GivenFlags> {
         let mut values = BTreeMap::new();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -64,7 +64,7 @@ impl Given {
                 return Err(Error::Usage(format!("{name} is given twice")));
             }
         }
-        Ok(Given { table, values })
+        Ok(GivenFlags { table, values })
     }
 
     /// Whether the flag was on the command line.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use weft_sync::{Domain, Pass, Seat};
-use weft_table::{Head, Hint, NewValue, Place, Table, ValueRef};
+use weft_sync::{Domain, GatePassage, ThreadSeat};
+use weft_table::{Head, Hint, NewValue, PrefetchTarget, Table, ValueRef};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 const SLOTS: usize = 16384;
 /// Keys that are looked up together.
@@ -36,7 +36,7 @@ pub struct Options {
 }
 
 #[derive(Clone, Copy)]
-struct Work {
+struct KeyspaceWork {
     name: &'static str,
     /// Per cent of operations that read.
     reads: u64,
@@ -44,13 +44,13 @@ struct Work {
     one_slot: bool,
 }
 
-const WORKS: [Work; 2] = [
-    Work {
+const WORKS: [KeyspaceWork; 2] = [
+    KeyspaceWork {
         name: "80% reads, 20% writes, uniform keys",
         reads: 80,
         one_slot: false,
     },
-    Work {
+    KeyspaceWork {
         name: "reads of one hot slot",
         reads: 100,
         one_slot: true,
@@ -126,7 +126,7 @@ fn slot(hash: u64) -> usize {
     (hash >> 50) as usize
 }
 
-fn fill(options: Options, work: Work) -> Result<Arc<Keyspace>> {
+fn fill(options: Options, work: KeyspaceWork) -> Result<Arc<Keyspace>> {
     let keyspace = Arc::new(Domain::new(SLOTS, options.threads + 1, |_| (Hint::new(), Table::new())));
     let mut seat = join(&keyspace)?;
     let value = vec![b'v'; options.value_bytes];
@@ -148,13 +148,13 @@ fn fill(options: Options, work: Work) -> Result<Arc<Keyspace>> {
     Ok(keyspace)
 }
 
-fn join(keyspace: &Arc<Keyspace>) -> Result<Seat<Hint, Table<()>>> {
+fn join(keyspace: &Arc<Keyspace>) -> Result<ThreadSeat<Hint, Table<()>>> {
     keyspace
         .join()
         .ok_or_else(|| Error::Usage("more threads than seats".to_owned()))
 }
 
-fn measure(keyspace: &Arc<Keyspace>, options: Options, work: Work, threads: usize) -> Result<Speed> {
+fn measure(keyspace: &Arc<Keyspace>, options: Options, work: KeyspaceWork, threads: usize) -> Result<Speed> {
     let stop = Arc::new(AtomicBool::new(false));
     let barrier = Arc::new(Barrier::new(threads + 1));
     let done = Arc::new(AtomicU64::new(0));
@@ -186,7 +186,13 @@ fn measure(keyspace: &Arc<Keyspace>, options: Options, work: Work, threads: usiz
     Ok(Speed { by_cpu, by_wall })
 }
 
-fn operate(mut seat: Seat<Hint, Table<()>>, options: Options, work: Work, thread: u64, stop: &AtomicBool) -> u64 {
+fn operate(
+    mut seat: ThreadSeat<Hint, Table<()>>,
+    options: Options,
+    work: KeyspaceWork,
+    thread: u64,
+    stop: &AtomicBool,
+) -> u64 {
     let keys = if work.one_slot {
         options.keys / SLOTS as u64 + 1
     } else {
@@ -215,7 +221,7 @@ fn operate(mut seat: Seat<Hint, Table<()>>, options: Options, work: Work, thread
     operations
 }
 
-fn prefetch(pass: &Pass<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_slot: bool) {
+fn prefetch(pass: &GatePassage<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_slot: bool) {
     let domain = pass.domain();
     let hashes = numbers.map(|number| hash(number, one_slot));
     for hash in hashes {
@@ -226,8 +232,8 @@ fn prefetch(pass: &Pass<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_s
     }
     let entry = |table: &Table<()>, hash| table.entry_place(hash, Head::Short);
     let value = |table: &Table<()>, hash| table.value_place(hash);
-    for step in [&entry as &dyn Fn(&Table<()>, u64) -> Place, &value] {
-        let mut places = [Place::NOWHERE; BLOCK_KEYS];
+    for step in [&entry as &dyn Fn(&Table<()>, u64) -> PrefetchTarget, &value] {
+        let mut places = [PrefetchTarget::NOWHERE; BLOCK_KEYS];
         {
             let leases = hashes.map(|hash| pass.try_read(slot(hash)));
             for ((lease, hash), place) in leases.iter().zip(hashes).zip(&mut places) {
@@ -243,7 +249,13 @@ fn prefetch(pass: &Pass<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS], one_s
 }
 
 /// One operation; `false` if the slot is leased by somebody else.
-fn operate_once(pass: &Pass<'_, Hint, Table<()>>, number: u64, reads: bool, value: &[u8], one_slot: bool) -> bool {
+fn operate_once(
+    pass: &GatePassage<'_, Hint, Table<()>>,
+    number: u64,
+    reads: bool,
+    value: &[u8],
+    one_slot: bool,
+) -> bool {
     let hash = hash(number, one_slot);
     if reads {
         let Some(table) = pass.read_spinning(slot(hash)) else {

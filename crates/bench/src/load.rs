@@ -3,7 +3,7 @@
 use crate::content::Values;
 use crate::draw::{KeyOrder, RequestDraw};
 use crate::error::{Error, Result};
-use crate::expect::{Checker, Expect, Found};
+use crate::expect::{Checker, Expect, MatchedReply};
 use crate::reply::Scanner;
 use crate::template::{Template, stream_round};
 
@@ -234,7 +234,13 @@ impl Workload {
 
     /// Checks the reply to request `index` at the start of `bytes`; `None` if it is incomplete.
     #[inline]
-    pub fn check_reply(&self, seed: u64, index: u64, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<Found>> {
+    pub fn check_reply(
+        &self,
+        seed: u64,
+        index: u64,
+        bytes: &[u8],
+        scanner: &mut Scanner,
+    ) -> Result<Option<MatchedReply>> {
         let mut draw = RequestDraw::new(&self.order, seed, index);
         let part = self.choose(&mut draw);
         let Some(found) = part.checker.find(bytes, scanner)? else {

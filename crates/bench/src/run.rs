@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::control::Control;
 use crate::draw::scramble;
-use crate::driver::{Connection, Driver, Pace, Plan, Tally, Window};
-use crate::error::{Doing, Error, Result};
+use crate::driver::{Connection, Driver, Plan, RequestPace, Tally, Window};
+use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
 use crate::process::{self, CpuSample};
 
@@ -184,12 +184,12 @@ fn drive<T>(
 }
 
 /// The share of thread `number` of `threads` in the total rate, its requests between the others'.
-fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pace {
+fn pace(rate: Option<f64>, number: usize, threads: usize) -> RequestPace {
     match rate {
-        None => Pace::Closed,
+        None => RequestPace::Closed,
         Some(rate) => {
             let total_interval_ns = 1e9 / rate;
-            Pace::Open {
+            RequestPace::Open {
                 interval_ns: total_interval_ns * threads as f64,
                 offset_ns: total_interval_ns * number as f64,
             }
@@ -199,14 +199,14 @@ fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pace {
 
 /// Processor time used in the window.
 #[derive(Debug)]
-struct Observed {
+struct ProcessorTime {
     server_ns: Option<u64>,
     client_ns: u64,
     elapsed: Duration,
 }
 
 /// Reads processor times at both ends of the window.
-fn observe(window: &Window, server_pid: Option<u32>) -> Result<Observed> {
+fn observe(window: &Window, server_pid: Option<u32>) -> Result<ProcessorTime> {
     let sample = |at_ns: u64| -> Result<(Option<CpuSample>, CpuSample, Instant)> {
         let at = window.begin + Duration::from_nanos(at_ns);
         thread::sleep(at.saturating_duration_since(Instant::now()));
@@ -220,14 +220,14 @@ fn observe(window: &Window, server_pid: Option<u32>) -> Result<Observed> {
         .zip(server_after)
         .map(|(before, after)| after.since_ns(&before));
     let client_ns = client_after.since_ns(&client_before);
-    Ok(Observed {
+    Ok(ProcessorTime {
         server_ns,
         client_ns,
         elapsed: ended - began,
     })
 }
 
-fn summarize(tally: &Tally, observed: &Observed, window: Duration, server_rss_bytes: Option<u64>) -> Measurement {
+fn summarize(tally: &Tally, observed: &ProcessorTime, window: Duration, server_rss_bytes: Option<u64>) -> Measurement {
     // Samples and replies cover slightly different spans when the client is descheduled, so
     // processor time is taken as a rate.
     let per_s = |ns: u64| ns as f64 / observed.elapsed.as_secs_f64();

@@ -57,7 +57,7 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
 
 /// One stretch of an encoded request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     /// Bytes that are the same in every request.
     Literal(Vec<u8>),
     /// The digits of a newly drawn key.
@@ -119,7 +119,7 @@ pub fn first_entry(index: u64, per_turn: u64) -> u64 {
 
 /// What one request has drawn.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Drawn {
+pub struct DrawnValues {
     /// Its keys.
     pub ids: Vec<u64>,
     /// The last number that was no key.
@@ -131,7 +131,7 @@ pub struct Drawn {
 /// A command ready to be encoded again and again.
 #[derive(Debug, Clone)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
     keys: usize,
 }
 
@@ -139,7 +139,7 @@ impl Template {
     /// Parses a command line such as `SET {key} {value} {expire}`. Words are separated by blanks.
     /// `expire_s` is what `{expire}` stands for.
     pub fn parse(text: &str, values: &Values, expire_s: Option<u64>) -> Result<Template> {
-        let mut arguments: Vec<Vec<Piece>> = Vec::new();
+        let mut arguments: Vec<Vec<TemplatePiece>> = Vec::new();
         for word in text.split_whitespace() {
             match repeated(word, expire_s)? {
                 Some(expansion) => arguments.extend(expansion),
@@ -150,10 +150,13 @@ impl Template {
             return Err(Error::Usage("an empty command".into()));
         }
         check_values_follow_keys(&arguments)?;
-        let named = |piece: &Piece| {
+        let named = |piece: &TemplatePiece| {
             matches!(
                 piece,
-                Piece::Name { .. } | Piece::NameAt(_) | Piece::IdName | Piece::SameIdName
+                TemplatePiece::Name { .. }
+                    | TemplatePiece::NameAt(_)
+                    | TemplatePiece::IdName
+                    | TemplatePiece::SameIdName
             )
         };
         if values.size() < NAME_BYTES && arguments.iter().flatten().any(named) {
@@ -162,7 +165,7 @@ impl Template {
         let pieces = encode(&arguments, values.size());
         let keys = pieces
             .iter()
-            .filter(|piece| matches!(piece, Piece::Id | Piece::IdName))
+            .filter(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::IdName))
             .count();
         Ok(Template { pieces, keys })
     }
@@ -179,33 +182,33 @@ impl Template {
         let mut number = 0;
         for piece in &self.pieces {
             match piece {
-                Piece::Literal(bytes) => out.extend_from_slice(bytes),
-                Piece::Id => {
+                TemplatePiece::Literal(bytes) => out.extend_from_slice(bytes),
+                TemplatePiece::Id => {
                     id = draw.key();
                     out.extend_from_slice(&digits::<ID_DIGITS>(id));
                 }
-                Piece::Value => out.extend_from_slice(values.of(id)),
-                Piece::Field { below } => {
+                TemplatePiece::Value => out.extend_from_slice(values.of(id)),
+                TemplatePiece::Field { below } => {
                     number = draw.below(*below);
                     out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
                 }
-                Piece::Name { below } => {
+                TemplatePiece::Name { below } => {
                     number = draw.below(*below);
                     values.append_name(id, number, out);
                 }
-                Piece::NameAt(number) => values.append_name(id, *number, out),
-                Piece::IdName => {
+                TemplatePiece::NameAt(number) => values.append_name(id, *number, out),
+                TemplatePiece::IdName => {
                     id = draw.key();
                     values.append_name(0, id, out);
                 }
-                Piece::SameIdName => values.append_name(0, id, out),
-                Piece::Item => out.extend_from_slice(values.item(id, number)),
-                Piece::ItemAt(number) => out.extend_from_slice(values.item(id, *number)),
-                Piece::Number { below } => {
+                TemplatePiece::SameIdName => values.append_name(0, id, out),
+                TemplatePiece::Item => out.extend_from_slice(values.item(id, number)),
+                TemplatePiece::ItemAt(number) => out.extend_from_slice(values.item(id, *number)),
+                TemplatePiece::Number { below } => {
                     number = draw.below(*below);
                     append_bulk(number.to_string().as_bytes(), out);
                 }
-                Piece::Entry { place, per_turn } => {
+                TemplatePiece::Entry { place, per_turn } => {
                     let entry = first_entry(draw.index(), *per_turn) + place + 1;
                     append_bulk(format!("{entry}-1").as_bytes(), out);
                 }
@@ -214,25 +217,25 @@ impl Template {
     }
 
     /// What [`Template::append`] drew from the same `draw`.
-    pub fn drawn(&self, draw: &mut RequestDraw<'_>) -> Drawn {
-        let mut drawn = Drawn {
+    pub fn drawn(&self, draw: &mut RequestDraw<'_>) -> DrawnValues {
+        let mut drawn = DrawnValues {
             ids: Vec::with_capacity(self.keys),
             number: 0,
             index: draw.index(),
         };
         for piece in &self.pieces {
             match piece {
-                Piece::Id | Piece::IdName => drawn.ids.push(draw.key()),
-                Piece::Field { below } | Piece::Name { below } | Piece::Number { below } => {
+                TemplatePiece::Id | TemplatePiece::IdName => drawn.ids.push(draw.key()),
+                TemplatePiece::Field { below } | TemplatePiece::Name { below } | TemplatePiece::Number { below } => {
                     drawn.number = draw.below(*below);
                 }
-                Piece::Literal(_)
-                | Piece::Value
-                | Piece::NameAt(_)
-                | Piece::SameIdName
-                | Piece::Item
-                | Piece::ItemAt(_)
-                | Piece::Entry { .. } => {}
+                TemplatePiece::Literal(_)
+                | TemplatePiece::Value
+                | TemplatePiece::NameAt(_)
+                | TemplatePiece::SameIdName
+                | TemplatePiece::Item
+                | TemplatePiece::ItemAt(_)
+                | TemplatePiece::Entry { .. } => {}
             }
         }
         drawn
@@ -240,9 +243,9 @@ impl Template {
 }
 
 /// The placeholders that stand for any number of whole arguments; `None` for any other word.
-fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<Piece>>>> {
+fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<TemplatePiece>>>> {
     if word == "{scored-id}" {
-        return Ok(Some(vec![vec![Piece::Id], vec![Piece::SameIdName]]));
+        return Ok(Some(vec![vec![TemplatePiece::Id], vec![TemplatePiece::SameIdName]]));
     }
     if word == "{expire}" {
         let words = expire_s.map(|seconds| vec![literal("EX"), literal(&seconds.to_string())]);
@@ -251,20 +254,20 @@ fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<Piece>>>
     let Some((name, count)) = counted(word)? else {
         return Ok(None);
     };
-    let each = |row: &dyn Fn(u64) -> Vec<Vec<Piece>>| Some((0..count).flat_map(row).collect());
+    let each = |row: &dyn Fn(u64) -> Vec<Vec<TemplatePiece>>| Some((0..count).flat_map(row).collect());
     let field = |number: u64| literal(&format!("field:{number:06}"));
-    let item = |number: u64| vec![Piece::ItemAt(number)];
-    let name_at = |number: u64| vec![Piece::NameAt(number)];
-    let entry = |place: u64| vec![Piece::Entry { place, per_turn: count }];
+    let item = |number: u64| vec![TemplatePiece::ItemAt(number)];
+    let name_at = |number: u64| vec![TemplatePiece::NameAt(number)];
+    let entry = |place: u64| vec![TemplatePiece::Entry { place, per_turn: count }];
     Ok(match name {
         "keys" => each(&|_| vec![key()]),
-        "pairs" => each(&|_| vec![key(), vec![Piece::Value]]),
+        "pairs" => each(&|_| vec![key(), vec![TemplatePiece::Value]]),
         "fields" => each(&|number| vec![field(number), item(number)]),
         "values" => each(&|number| vec![item(number)]),
         "names" => each(&|number| vec![name_at(number)]),
         "scored" => each(&|number| vec![literal(&number.to_string()), name_at(number)]),
         "entries" => each(&|place| vec![entry(place)]),
-        "number" => Some(vec![vec![Piece::Number { below: count }]]),
+        "number" => Some(vec![vec![TemplatePiece::Number { below: count }]]),
         _ => None,
     })
 }
@@ -284,7 +287,7 @@ fn counted(word: &str) -> Result<Option<(&str, u64)>> {
 }
 
 /// One argument: literal text with fixed-width placeholders inside.
-fn argument(word: &str) -> Result<Vec<Piece>> {
+fn argument(word: &str) -> Result<Vec<TemplatePiece>> {
     let mut pieces = Vec::new();
     let mut rest = word;
     while let Some(open) = rest.find('{') {
@@ -298,38 +301,38 @@ fn argument(word: &str) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-fn placeholder(word: &str) -> Result<Vec<Piece>> {
+fn placeholder(word: &str) -> Result<Vec<TemplatePiece>> {
     match word {
         "{key}" => return Ok(key()),
-        "{id}" => return Ok(vec![Piece::Id]),
-        "{value}" => return Ok(vec![Piece::Value]),
-        "{item}" => return Ok(vec![Piece::Item]),
-        "{idname}" => return Ok(vec![Piece::IdName]),
+        "{id}" => return Ok(vec![TemplatePiece::Id]),
+        "{value}" => return Ok(vec![TemplatePiece::Value]),
+        "{item}" => return Ok(vec![TemplatePiece::Item]),
+        "{idname}" => return Ok(vec![TemplatePiece::IdName]),
         _ => {}
     }
     let unknown = || Error::Usage(format!("unknown placeholder {word}"));
     let (name, below) = counted(word)?.ok_or_else(unknown)?;
     match name {
-        "field" => Ok([literal("field:"), vec![Piece::Field { below }]].concat()),
-        "name" => Ok(vec![Piece::Name { below }]),
+        "field" => Ok([literal("field:"), vec![TemplatePiece::Field { below }]].concat()),
+        "name" => Ok(vec![TemplatePiece::Name { below }]),
         _ => Err(unknown()),
     }
 }
 
-fn key() -> Vec<Piece> {
-    vec![Piece::Literal(b"key:".to_vec()), Piece::Id]
+fn key() -> Vec<TemplatePiece> {
+    vec![TemplatePiece::Literal(b"key:".to_vec()), TemplatePiece::Id]
 }
 
-fn literal(text: &str) -> Vec<Piece> {
-    vec![Piece::Literal(text.as_bytes().to_vec())]
+fn literal(text: &str) -> Vec<TemplatePiece> {
+    vec![TemplatePiece::Literal(text.as_bytes().to_vec())]
 }
 
-fn check_values_follow_keys(arguments: &[Vec<Piece>]) -> Result<()> {
+fn check_values_follow_keys(arguments: &[Vec<TemplatePiece>]) -> Result<()> {
     let first = arguments
         .iter()
         .flatten()
-        .find(|piece| matches!(piece, Piece::Id | Piece::Value));
-    if first == Some(&Piece::Value) {
+        .find(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::Value));
+    if first == Some(&TemplatePiece::Value) {
         return Err(Error::Usage(
             "{value} belongs to a key: name a {key} or {id} before it".into(),
         ));
@@ -338,11 +341,11 @@ fn check_values_follow_keys(arguments: &[Vec<Piece>]) -> Result<()> {
 }
 
 /// Puts the RESP framing around the arguments and joins neighbouring literals.
-fn encode(arguments: &[Vec<Piece>], value_size: usize) -> Vec<Piece> {
+fn encode(arguments: &[Vec<TemplatePiece>], value_size: usize) -> Vec<TemplatePiece> {
     let mut pieces = Vec::new();
     push_literal(&mut pieces, format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {
-        if let [whole @ (Piece::Number { .. } | Piece::Entry { .. })] = argument.as_slice() {
+        if let [whole @ (TemplatePiece::Number { .. } | TemplatePiece::Entry { .. })] = argument.as_slice() {
             pieces.push(whole.clone());
             continue;
         }
@@ -350,7 +353,7 @@ fn encode(arguments: &[Vec<Piece>], value_size: usize) -> Vec<Piece> {
         push_literal(&mut pieces, format!("${length}\r\n").as_bytes());
         for piece in argument {
             match piece {
-                Piece::Literal(bytes) => push_literal(&mut pieces, bytes),
+                TemplatePiece::Literal(bytes) => push_literal(&mut pieces, bytes),
                 other => pieces.push(other.clone()),
             }
         }
@@ -360,21 +363,23 @@ fn encode(arguments: &[Vec<Piece>], value_size: usize) -> Vec<Piece> {
 }
 
 /// Bytes a piece adds to its argument.
-fn width(piece: &Piece, value_size: usize) -> usize {
+fn width(piece: &TemplatePiece, value_size: usize) -> usize {
     match piece {
-        Piece::Literal(bytes) => bytes.len(),
-        Piece::Id => ID_DIGITS,
-        Piece::Field { .. } => NUMBER_DIGITS,
-        Piece::Value | Piece::Item | Piece::ItemAt(_) => value_size,
-        Piece::Name { .. } | Piece::NameAt(_) | Piece::IdName | Piece::SameIdName => value_size,
-        Piece::Number { .. } | Piece::Entry { .. } => unreachable!("it is always a whole argument"),
+        TemplatePiece::Literal(bytes) => bytes.len(),
+        TemplatePiece::Id => ID_DIGITS,
+        TemplatePiece::Field { .. } => NUMBER_DIGITS,
+        TemplatePiece::Value | TemplatePiece::Item | TemplatePiece::ItemAt(_) => value_size,
+        TemplatePiece::Name { .. } | TemplatePiece::NameAt(_) | TemplatePiece::IdName | TemplatePiece::SameIdName => {
+            value_size
+        }
+        TemplatePiece::Number { .. } | TemplatePiece::Entry { .. } => unreachable!("it is always a whole argument"),
     }
 }
 
-fn push_literal(pieces: &mut Vec<Piece>, bytes: &[u8]) {
+fn push_literal(pieces: &mut Vec<TemplatePiece>, bytes: &[u8]) {
     match pieces.last_mut() {
-        Some(Piece::Literal(last)) => last.extend_from_slice(bytes),
-        _ => pieces.push(Piece::Literal(bytes.to_vec())),
+        Some(TemplatePiece::Literal(last)) => last.extend_from_slice(bytes),
+        _ => pieces.push(TemplatePiece::Literal(bytes.to_vec())),
     }
 }
 

@@ -119,7 +119,7 @@ pub enum Sent {
 /// A connection taken out of a reactor. To move it, give it to another one's [`Reactor::adopt`]; to
 /// close it, drop it.
 #[derive(Debug)]
-pub struct Registered {
+pub struct DetachedConnection {
     /// The connection.
     pub socket: Socket,
     /// Output the kernel did not take yet.
@@ -175,7 +175,7 @@ pub struct Reactor {
 const _: () = {
     const fn travels<T: Send>() {}
     travels::<Reactor>();
-    travels::<Registered>();
+    travels::<DetachedConnection>();
 };
 
 impl Reactor {
@@ -234,7 +234,7 @@ impl Reactor {
     pub fn register(&mut self, token: Token, socket: Socket) -> io::Result<()> {
         self.adopt(
             token,
-            Registered {
+            DetachedConnection {
                 socket,
                 unsent: Unsent::default(),
             },
@@ -243,9 +243,9 @@ impl Reactor {
 
     /// Goes on with a connection taken out of a reactor: input that waits in the kernel is reported,
     /// and what was unsent is in flight again. Fails like [`register`](Self::register).
-    pub fn adopt(&mut self, token: Token, connection: Registered) -> io::Result<()> {
+    pub fn adopt(&mut self, token: Token, connection: DetachedConnection) -> io::Result<()> {
         let index = self.vacant_index(token)?;
-        let Registered { socket, unsent } = connection;
+        let DetachedConnection { socket, unsent } = connection;
         socket.set_nonblocking()?;
         let generation = self.next_generation();
         let interest = if unsent.is_empty() { INPUT } else { INPUT_AND_OUTPUT };
@@ -295,14 +295,14 @@ impl Reactor {
 
     /// Stops watching a connection and gives it back with its unsent output; `None` if the token is
     /// none. The token can be used again at once.
-    pub fn deregister(&mut self, token: Token) -> Option<Registered> {
+    pub fn deregister(&mut self, token: Token) -> Option<DetachedConnection> {
         self.connection(token)?;
         let entry = std::mem::replace(&mut self.entries[index_of(token)], Entry::Vacant);
         let Entry::Connection(Connection { socket, unsent, .. }) = entry else {
             return None;
         };
         self.forget(&socket);
-        Some(Registered { socket, unsent })
+        Some(DetachedConnection { socket, unsent })
     }
 
     /// The socket of a registered connection, to name it or set its options.

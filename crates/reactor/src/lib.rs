@@ -71,9 +71,9 @@ pub use clock::{ProcessTimes, Usage, monotonic_us, thread_cpu_us, unix_ms, unix_
 pub use collation::Collation;
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;
-pub use epoll::{Event, MOST_EVENTS, Reactor, Received, Registered, Sent, Token};
+pub use epoll::{DetachedConnection, Event, MOST_EVENTS, Reactor, Received, Sent, Token};
 pub use listener::{Listener, multipath_socket};
-pub use output::{Mark, Output, SharedBytes, Splices};
+pub use output::{Output, OutputMark, SharedBytes, Splices};
 pub use process_title::set_process_title;
 pub use sending::Unsent;
 pub use signals::{Signal, Signals};

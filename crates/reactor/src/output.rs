@@ -25,7 +25,7 @@ pub struct Output {
 
 /// A place in an [`Output`] to come back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct OutputMark {
     bytes: usize,
     shared: usize,
 }
@@ -69,15 +69,15 @@ impl Output {
     }
 
     /// The current end.
-    pub fn mark(&self) -> Mark {
-        Mark {
+    pub fn mark(&self) -> OutputMark {
+        OutputMark {
             bytes: self.bytes.len(),
             shared: self.shared.len(),
         }
     }
 
     /// Takes back everything that was appended since `mark` was taken.
-    pub fn truncate(&mut self, mark: Mark) {
+    pub fn truncate(&mut self, mark: OutputMark) {
         self.bytes.truncate(mark.bytes);
         for (_, value) in self.shared.drain(mark.shared.min(self.shared.len())..) {
             self.shared_len -= value.as_ref().as_ref().len();
@@ -85,7 +85,7 @@ impl Output {
     }
 
     /// Takes out everything that was appended since `mark` was taken.
-    pub fn split_off(&mut self, mark: Mark) -> Output {
+    pub fn split_off(&mut self, mark: OutputMark) -> Output {
         let base = mark.bytes.min(self.bytes.len());
         let shared: Vec<(usize, SharedBytes)> = self
             .shared

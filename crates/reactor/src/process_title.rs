@@ -40,7 +40,7 @@ pub fn set_process_title(title: &[u8]) -> io::Result<()> {
     if SHOWN.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let mut borders = Borders::read()?.map();
+    let mut borders = MemoryBounds::read()?.map();
     borders.arg_start = room.as_ptr().addr() as u64;
     borders.arg_end = borders.arg_start + ROOM as u64;
     put(&borders)?;
@@ -87,7 +87,7 @@ fn put(map: &MemoryMap) -> io::Result<()> {
 
 /// The borders of the process's memory as `/proc/self/stat` has them, in the order of that file.
 #[derive(Debug, PartialEq, Eq)]
-struct Borders {
+struct MemoryBounds {
     code: [u64; 2],
     stack: u64,
     /// Data, and the beginning of the heap.
@@ -95,20 +95,20 @@ struct Borders {
     environment: [u64; 2],
 }
 
-impl Borders {
-    fn read() -> io::Result<Borders> {
+impl MemoryBounds {
+    fn read() -> io::Result<MemoryBounds> {
         let text = std::fs::read("/proc/self/stat")?;
-        Borders::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+        MemoryBounds::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
     /// The name of the process, in parentheses, may hold anything, so fields are counted from behind it.
-    fn parse(text: &str) -> Option<Borders> {
+    fn parse(text: &str) -> Option<MemoryBounds> {
         /// The number that proc(5) gives to the first field behind the name.
         const FIRST: usize = 3;
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - FIRST)?.parse().ok();
-        Some(Borders {
+        Some(MemoryBounds {
             code: [field(26)?, field(27)?],
             stack: field(28)?,
             data: [field(45)?, field(46)?, field(47)?],

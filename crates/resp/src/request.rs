@@ -152,17 +152,17 @@ impl ProtocolError {
 }
 
 /// Why a step of the parser did not finish its piece.
-enum Stop {
+enum ParseStop {
     Incomplete { wanted: usize },
     Error(ProtocolError),
 }
 
-impl From<Stop> for Parsed {
+impl From<ParseStop> for Parsed {
     #[inline]
-    fn from(stop: Stop) -> Self {
+    fn from(stop: ParseStop) -> Self {
         match stop {
-            Stop::Incomplete { wanted } => Self::Incomplete { wanted },
-            Stop::Error(error) => Self::Error(error),
+            ParseStop::Incomplete { wanted } => Self::Incomplete { wanted },
+            ParseStop::Error(error) => Self::Error(error),
         }
     }
 }
@@ -241,10 +241,10 @@ impl Parser {
 
     /// Takes back what an unfinished request appended to `args`.
     #[cold]
-    fn suspend(&mut self, stop: &Stop, args: &mut Vec<ArgRange>, base: usize) {
+    fn suspend(&mut self, stop: &ParseStop, args: &mut Vec<ArgRange>, base: usize) {
         match stop {
-            Stop::Incomplete { .. } => self.partial.extend_from_slice(&args[base..]),
-            Stop::Error(_) => self.reset(),
+            ParseStop::Incomplete { .. } => self.partial.extend_from_slice(&args[base..]),
+            ParseStop::Error(_) => self.reset(),
         }
         args.truncate(base);
     }
@@ -269,7 +269,7 @@ impl Parser {
                 Parsed::Request { consumed, argc }
             }
             Err(stop) => {
-                if matches!(stop, Stop::Error(_)) {
+                if matches!(stop, ParseStop::Error(_)) {
                     self.reset();
                 }
                 stop.into()
@@ -280,7 +280,7 @@ impl Parser {
     /// Parses an array from where it stopped: the count if it is not known, then the bulk strings.
     /// Returns the length of the request and leaves the parser idle but for `partial`.
     #[inline]
-    fn elements(&mut self, request: &[u8], sink: &mut Vec<ArgRange>, limits: &Limits) -> Result<usize, Stop> {
+    fn elements(&mut self, request: &[u8], sink: &mut Vec<ArgRange>, limits: &Limits) -> Result<usize, ParseStop> {
         if self.remaining == 0 {
             let (count, end) = self.array_count(request, limits)?;
             self.position = end;
@@ -308,12 +308,12 @@ impl Parser {
             let Some(line_end) = request.get(end..end + 2) else {
                 self.position = position;
                 self.bulk_len = Some(len);
-                return Err(Stop::Incomplete {
+                return Err(ParseStop::Incomplete {
                     wanted: end + 2 - request.len(),
                 });
             };
             if line_end != b"\r\n" {
-                return Err(Stop::Error(ProtocolError::InvalidLineEnd));
+                return Err(ParseStop::Error(ProtocolError::InvalidLineEnd));
             }
             let start = u32::try_from(position).map_err(|_| too_big_request())?;
             sink.push(ArgRange { start, len });
@@ -327,43 +327,43 @@ impl Parser {
     /// Parses `*<count>\r\n` at the start of the request. Returns the count and the line's end. A
     /// negative count is 0.
     #[inline]
-    fn array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), Stop> {
+    fn array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
         if let [b'*', digit @ b'0'..=b'9', b'\r', b'\n', ..] = request {
             return Ok((u32::from(digit - b'0'), 4));
         }
         self.long_array_count(request, limits)
     }
 
-    fn long_array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), Stop> {
+    fn long_array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
         let line = self.count_line(request, ProtocolError::TooBigArrayCount)?;
         if !line.ends_well {
-            return Err(Stop::Error(ProtocolError::InvalidLineEnd));
+            return Err(ParseStop::Error(ProtocolError::InvalidLineEnd));
         }
         let count = parse_i64(&line.text[1..])
             .filter(|&count| count <= i64::from(i32::MAX))
-            .ok_or(Stop::Error(ProtocolError::InvalidArrayLength))?;
+            .ok_or(ParseStop::Error(ProtocolError::InvalidArrayLength))?;
         if count > UNAUTHENTICATED_MAX_ARGS && !limits.authenticated {
-            return Err(Stop::Error(ProtocolError::UnauthenticatedArrayLength));
+            return Err(ParseStop::Error(ProtocolError::UnauthenticatedArrayLength));
         }
         Ok((u32::try_from(count).unwrap_or(0), line.end))
     }
 
     /// Parses `$<len>\r\n` at `self.position`. Returns the length and the line's end.
-    fn bulk_len(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), Stop> {
+    fn bulk_len(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
         let line = self.count_line(request, ProtocolError::TooBigBulkCount)?;
         let first = line.text.first().copied().unwrap_or(b'\r');
         if first != b'$' {
-            return Err(Stop::Error(ProtocolError::ExpectedBulk(first)));
+            return Err(ParseStop::Error(ProtocolError::ExpectedBulk(first)));
         }
         if !line.ends_well {
-            return Err(Stop::Error(ProtocolError::InvalidLineEnd));
+            return Err(ParseStop::Error(ProtocolError::InvalidLineEnd));
         }
         let len = parse_i64(&line.text[1..])
             .and_then(|len| u64::try_from(len).ok())
             .filter(|&len| len <= limits.max_bulk_len)
-            .ok_or(Stop::Error(ProtocolError::InvalidBulkLength))?;
+            .ok_or(ParseStop::Error(ProtocolError::InvalidBulkLength))?;
         if len > UNAUTHENTICATED_BULK_MAX_LEN && !limits.authenticated {
-            return Err(Stop::Error(ProtocolError::UnauthenticatedBulkLength));
+            return Err(ParseStop::Error(ProtocolError::UnauthenticatedBulkLength));
         }
         let request_len = (line.end as u64).saturating_add(len).saturating_add(2);
         match u32::try_from(len) {
@@ -374,22 +374,22 @@ impl Parser {
 
     /// The line at `self.position`, which must end within 64 KiB or is `too_big`. The byte after
     /// its `\r` has been received.
-    fn count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, Stop> {
+    fn count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, ParseStop> {
         let rest = &request[self.position..];
         let Some(found) = memchr(b'\r', &rest[self.scanned..]) else {
             if rest.len() > LINE_MAX_LEN {
-                return Err(Stop::Error(too_big));
+                return Err(ParseStop::Error(too_big));
             }
             self.scanned = rest.len();
-            return Err(Stop::Incomplete { wanted: 0 });
+            return Err(ParseStop::Incomplete { wanted: 0 });
         };
         let len = self.scanned + found;
         if len > LINE_MAX_LEN {
-            return Err(Stop::Error(too_big));
+            return Err(ParseStop::Error(too_big));
         }
         let Some(&next) = rest.get(len + 1) else {
             self.scanned = len;
-            return Err(Stop::Incomplete { wanted: 0 });
+            return Err(ParseStop::Incomplete { wanted: 0 });
         };
         let end = self.position + len + 2;
         Ok(CountLine {
@@ -498,8 +498,8 @@ fn digit(byte: u8) -> u32 {
 }
 
 #[cold]
-fn too_big_request() -> Stop {
-    Stop::Error(ProtocolError::TooBigRequest)
+fn too_big_request() -> ParseStop {
+    ParseStop::Error(ProtocolError::TooBigRequest)
 }
 
 #[cfg(test)]

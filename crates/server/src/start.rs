@@ -37,7 +37,7 @@ use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::aof;
-use crate::replication::{Endpoint, Standing};
+use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::config_changes::shape_log;
 use crate::runtime::coordinator::Coordinator;
 use crate::runtime::process::cpus::CpuLists;
@@ -47,18 +47,18 @@ use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_scor
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::worker::Worker;
 use crate::scripting::Kind;
-use crate::state::{Job, Message, Order, Parts, Server, SupplyOrder};
+use crate::state::{CoordinatorCommand, Job, Message, PrimaryThreadCommand, Server, ServerParts};
 
 /// How long clients may take for replies that are on their way when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why the server did not start, or did not end well: the log has told.
 #[derive(Debug)]
-pub(crate) struct Failed;
+pub(crate) struct StartFailed;
 
-impl From<CannotListen> for Failed {
-    fn from(_: CannotListen) -> Failed {
-        Failed
+impl From<CannotListen> for StartFailed {
+    fn from(_: CannotListen) -> StartFailed {
+        StartFailed
     }
 }
 
@@ -101,7 +101,7 @@ fn exit_code(well: bool) -> ExitCode {
 }
 
 /// The life of a server. `configured` tells whether there was anything to read a configuration from.
-fn live(config: Config, configured: bool) -> Result<(), Failed> {
+fn live(config: Config, configured: bool) -> Result<(), StartFailed> {
     let (supervisor, daemonized) = settle_process(&config)?;
     title::show(&config);
     choose_collation(&config)?;
@@ -114,7 +114,7 @@ fn live(config: Config, configured: bool) -> Result<(), Failed> {
 }
 
 /// A locale that was asked for must be there; one that the environment names may be missing.
-fn choose_collation(config: &Config) -> Result<(), Failed> {
+fn choose_collation(config: &Config) -> Result<(), StartFailed> {
     let Err(collation::Unknown) = collation::choose(config) else {
         return Ok(());
     };
@@ -123,12 +123,12 @@ fn choose_collation(config: &Config) -> Result<(), Failed> {
         return Ok(());
     }
     log::warning!("Failed to configure LOCALE for invalid locale name.");
-    Err(Failed)
+    Err(StartFailed)
 }
 
 /// Opens the log and finds the process's place: under a supervisor, or in the background, as the second part
 /// tells. There must be no other thread yet.
-fn settle_process(config: &Config) -> Result<(Supervisor, bool), Failed> {
+fn settle_process(config: &Config) -> Result<(Supervisor, bool), StartFailed> {
     open_log(config);
     kernel::warn_about_memory();
     kernel::settle_huge_pages(config);
@@ -141,7 +141,7 @@ fn settle_process(config: &Config) -> Result<(Supervisor, bool), Failed> {
 }
 
 /// What a server stands on.
-struct Ground {
+struct Foundation {
     supervisor: Supervisor,
     cpus: CpuLists,
     workers: usize,
@@ -152,7 +152,7 @@ struct Ground {
     pid_file: Option<PidFile>,
 }
 
-fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<Ground, Failed> {
+fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<Foundation, StartFailed> {
     let cpus = CpuLists::read(config);
     let workers = worker_count(config, &cpus);
     make_room_for_clients(config, workers)?;
@@ -165,12 +165,12 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
         false => None,
         true => Some(Material::read(config).map_err(|Unusable| {
             log::warning!("Failed to configure TLS. Check logs for more info.");
-            Failed
+            StartFailed
         })?),
     };
     let listeners = Listeners::open(config, &mut reactor)?;
     let pid_file = PidFile::create(path(config, id::PIDFILE), daemonized);
-    Ok(Ground {
+    Ok(Foundation {
         supervisor,
         cpus,
         workers,
@@ -183,7 +183,7 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
 }
 
 /// From open sockets to closed ones.
-fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
+fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     let (jobs_in, jobs_out) = crate::runtime::background::queue();
     let (scripts_in, scripts_out) = crate::runtime::background::queue();
     let (orders_in, orders_out) = mpsc::channel();
@@ -197,7 +197,7 @@ fn serve(config: Config, ground: Ground) -> Result<(), Failed> {
     load_users(&server)?;
     server
         .repl
-        .put(Standing::IMPORTS, server.config.boolean(id::IMPORT_MODE));
+        .put(ReplicationState::IMPORTS, server.config.boolean(id::IMPORT_MODE));
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
@@ -276,13 +276,13 @@ fn open_doors(server: &Server, kinds: Kinds, supervisor: &Supervisor) {
 }
 
 /// The thread that loads what was written before. Others are let in now and then, and told that the data is being loaded.
-struct Loading(JoinHandle<Result<(), Failed>>);
+struct Loading(JoinHandle<Result<(), StartFailed>>);
 
 impl Loading {
     /// Begins; when this returns the thread is alone with the keyspace. So a short load is never seen by anybody.
-    fn begin(server: &Arc<Server>) -> Result<Loading, Failed> {
+    fn begin(server: &Arc<Server>) -> Result<Loading, StartFailed> {
         let _ = server.replay.set(crate::dispatch::replay::replay);
-        server.repl.put(Standing::LOADING, true);
+        server.repl.put(ReplicationState::LOADING, true);
         let (alone, is_alone) = mpsc::sync_channel(1);
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
@@ -296,15 +296,15 @@ impl Loading {
     }
 
     /// Waits for its end.
-    fn finish(self) -> Result<(), Failed> {
-        self.0.join().unwrap_or(Err(Failed))
+    fn finish(self) -> Result<(), StartFailed> {
+        self.0.join().unwrap_or(Err(StartFailed))
     }
 
     /// Does something when it has ended well; the process ends if it has not.
-    fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), Failed> {
+    fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), StartFailed> {
         let wait = move || match self.finish() {
             Ok(()) => next(),
-            Err(Failed) => std::process::exit(1),
+            Err(StartFailed) => std::process::exit(1),
         };
         std::thread::Builder::new()
             .name("weft-loaded".to_owned())
@@ -314,10 +314,10 @@ impl Loading {
     }
 }
 
-fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), Failed> {
+fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), StartFailed> {
     let Some(mut seat) = server.keyspace.slots.join() else {
         log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
-        return Err(Failed);
+        return Err(StartFailed);
     };
     let row = seat.index();
     let mut all = seat.exclusive();
@@ -327,20 +327,20 @@ fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), 
     // Nobody shall find a primary where there is to be a replica.
     follow_configured(server);
     // Before the gate opens: from here on everything that is written is logged.
-    server.repl.put(Standing::LOADING, false);
+    server.repl.put(ReplicationState::LOADING, false);
     Ok(())
 }
 
 /// Loads what was written before: the append-only file if there shall be one, else the dump.
-fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), StartFailed> {
     if !server.config.boolean(id::APPENDONLY) {
         return crate::persistence::save::load_at_start(server, all, row)
-            .map_err(|crate::persistence::save::Failed| Failed);
+            .map_err(|crate::persistence::save::SaveFailed| StartFailed);
     }
-    aof::load_at_start(server, all, row).map_err(|aof::Failed| Failed)?;
+    aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailed)?;
     // Commands of the file are nobody's.
     server.metrics.reset_commands();
-    aof::open_at_start(server, all).map_err(|aof::Failed| Failed)
+    aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailed)
 }
 
 fn open_log(config: &Config) {
@@ -365,10 +365,10 @@ fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
 }
 
 /// For `map_err`: tells the log what could not be done, and why.
-fn fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> Failed {
+fn fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> StartFailed {
     move |reason| {
         log::warning!("Fatal error: {what}: {reason}");
-        Failed
+        StartFailed
     }
 }
 
@@ -382,10 +382,10 @@ fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
     }
 }
 
-fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), Failed> {
+fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), StartFailed> {
     let clients = config.unsigned(id::MAXCLIENTS);
     match open_files::make_room(clients, workers) {
-        0 => Err(Failed),
+        0 => Err(StartFailed),
         allowed if allowed < clients => {
             config.lower_maxclients(allowed);
             Ok(())
@@ -411,18 +411,18 @@ pub(crate) fn server(
     config: Config,
     workers: usize,
     (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
-    orders: mpsc::Sender<Order>,
-    supply: mpsc::Sender<SupplyOrder>,
-) -> Result<Arc<Server>, Failed> {
+    orders: mpsc::Sender<CoordinatorCommand>,
+    supply: mpsc::Sender<PrimaryThreadCommand>,
+) -> Result<Arc<Server>, StartFailed> {
     // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
     // comes and goes.
     let seats = workers + crate::runtime::background::THREADS + crate::scripting::THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
-        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::Unusable| Failed)?),
+        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::Unusable| StartFailed)?),
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
-    let server = Arc::new(Server::new(Parts {
+    let server = Arc::new(Server::new(ServerParts {
         acl: Acl::new(permission::catalogue()),
         keyspace: Keyspace::with_slots(config.databases(), seats, hasher(&config)),
         cluster,
@@ -446,20 +446,20 @@ pub(crate) fn server(
     let hears = Arc::downgrade(&server);
     server.scripts.running.tell_changes(Box::new(move |busy| {
         if let Some(server) = hears.upgrade() {
-            server.repl.put(Standing::BUSY, busy);
+            server.repl.put(ReplicationState::BUSY, busy);
         }
     }));
     refresh_event_hook(&server);
     Ok(server)
 }
 
-fn make_workers(server: &Arc<Server>) -> Result<Vec<Worker>, Failed> {
+fn make_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailed> {
     (0..server.workers.len())
         .map(|id| Worker::new(server.clone(), id).map_err(fatal("cannot make a worker")))
         .collect()
 }
 
-fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, Failed> {
+fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFailed> {
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
@@ -531,13 +531,13 @@ fn check_users(config: &Config) -> Result<(), StartError> {
 }
 
 /// Makes the users that the configuration, or the file that it names, declares.
-fn load_users(server: &Server) -> Result<(), Failed> {
+fn load_users(server: &Server) -> Result<(), StartFailed> {
     server.acl.load_at_start(&server.config).map_err(|reason| {
         log::warning!("{reason}");
         if server.config.text(id::ACLFILE).is_empty() {
             log::warning!("Critical error while loading ACLs. Exiting.");
         }
-        Failed
+        StartFailed
     })
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use weft_sync::{Domain, Mailbox, Seat, StripedCounters};
+use weft_sync::{Domain, Mailbox, StripedCounters, ThreadSeat};
 
 /// As many cells as a keyspace has slots.
 const CELLS: usize = 16384;
@@ -54,7 +54,7 @@ fn measure(name: &str, operations: usize, mut work: impl FnMut(usize)) {
     );
 }
 
-fn one_cell(seat: &mut Seat<AtomicU64, u64>) {
+fn one_cell(seat: &mut ThreadSeat<AtomicU64, u64>) {
     let pass = seat.enter();
     measure("read lease, one hot cell", 5_000_000, |_| {
         black_box(pass.try_read(black_box(7)).map(|lease| *lease));
@@ -66,7 +66,7 @@ fn one_cell(seat: &mut Seat<AtomicU64, u64>) {
     });
 }
 
-fn all_cells(seat: &mut Seat<AtomicU64, u64>) {
+fn all_cells(seat: &mut ThreadSeat<AtomicU64, u64>) {
     let pass = seat.enter();
     let order: Vec<usize> = (0..CELLS).map(|number| number * 6151 % CELLS).collect();
     measure("read lease, all cells in a scattered order", 10 * CELLS, |number| {
@@ -78,7 +78,7 @@ fn all_cells(seat: &mut Seat<AtomicU64, u64>) {
     });
 }
 
-fn gate(seat: &mut Seat<AtomicU64, u64>) {
+fn gate(seat: &mut ThreadSeat<AtomicU64, u64>) {
     measure("enter and leave", 5_000_000, |_| {
         black_box(seat.enter().gate_is_closing());
     });
@@ -88,7 +88,7 @@ fn gate(seat: &mut Seat<AtomicU64, u64>) {
 }
 
 /// A second thread reads the same cell without a pause.
-fn two_readers(domain: &Arc<Sample>, seat: &mut Seat<AtomicU64, u64>) {
+fn two_readers(domain: &Arc<Sample>, seat: &mut ThreadSeat<AtomicU64, u64>) {
     let stop = AtomicBool::new(false);
     let mut other = domain.join().expect("a seat is free");
     thread::scope(|scope| {

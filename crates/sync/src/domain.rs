@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::lease_word::{LeaseWord, admits_published};
 use crate::loom::{ReadAccess, UnsafeCell, WriteAccess};
 use crate::prefetch::prefetch_for_write;
-use crate::published::{Publications, Taken};
+use crate::published::{Publications, ReadLeaseToken};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -146,9 +146,9 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
     /// A thread with two seats that is inside with one must not ask for the exclusive with the other: it would wait for
     /// itself.
     #[must_use]
-    pub fn join(self: &Arc<Self>) -> Option<Seat<H, T>> {
+    pub fn join(self: &Arc<Self>) -> Option<ThreadSeat<H, T>> {
         let index = self.gate.take_seat()?;
-        Some(Seat {
+        Some(ThreadSeat {
             domain: Arc::clone(self),
             index,
         })
@@ -156,12 +156,12 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
 }
 
 /// A thread's place in a domain; dropping it gives the place back.
-pub struct Seat<H, T> {
+pub struct ThreadSeat<H, T> {
     domain: Arc<Domain<H, T>>,
     index: usize,
 }
 
-impl<H: Sync, T: Send + Sync> Seat<H, T> {
+impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
     /// The seat's number, below [`Domain::seats`]; no two living seats share one.
     #[inline]
     #[must_use]
@@ -180,7 +180,7 @@ impl<H: Sync, T: Send + Sync> Seat<H, T> {
     /// one read-modify-write on the seat's own cache line.
     #[inline]
     #[must_use]
-    pub fn enter(&mut self) -> Pass<'_, H, T> {
+    pub fn enter(&mut self) -> GatePassage<'_, H, T> {
         self.domain.gate.enter(self.index);
         self.pass(false)
     }
@@ -189,14 +189,14 @@ impl<H: Sync, T: Send + Sync> Seat<H, T> {
     /// instructions. A seat that enters meanwhile waits for the end of this pass.
     #[inline]
     #[must_use]
-    pub fn enter_alone(&mut self) -> Pass<'_, H, T> {
+    pub fn enter_alone(&mut self) -> GatePassage<'_, H, T> {
         let alone = self.domain.gate.enter_alone(self.index);
         self.pass(alone)
     }
 
     #[inline]
-    fn pass(&self, alone: bool) -> Pass<'_, H, T> {
-        Pass {
+    fn pass(&self, alone: bool) -> GatePassage<'_, H, T> {
+        GatePassage {
             domain: &self.domain,
             seat: self.index,
             alone,
@@ -217,7 +217,7 @@ impl<H: Sync, T: Send + Sync> Seat<H, T> {
     }
 }
 
-impl<H, T> Drop for Seat<H, T> {
+impl<H, T> Drop for ThreadSeat<H, T> {
     fn drop(&mut self) {
         self.domain.gate.return_seat(self.index);
     }
@@ -226,7 +226,7 @@ impl<H, T> Drop for Seat<H, T> {
 /// A seat that is inside: the time in which leases may be taken, any number at once.
 ///
 /// Nothing here waits longer than a bounded spin: who is refused releases what it has and comes back later.
-pub struct Pass<'seat, H, T> {
+pub struct GatePassage<'seat, H, T> {
     domain: &'seat Domain<H, T>,
     seat: usize,
     /// No other seat is inside (rule 10).
@@ -234,7 +234,7 @@ pub struct Pass<'seat, H, T> {
     stays: StaysOnThread,
 }
 
-impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
+impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
     /// The domain it is inside of.
     #[inline]
     #[must_use]
@@ -259,11 +259,11 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
             return cell
                 .word
                 .try_read_alone(seen)
-                .then(|| ReadLease::of_taken(cell, Taken::ALONE));
+                .then(|| ReadLease::of_taken(cell, ReadLeaseToken::ALONE));
         }
         if !admits_published(seen) && cell.word.try_read_at_once(seen) {
             // Not `then_some`: a lease that was not taken must not be built, for its drop releases.
-            return Some(ReadLease::of_taken(cell, Taken::COUNTED));
+            return Some(ReadLease::of_taken(cell, ReadLeaseToken::COUNTED));
         }
         self.try_read_slowly(cell)
     }
@@ -281,7 +281,7 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
         if admitted && collided && self.domain.publications.collided(self.seat) {
             cell.word.share();
         }
-        admitted.then(|| ReadLease::of_taken(cell, Taken::COUNTED))
+        admitted.then(|| ReadLease::of_taken(cell, ReadLeaseToken::COUNTED))
     }
 
     /// Leases a cell for writing, unless anybody is in.
@@ -336,7 +336,7 @@ impl<H: Sync, T: Send + Sync> Pass<'_, H, T> {
     }
 }
 
-impl<H, T> Drop for Pass<'_, H, T> {
+impl<H, T> Drop for GatePassage<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.domain.gate.leave(self.seat);
@@ -349,7 +349,7 @@ impl<H, T> Drop for Pass<'_, H, T> {
 pub struct ReadLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
     /// How its end is told.
-    taken: Taken<'pass>,
+    taken: ReadLeaseToken<'pass>,
     access: ReadAccess<T>,
     stays: StaysOnThread,
 }
@@ -357,7 +357,7 @@ pub struct ReadLease<'pass, H, T> {
 impl<'pass, H, T> ReadLease<'pass, H, T> {
     /// The caller has taken the word for reading, or published itself, and gives that to the lease.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>, taken: Taken<'pass>) -> Self {
+    fn of_taken(cell: &'pass Cell<H, T>, taken: ReadLeaseToken<'pass>) -> Self {
         Self {
             cell,
             taken,

@@ -97,7 +97,7 @@ struct SeatLine {
 
 /// Which seat claims to be the sole one; on a line of its own, which everybody reads and hardly anybody changes.
 #[repr(align(128))]
-struct Sole(AtomicU32);
+struct SoleSeat(AtomicU32);
 
 /// What sleepers need to know, under the gate's mutex.
 struct WaitingRoom {
@@ -118,7 +118,7 @@ struct WaitingRoom {
 /// twice, leaving while out) is asserted.
 pub struct Gate {
     seats: Box<[SeatLine]>,
-    sole: Sole,
+    sole: SoleSeat,
     room: Mutex<WaitingRoom>,
     /// The gate was opened.
     opened: Condvar,
@@ -144,7 +144,7 @@ impl Gate {
         };
         Self {
             seats: (0..seats).map(seat).collect(),
-            sole: Sole(AtomicU32::new(NOBODY)),
+            sole: SoleSeat(AtomicU32::new(NOBODY)),
             room: Mutex::new(WaitingRoom {
                 closed: false,
                 closer_sleeps: false,

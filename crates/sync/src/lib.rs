@@ -105,7 +105,7 @@ mod ring;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
-pub use domain::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
+pub use domain::{Domain, Exclusive, GatePassage, ReadLease, ThreadSeat, WriteLease};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};

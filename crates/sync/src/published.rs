@@ -138,16 +138,16 @@ impl Publication<'_> {
 /// How a read lease was taken, in one word: null for one that is counted in the cell's word, [`ALONE_ADDRESS`] for one of
 /// a pass that is alone, else the place where it is published.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken<'a>(*const AtomicU64, PhantomData<&'a AtomicU64>);
+pub(crate) struct ReadLeaseToken<'a>(*const AtomicU64, PhantomData<&'a AtomicU64>);
 
 /// Where no place can be: places are aligned.
 const ALONE_ADDRESS: usize = 1;
 
-impl<'a> Taken<'a> {
+impl<'a> ReadLeaseToken<'a> {
     /// Counted in the cell's word.
-    pub(crate) const COUNTED: Self = Taken(std::ptr::null(), PhantomData);
+    pub(crate) const COUNTED: Self = ReadLeaseToken(std::ptr::null(), PhantomData);
     /// Counted there by a pass that is alone.
-    pub(crate) const ALONE: Self = Taken(std::ptr::without_provenance(ALONE_ADDRESS), PhantomData);
+    pub(crate) const ALONE: Self = ReadLeaseToken(std::ptr::without_provenance(ALONE_ADDRESS), PhantomData);
 
     /// Whether it is that of a pass that is alone.
     #[inline]
@@ -166,9 +166,9 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl<'a> From<Publication<'a>> for Taken<'a> {
+impl<'a> From<Publication<'a>> for ReadLeaseToken<'a> {
     #[inline]
     fn from(publication: Publication<'a>) -> Self {
-        Taken(publication.0, PhantomData)
+        ReadLeaseToken(publication.0, PhantomData)
     }
 }

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::size_class::{MAX_CELL_BYTES, size_class};
-use depot::Depot;
+use depot::SlabPool;
 use run::RUN_BYTES;
 
 mod depot;
@@ -99,13 +99,13 @@ const CAPACITIES: [u32; CLASSES] = {
 };
 
 #[rustfmt::skip]
-static DEPOTS: [Depot; CLASSES] = [
+static DEPOTS: [SlabPool; CLASSES] = [
     depot(0), depot(1), depot(2), depot(3), depot(4), depot(5), depot(6), depot(7), depot(8), depot(9),
     depot(10), depot(11), depot(12), depot(13), depot(14), depot(15), depot(16), depot(17), depot(18),
 ];
 
-const fn depot(number: usize) -> Depot {
-    Depot::new(BYTES[number])
+const fn depot(number: usize) -> SlabPool {
+    SlabPool::new(BYTES[number])
 }
 
 impl Number {
@@ -133,7 +133,7 @@ impl Number {
         CAPACITIES[self.index()]
     }
 
-    fn depot(self) -> &'static Depot {
+    fn depot(self) -> &'static SlabPool {
         &DEPOTS[self.index()]
     }
 
@@ -154,7 +154,7 @@ struct Magazine {
 struct Magazines([Magazine; CLASSES]);
 
 /// What a thread has.
-struct Local {
+struct ThreadSlabs {
     /// Its magazines; null before it needs them, and when it ends.
     magazines: Cell<*const Magazines>,
     /// Bytes of the cells that it took, less those that it gave back.
@@ -164,27 +164,27 @@ struct Local {
 }
 
 thread_local! {
-    static LOCAL: Local = const {
-        Local {
+    static LOCAL: ThreadSlabs = const {
+        ThreadSlabs {
             magazines: Cell::new(ptr::null()),
             cells: Cell::new(0),
             runs: Cell::new(0),
         }
     };
     /// Apart from the above, which can be used without a look whether it is there still.
-    static AT_THE_END: AtTheEnd = const { AtTheEnd };
+    static AT_THE_END: ReturnAtThreadEnd = const { ReturnAtThreadEnd };
 }
 
 /// Gives the thread's magazines back.
-struct AtTheEnd;
+struct ReturnAtThreadEnd;
 
 /// The magazines of all threads.
-static EVERYBODYS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+static EVERYBODYS: Mutex<Vec<RegisteredThread>> = Mutex::new(Vec::new());
 
-struct Registered(NonNull<Magazines>);
+struct RegisteredThread(NonNull<Magazines>);
 
 // SAFETY: rule 11: others than the owner only read the atomics, and only while they hold the mutex of the register.
-unsafe impl Send for Registered {}
+unsafe impl Send for RegisteredThread {}
 
 /// A cell. Ends the process if there is no memory.
 #[inline]
@@ -231,7 +231,7 @@ pub(crate) unsafe fn free(cell: *mut u8, number: Number) {
 
 /// Fills half of the magazine, and takes a cell of it.
 #[cold]
-fn refill(local: &Local, number: Number) -> NonNull<u8> {
+fn refill(local: &ThreadSlabs, number: Number) -> NonNull<u8> {
     let mut single = [ptr::null_mut()];
     let cell = match magazine_of(local, number) {
         None => {
@@ -257,7 +257,7 @@ fn refill(local: &Local, number: Number) -> NonNull<u8> {
 /// # Safety
 /// As for [`free`].
 #[cold]
-unsafe fn make_room(local: &Local, cell: *mut u8, number: Number) {
+unsafe fn make_room(local: &ThreadSlabs, cell: *mut u8, number: Number) {
     let Some(magazine) = magazine_of(local, number) else {
         // SAFETY: rule 10, by the caller.
         local.note_runs(-unsafe { number.depot().put(&[cell]) });
@@ -279,12 +279,12 @@ unsafe fn make_room(local: &Local, cell: *mut u8, number: Number) {
 }
 
 /// The thread's magazine, unless the thread is about to end.
-fn magazine_of(local: &Local, number: Number) -> Option<&Magazine> {
+fn magazine_of(local: &ThreadSlabs, number: Number) -> Option<&Magazine> {
     if local.magazines.get().is_null() {
         // Whoever has magazines gives them back at the end; who is past that gets none.
         AT_THE_END.try_with(|_| ()).ok()?;
         let magazines = NonNull::from(Box::leak(Magazines::new()));
-        everybodys().push(Registered(magazines));
+        everybodys().push(RegisteredThread(magazines));
         local.magazines.set(magazines.as_ptr());
     }
     // SAFETY: rule 11: this is the owner, and its magazines live until it forgets them.
@@ -292,7 +292,7 @@ fn magazine_of(local: &Local, number: Number) -> Option<&Magazine> {
     magazines.map(|magazines| &magazines.0[number.index()])
 }
 
-fn everybodys() -> std::sync::MutexGuard<'static, Vec<Registered>> {
+fn everybodys() -> std::sync::MutexGuard<'static, Vec<RegisteredThread>> {
     EVERYBODYS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -310,14 +310,14 @@ impl Magazines {
     }
 }
 
-impl Local {
+impl ThreadSlabs {
     /// Notes that the thread took so many runs from the allocator, or gave them back.
     fn note_runs(&self, runs: isize) {
         self.runs.set(self.runs.get() + runs * RUN_BYTES as isize);
     }
 }
 
-impl Drop for AtTheEnd {
+impl Drop for ReturnAtThreadEnd {
     fn drop(&mut self) {
         LOCAL.with(|local| {
             let Some(magazines) = NonNull::new(local.magazines.replace(ptr::null()).cast_mut()) else {

@@ -2,7 +2,7 @@
 
 use crate::entry::{Entry, EntryRef};
 use crate::garbage::{Garbage, Removed};
-use crate::segment::Spot;
+use crate::segment::SegmentSlot;
 use crate::table::Table;
 use crate::value::{Blob, Decimal, NewValue, ValueRef};
 
@@ -10,13 +10,13 @@ use crate::value::{Blob, Decimal, NewValue, ValueRef};
 pub struct EntryMut<'a, V> {
     table: &'a mut Table<V>,
     index: usize,
-    spot: Spot,
+    spot: SegmentSlot,
     entry: Entry,
 }
 
 impl<'a, V> EntryMut<'a, V> {
     #[inline]
-    pub(crate) fn new(table: &'a mut Table<V>, index: usize, spot: Spot) -> Self {
+    pub(crate) fn new(table: &'a mut Table<V>, index: usize, spot: SegmentSlot) -> Self {
         let entry = table.segment(index).entry(spot);
         Self {
             table,

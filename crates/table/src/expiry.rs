@@ -27,7 +27,7 @@ use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
 use crate::garbage::Removed;
 use crate::probe::prefetch_line;
-use crate::segment::Spot;
+use crate::segment::SegmentSlot;
 use crate::table::Table;
 
 /// The bound of what does not expire.
@@ -84,7 +84,7 @@ pub enum ValueDue {
 }
 
 /// What a sweep is about.
-struct Work<'a, V> {
+struct SweepWork<'a, V> {
     now_ms: u64,
     /// The most that `out` may hold.
     limit: usize,
@@ -125,7 +125,7 @@ impl<V> Table<V> {
             return false;
         }
         let limit = out.len() + at_most;
-        let mut work = Work {
+        let mut work = SweepWork {
             now_ms,
             limit,
             out,
@@ -143,7 +143,7 @@ impl<V> Table<V> {
         }
     }
 
-    fn sweep_directory(&mut self, work: &mut Work<'_, V>) -> bool
+    fn sweep_directory(&mut self, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
     {
@@ -184,7 +184,7 @@ impl<V> Table<V> {
     }
 
     /// Removes due entries of one segment; the result is whether `out` was full before the end.
-    fn sweep_segment(&mut self, index: usize, work: &mut Work<'_, V>) -> bool
+    fn sweep_segment(&mut self, index: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
     {
@@ -217,7 +217,7 @@ impl<V> Table<V> {
     }
 
     /// Removes the due entries of one bucket and corrects its bound; false if `out` was full.
-    fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut Work<'_, V>) -> bool
+    fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
     {
@@ -242,7 +242,7 @@ impl<V> Table<V> {
                 }
             }
             if gone {
-                let removed = self.take_out(index, Spot { bucket, slot });
+                let removed = self.take_out(index, SegmentSlot { bucket, slot });
                 work.out.push(removed);
             } else {
                 earliest = earliest.min(expire_at_ms.map_or(NEVER, unit_of));
@@ -255,7 +255,7 @@ impl<V> Table<V> {
     }
 
     /// Notes that the entry at `spot` expires at `expire_at_ms`.
-    pub(crate) fn note_expiry(&mut self, index: usize, spot: Spot, expire_at_ms: Option<u64>) {
+    pub(crate) fn note_expiry(&mut self, index: usize, spot: SegmentSlot, expire_at_ms: Option<u64>) {
         let Some(expire_at_ms) = expire_at_ms else {
             return;
         };

@@ -125,27 +125,27 @@ impl<V: fmt::Debug> fmt::Debug for Removed<V> {
 
 /// What a write replaced: nothing, or allocations to drop once the lease is released.
 #[must_use = "drop it after the lease, large garbage on a background thread"]
-pub struct Garbage<V>(Held<V>);
+pub struct Garbage<V>(GarbageItem<V>);
 
-enum Held<V> {
+enum GarbageItem<V> {
     Nothing,
-    Shell(Shell),
+    Shell(EmptyAllocation),
     Entry(Removed<V>),
     External(External<V>),
 }
 
 /// The allocation of an entry whose value moved elsewhere.
-struct Shell {
+struct EmptyAllocation {
     entry: NonNull<u8>,
     class: usize,
 }
 
 // SAFETY: rule 1: an owned allocation without contents.
-unsafe impl Send for Shell {}
+unsafe impl Send for EmptyAllocation {}
 // SAFETY: rule 1: there is nothing to read in it.
-unsafe impl Sync for Shell {}
+unsafe impl Sync for EmptyAllocation {}
 
-impl Drop for Shell {
+impl Drop for EmptyAllocation {
     fn drop(&mut self) {
         // SAFETY: rules 1 and 2: owned, of this class.
         unsafe { free_shell(self.entry.as_ptr(), self.class) }
@@ -154,7 +154,7 @@ impl Drop for Shell {
 
 impl<V> Default for Garbage<V> {
     fn default() -> Self {
-        Self(Held::Nothing)
+        Self(GarbageItem::Nothing)
     }
 }
 
@@ -163,7 +163,7 @@ impl<V> Garbage<V> {
     /// Rules 1 and 2: the caller owned this allocation of `class` bytes and gives it up.
     pub(crate) unsafe fn shell(entry: Entry, class: usize) -> Self {
         match NonNull::new(entry.into_raw()) {
-            Some(entry) => Self(Held::Shell(Shell { entry, class })),
+            Some(entry) => Self(GarbageItem::Shell(EmptyAllocation { entry, class })),
             None => Self::default(),
         }
     }
@@ -171,26 +171,26 @@ impl<V> Garbage<V> {
     pub(crate) fn external(external: External<V>) -> Self {
         match external {
             External::None => Self::default(),
-            external => Self(Held::External(external)),
+            external => Self(GarbageItem::External(external)),
         }
     }
 
     /// Whether there is nothing to free.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        matches!(self.0, Held::Nothing)
+        matches!(self.0, GarbageItem::Nothing)
     }
 
     /// The bytes that dropping this gives back to the allocator; of an object only its own size.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.0 {
-            Held::Nothing | Held::External(External::None) => 0,
-            Held::Shell(shell) => shell.class,
-            Held::Entry(removed) => removed.allocated_bytes(),
-            Held::External(External::Exact(string)) => string.allocated_bytes(),
-            Held::External(External::Blob(blob)) => blob.allocated_bytes(),
-            Held::External(External::Object(_)) => Shared::<V>::allocated_bytes(),
+            GarbageItem::Nothing | GarbageItem::External(External::None) => 0,
+            GarbageItem::Shell(shell) => shell.class,
+            GarbageItem::Entry(removed) => removed.allocated_bytes(),
+            GarbageItem::External(External::Exact(string)) => string.allocated_bytes(),
+            GarbageItem::External(External::Blob(blob)) => blob.allocated_bytes(),
+            GarbageItem::External(External::Object(_)) => Shared::<V>::allocated_bytes(),
         }
     }
 
@@ -198,8 +198,8 @@ impl<V> Garbage<V> {
     #[must_use]
     pub fn object(&self) -> Option<&V> {
         match &self.0 {
-            Held::External(External::Object(object)) => Some(object),
-            Held::Entry(removed) => match removed.value() {
+            GarbageItem::External(External::Object(object)) => Some(object),
+            GarbageItem::Entry(removed) => match removed.value() {
                 ValueRef::Object(object) => Some(object),
                 _ => None,
             },
@@ -210,7 +210,7 @@ impl<V> Garbage<V> {
 
 impl<V> From<Removed<V>> for Garbage<V> {
     fn from(removed: Removed<V>) -> Self {
-        Self(Held::Entry(removed))
+        Self(GarbageItem::Entry(removed))
     }
 }
 

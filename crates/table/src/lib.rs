@@ -89,7 +89,7 @@ pub use entry::EntryRef;
 pub use entry_mut::EntryMut;
 pub use expiry::ValueDue;
 pub use garbage::{Garbage, Removed};
-pub use probe::{Head, Hint, Place};
+pub use probe::{Head, Hint, PrefetchTarget};
 pub use scan::scan_position;
 pub use segment::OldArrays;
 pub use shape::packed_room;

@@ -48,10 +48,10 @@ pub enum Head {
 
 impl Head {
     #[inline]
-    fn of(self, entry: Entry) -> Place {
+    fn of(self, entry: Entry) -> PrefetchTarget {
         match self {
-            Head::Short => Place::of_bytes(entry.into_raw(), 32, 2),
-            Head::Wide => Place::of_bytes(entry.into_raw(), 88, 3),
+            Head::Short => PrefetchTarget::of_bytes(entry.into_raw(), 32, 2),
+            Head::Wide => PrefetchTarget::of_bytes(entry.into_raw(), 88, 3),
         }
     }
 }
@@ -81,14 +81,14 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
 /// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which does
 /// no harm (rule 6).
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PrefetchTarget {
     first: *const u8,
     lines: u32,
 }
 
-impl Place {
+impl PrefetchTarget {
     /// Nothing to be read.
-    pub const NOWHERE: Place = Place {
+    pub const NOWHERE: PrefetchTarget = PrefetchTarget {
         first: ptr::null(),
         lines: 0,
     };
@@ -117,8 +117,8 @@ impl Place {
     /// Whether all of it belongs to `other` too.
     #[inline]
     #[must_use]
-    pub fn is_within(self, other: Place) -> bool {
-        let end = |place: Place| place.first.addr() + place.lines as usize * LINE_BYTES;
+    pub fn is_within(self, other: PrefetchTarget) -> bool {
+        let end = |place: PrefetchTarget| place.first.addr() + place.lines as usize * LINE_BYTES;
         self.is_nowhere() || (self.first >= other.first && end(self) <= end(other))
     }
 
@@ -265,26 +265,27 @@ impl<V> Table<V> {
     /// Reads the bucket's tags, which should be warm: where the entry's head is.
     #[inline]
     #[must_use]
-    pub fn entry_place(&self, hash: u64, head: Head) -> Place {
-        self.candidate(hash).map_or(Place::NOWHERE, |entry| head.of(entry))
+    pub fn entry_place(&self, hash: u64, head: Head) -> PrefetchTarget {
+        self.candidate(hash)
+            .map_or(PrefetchTarget::NOWHERE, |entry| head.of(entry))
     }
 
     /// Reads the entry's header, which should be warm: where its value is.
     #[inline]
     #[must_use]
-    pub fn value_place(&self, hash: u64) -> Place {
+    pub fn value_place(&self, hash: u64) -> PrefetchTarget {
         let Some(entry) = self.candidate(hash) else {
-            return Place::NOWHERE;
+            return PrefetchTarget::NOWHERE;
         };
         if let Some((bytes, len)) = entry.string() {
-            Place::of_bytes(bytes, len, VALUE_LINES)
+            PrefetchTarget::of_bytes(bytes, len, VALUE_LINES)
         } else if let Some(blob) = entry.blob() {
             // SAFETY: rules 1 and 5: the table is borrowed; the value part is a blob's pointer.
-            Place::of_bytes(unsafe { *blob.cast::<*const u8>() }, 1, 1)
+            PrefetchTarget::of_bytes(unsafe { *blob.cast::<*const u8>() }, 1, 1)
         } else if let Some(object) = entry.object::<V>() {
-            Place::of_bytes(object.as_ptr().cast(), size_of::<V>(), 2)
+            PrefetchTarget::of_bytes(object.as_ptr().cast(), size_of::<V>(), 2)
         } else {
-            Place::NOWHERE
+            PrefetchTarget::NOWHERE
         }
     }
 

@@ -9,7 +9,7 @@
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
 use crate::expiry::NEVER;
-use crate::segment::{Segment, Spot};
+use crate::segment::{Segment, SegmentSlot};
 use crate::table::Table;
 
 /// The cursor at which [`Table::scan`] visits a key with this hash: one from a greater cursor on leaves it out.
@@ -173,7 +173,7 @@ fn visit_home<V>(segment: &Segment, home: usize, from: u32, visit: &mut dyn FnMu
             }
             let placement = bucket.placement(slot);
             if placement.number() >= from && segment.home(placement) == home {
-                let entry = segment.entry(Spot { bucket: index, slot });
+                let entry = segment.entry(SegmentSlot { bucket: index, slot });
                 // SAFETY: rule 1: the table is borrowed while it is scanned.
                 visit(unsafe { EntryRef::new(entry) });
                 visited += 1;

@@ -30,7 +30,7 @@ pub(crate) const MAX_BUCKETS: usize = 57_344;
 
 /// Where an entry is stored in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct SegmentSlot {
     pub(crate) bucket: usize,
     pub(crate) slot: usize,
 }
@@ -178,7 +178,7 @@ impl Segment {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, spot: Spot) -> Entry {
+    pub(crate) fn entry(&self, spot: SegmentSlot) -> Entry {
         let raw = self.bucket(spot.bucket).entry(spot.slot);
         debug_assert!(!raw.is_null());
         // SAFETY: rule 1: a word that is not null is a live entry of this table.
@@ -209,7 +209,7 @@ impl Segment {
 
     /// The first entry whose stored hash bits agree with `placement` and that `accept`s.
     #[inline]
-    pub(crate) fn find(&self, placement: Placement, mut accept: impl FnMut(Entry) -> bool) -> Option<Spot> {
+    pub(crate) fn find(&self, placement: Placement, mut accept: impl FnMut(Entry) -> bool) -> Option<SegmentSlot> {
         if self.bucket_count == 0 {
             return None;
         }
@@ -217,7 +217,7 @@ impl Segment {
         for _ in 0..self.bucket_count {
             let bucket = self.bucket(index);
             for slot in bucket.tag_matches(placement) {
-                let spot = Spot { bucket: index, slot };
+                let spot = SegmentSlot { bucket: index, slot };
                 if bucket.agrees(slot, placement) && accept(self.entry(spot)) {
                     return Some(spot);
                 }
@@ -237,7 +237,7 @@ impl Segment {
     }
 
     /// Stores an entry; there is room.
-    pub(crate) fn place(&mut self, placement: Placement, entry: *mut u8) -> Spot {
+    pub(crate) fn place(&mut self, placement: Placement, entry: *mut u8) -> SegmentSlot {
         assert!(
             (self.len as usize) < SLOTS * self.bucket_count(),
             "a full segment is grown first"
@@ -248,7 +248,7 @@ impl Segment {
             if let Some(slot) = bucket.free_slot() {
                 bucket.set(slot, entry, placement);
                 self.len += 1;
-                return Spot { bucket: index, slot };
+                return SegmentSlot { bucket: index, slot };
             }
             bucket.pass();
             index = self.after(index);
@@ -257,14 +257,14 @@ impl Segment {
 
     /// Puts another entry with the same key hash in place of the one at `spot`.
     #[inline]
-    pub(crate) fn replace(&mut self, spot: Spot, entry: Entry) {
+    pub(crate) fn replace(&mut self, spot: SegmentSlot, entry: Entry) {
         let bucket = self.bucket_mut(spot.bucket);
         let placement = bucket.placement(spot.slot);
         bucket.set(spot.slot, entry.into_raw(), placement);
     }
 
     /// Takes an entry out; it belongs to the caller now.
-    pub(crate) fn remove(&mut self, spot: Spot) -> Entry {
+    pub(crate) fn remove(&mut self, spot: SegmentSlot) -> Entry {
         let entry = self.entry(spot);
         let mut index = self.home(self.bucket(spot.bucket).placement(spot.slot));
         while index != spot.bucket {

@@ -28,7 +28,7 @@ use crate::entry_mut::EntryMut;
 use crate::expiry::Sweep;
 use crate::garbage::{Garbage, Removed};
 use crate::same_bytes::same_bytes;
-use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, Spot, next_bucket_count};
+use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, SegmentSlot, next_bucket_count};
 use crate::size_class::size_class;
 use crate::value::NewValue;
 
@@ -215,14 +215,14 @@ impl<V> Table<V> {
         self.note_expiry(index, spot, expire_at_ms);
     }
 
-    pub(crate) fn remove_at(&mut self, index: usize, spot: Spot) -> Removed<V> {
+    pub(crate) fn remove_at(&mut self, index: usize, spot: SegmentSlot) -> Removed<V> {
         let removed = self.take_out(index, spot);
         self.shrink(index);
         removed
     }
 
     /// Removes an entry without shrinking the table.
-    pub(crate) fn take_out(&mut self, index: usize, spot: Spot) -> Removed<V> {
+    pub(crate) fn take_out(&mut self, index: usize, spot: SegmentSlot) -> Removed<V> {
         let entry = self.segment_mut(index).remove(spot);
         if self.has_directory() {
             self.root.len -= 1;
@@ -243,7 +243,7 @@ impl<V> Table<V> {
     }
 
     #[inline]
-    fn locate(&self, hash: u64, key: &[u8]) -> Option<(usize, Spot)> {
+    fn locate(&self, hash: u64, key: &[u8]) -> Option<(usize, SegmentSlot)> {
         let placement = Placement::of_hash(hash);
         let segment = self.segment_of(placement);
         let spot = segment.find(placement, |entry| same_bytes(entry.key(), key))?;

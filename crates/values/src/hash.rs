@@ -55,7 +55,7 @@ pub enum FieldExpiry {
 
 /// What a field was before it was set or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum PreviousField {
     /// Not there.
     Absent,
     /// There, but expired.
@@ -205,7 +205,7 @@ impl Hash {
     }
 
     /// Sets a field.
-    pub fn set(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry, now_ms: u64) -> Before {
+    pub fn set(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry, now_ms: u64) -> PreviousField {
         let hash = hash_of(name);
         let Some(id) = self.records.find(hash, name) else {
             let expire_at_ms = match expiry {
@@ -219,7 +219,7 @@ impl Hash {
             };
             self.records.insert(hash, &record);
             self.requeue(hash, None, expire_at_ms);
-            return Before::Absent;
+            return PreviousField::Absent;
         };
         let old = self.records.record(id).expire_at_ms;
         let expired = is_expired(old, now_ms);
@@ -235,11 +235,15 @@ impl Hash {
         };
         if self.keeps_order() && value.len() != self.records.record(id).value.len() {
             self.rewrite(name, Some(value));
-            return Before::Present;
+            return PreviousField::Present;
         }
         self.records.replace(hash, id, &record, ignore_moves);
         self.requeue(hash, old, new);
-        if expired { Before::Expired } else { Before::Present }
+        if expired {
+            PreviousField::Expired
+        } else {
+            PreviousField::Present
+        }
     }
 
     /// Sets or removes the expiry of a field, which must be there.
@@ -268,21 +272,21 @@ impl Hash {
     }
 
     /// Removes a field. One that has expired stays.
-    pub fn remove(&mut self, name: &[u8], now_ms: u64) -> Before {
+    pub fn remove(&mut self, name: &[u8], now_ms: u64) -> PreviousField {
         let hash = hash_of(name);
         let Some(id) = self.records.find(hash, name) else {
-            return Before::Absent;
+            return PreviousField::Absent;
         };
         let expire_at_ms = self.records.record(id).expire_at_ms;
         if is_expired(expire_at_ms, now_ms) {
-            return Before::Expired;
+            return PreviousField::Expired;
         }
         if self.keeps_order() {
             self.rewrite(name, None);
         } else {
             self.take_out(hash, id);
         }
-        Before::Present
+        PreviousField::Present
     }
 
     /// Whether the fields stay in the order in which they were added, as in a listpack. Then none expires, and there are

@@ -121,19 +121,19 @@ pub fn forget_cardinality(bytes: &mut [u8]) {
 
 /// What an element does: the register at `index` becomes at least `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct RegisterUpdate {
     /// The register.
     pub index: usize,
     /// The zeros found, plus one.
     pub count: u8,
 }
 
-impl Mark {
+impl RegisterUpdate {
     /// The mark of an element.
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur2(element);
         let zeros = (hash >> INDEX_BITS | 1 << COUNTED_BITS).trailing_zeros();
-        Mark {
+        RegisterUpdate {
             index: hash as usize & (REGISTERS - 1),
             count: zeros as u8 + 1,
         }
@@ -180,7 +180,7 @@ pub fn dense_register(dense: &[u8], index: usize) -> u8 {
 /// # Panics
 /// As [`dense_register`].
 #[inline]
-pub fn dense_raise(dense: &mut [u8], mark: Mark) -> bool {
+pub fn dense_raise(dense: &mut [u8], mark: RegisterUpdate) -> bool {
     let raised = mark.count > dense_register(dense, mark.index);
     if raised {
         let (at, shift) = place(mark.index);
@@ -320,14 +320,14 @@ fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corr
 
 /// A place between two runs, from where registers of growing index are found without starting over.
 #[derive(Clone, Copy)]
-struct Place {
+struct RunPosition {
     /// Where the next run begins.
     at: usize,
     /// Its first register.
     first: usize,
 }
 
-const START: Place = Place {
+const START: RunPosition = RunPosition {
     at: HEADER_BYTES,
     first: 0,
 };
@@ -340,7 +340,7 @@ pub struct Writer<'a> {
     encoding: Encoding,
     sparse_max_bytes: usize,
     /// The run before the last one that was changed. It stays where it is, whatever it was merged with.
-    resume: Place,
+    resume: RunPosition,
     scratch: Vec<u8>,
 }
 
@@ -362,7 +362,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// When the register is not found; the HyperLogLog is as it was.
-    pub fn raise(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+    pub fn raise(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
         let raised = match self.encoding {
             Encoding::Dense => dense_raise(self.bytes, mark),
             Encoding::Sparse => self.raise_sparse(mark)?,
@@ -387,7 +387,7 @@ impl<'a> Writer<'a> {
         each_run(self.bytes, |first, run| {
             if let Run::Value(count, len) = run {
                 for index in first..first + len {
-                    dense_raise(&mut dense, Mark { index, count });
+                    dense_raise(&mut dense, RegisterUpdate { index, count });
                 }
             }
         })?;
@@ -396,11 +396,11 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    fn raise_sparse(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+    fn raise_sparse(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
         if mark.count > VALUE_MAX {
             return self.raise_as_dense(mark);
         }
-        let Spot {
+        let RegisterLocation {
             before,
             place,
             run,
@@ -425,13 +425,13 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    fn raise_as_dense(&mut self, mark: Mark) -> Result<bool, Corrupted> {
+    fn raise_as_dense(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
         self.make_dense()?;
         Ok(dense_raise(self.bytes, mark))
     }
 
     /// Finds the run with the register at `index`.
-    fn find(&self, index: usize) -> Result<Spot, Corrupted> {
+    fn find(&self, index: usize) -> Result<RegisterLocation, Corrupted> {
         // Who changes a run must know the one before it.
         let mut place = match Run::read(self.bytes, self.resume.at) {
             Some((run, _)) if self.resume.first + run.len() <= index => self.resume,
@@ -441,7 +441,7 @@ impl<'a> Writer<'a> {
         loop {
             let (run, bytes) = Run::read(self.bytes, place.at).ok_or(Corrupted)?;
             if index < place.first + run.len() {
-                return Ok(Spot {
+                return Ok(RegisterLocation {
                     before,
                     place,
                     run,
@@ -449,7 +449,7 @@ impl<'a> Writer<'a> {
                 });
             }
             before = Some(place);
-            place = Place {
+            place = RunPosition {
                 at: place.at + bytes,
                 first: place.first + run.len(),
             };
@@ -477,10 +477,10 @@ impl<'a> Writer<'a> {
 }
 
 /// Where a register was found.
-struct Spot {
+struct RegisterLocation {
     /// The run before it; `None` if it is the first.
-    before: Option<Place>,
-    place: Place,
+    before: Option<RunPosition>,
+    place: RunPosition,
     run: Run,
     /// Bytes that the run takes.
     bytes: usize,
@@ -616,12 +616,12 @@ impl Union {
     }
 
     /// What the registers that are not zero do to another HyperLogLog, in growing order.
-    pub fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
+    pub fn marks(&self) -> impl Iterator<Item = RegisterUpdate> + '_ {
         self.registers
             .iter()
             .enumerate()
             .filter(|(_, count)| **count > 0)
-            .map(|(index, count)| Mark { index, count: *count })
+            .map(|(index, count)| RegisterUpdate { index, count: *count })
     }
 }
 

@@ -36,9 +36,9 @@ use std::sync::OnceLock;
 pub use encoding::{Record, Shape};
 
 use chunks::Chunks;
-use encoding::{Header, Parts, dig, next_record};
-use large::Large;
-use small::{Small, SmallChunks};
+use encoding::{Header, RecordParts, dig, next_record};
+use large::LargeRecords;
+use small::{SmallChunks, SmallRecords};
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << OFFSET_BITS;
@@ -112,8 +112,8 @@ pub struct Records(Layout);
 
 #[derive(Clone, Debug)]
 enum Layout {
-    Small(Small),
-    Large(Box<Large>),
+    Small(SmallRecords),
+    Large(Box<LargeRecords>),
 }
 
 // Records are a part of a value, which has 64 bytes.
@@ -122,16 +122,16 @@ const _: () = assert!(size_of::<Records>() <= 48);
 impl Records {
     /// An empty collection.
     pub fn new(shape: Shape) -> Self {
-        Records(Layout::Small(Small::new(shape)))
+        Records(Layout::Small(SmallRecords::new(shape)))
     }
 
     /// An empty collection prepared for so many records of so many bytes in all.
     pub fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
         let arena_bytes = bytes.saturating_add(records.saturating_mul(2));
         if records <= small::MAX_RECORDS && arena_bytes <= CHUNK_BYTES {
-            Records(Layout::Small(Small::with_capacity(shape, records, arena_bytes)))
+            Records(Layout::Small(SmallRecords::with_capacity(shape, records, arena_bytes)))
         } else {
-            Records(Layout::Large(Box::new(Large::with_capacity(shape, records))))
+            Records(Layout::Large(Box::new(LargeRecords::with_capacity(shape, records))))
         }
     }
 
@@ -231,7 +231,7 @@ impl Records {
         &mut bytes[parts.value_at..parts.end]
     }
 
-    fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+    fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
         match &mut self.0 {
             Layout::Small(small) => small.place(id),
             Layout::Large(large) => large.chunks.place(id),
@@ -257,7 +257,7 @@ impl Records {
     #[cold]
     fn enlarge(&mut self) {
         if let Layout::Small(small) = &mut self.0 {
-            self.0 = Layout::Large(Box::new(Large::of(small)));
+            self.0 = Layout::Large(Box::new(LargeRecords::of(small)));
         }
     }
 
@@ -395,7 +395,7 @@ impl Records {
         let bytes = self
             .iter()
             .map(|(_, record)| record.key.len() + record.value.len() + 26);
-        let mut fewer = Small::with_capacity(self.shape(), self.len(), bytes.sum());
+        let mut fewer = SmallRecords::with_capacity(self.shape(), self.len(), bytes.sum());
         for (_, record) in self.iter() {
             let header = Header::of(self.shape(), &record);
             if !fewer.has_room(header.total_bytes(&record)) {
@@ -444,7 +444,7 @@ impl Records {
         loop {
             let mut at = 0;
             while let Some(start) = next_record(bytes, at) {
-                let parts = Parts::of(shape, bytes, start);
+                let parts = RecordParts::of(shape, bytes, start);
                 at = parts.end;
                 visit(parts.record(bytes));
             }
@@ -520,7 +520,7 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(at) = next_record(self.bytes, self.at) {
-                let parts = Parts::of(self.shape, self.bytes, at);
+                let parts = RecordParts::of(self.shape, self.bytes, at);
                 self.at = parts.end;
                 return Some((Id::new(self.chunk, at), parts.record(self.bytes)));
             }

@@ -17,7 +17,7 @@ mod tree;
 mod view;
 
 pub use draft::{Draft, Limits, Upsert};
-pub use gathering::Gathering;
+pub use gathering::MemberBuilder;
 pub use range::{LexEnd, LexRange, ScoreRange};
 pub use view::{View, ViewWalk};
 
@@ -27,7 +27,7 @@ use crate::listpack::DECIMAL_MAX_BYTES;
 use leaf::{Leaf, MAX_BYTES, MAX_MEMBERS, ScoreOrder};
 use member_hash::{MemberHash, member_hash, tag_of};
 use packed::Packed;
-use tree::{NONE, Place, Tree, slot_after_change};
+use tree::{NONE, Tree, TreePosition, slot_after_change};
 
 /// The most bytes of a member: leaves count theirs in 32 bits.
 pub const LONGEST_MEMBER_BYTES: usize = 1 << 30;
@@ -155,15 +155,17 @@ impl SortedSet {
     }
 
     #[inline]
-    fn find(&self, hash: MemberHash, member: &[u8]) -> Option<Place> {
+    fn find(&self, hash: MemberHash, member: &[u8]) -> Option<TreePosition> {
         match &self.body {
-            Body::Leaf(leaf) => leaf.find(hash.tag(), member).map(|slot| Place { leaf: NONE, slot }),
+            Body::Leaf(leaf) => leaf
+                .find(hash.tag(), member)
+                .map(|slot| TreePosition { leaf: NONE, slot }),
             Body::Tree(tree) => tree.find(hash, member),
         }
     }
 
     #[inline]
-    fn leaf_at(&self, place: Place) -> &Leaf {
+    fn leaf_at(&self, place: TreePosition) -> &Leaf {
         match &self.body {
             Body::Leaf(leaf) => leaf,
             Body::Tree(tree) => tree.leaf(place.leaf),
@@ -208,14 +210,14 @@ impl SortedSet {
 
     /// The place of the first member for which `precedes(score, member)` does not hold, and its rank.
     #[inline]
-    fn partition<'s, P>(&'s self, precedes: P) -> (Place, usize)
+    fn partition<'s, P>(&'s self, precedes: P) -> (TreePosition, usize)
     where
         P: FnMut(f64, &mut dyn FnMut() -> &'s [u8]) -> bool,
     {
         match &self.body {
             Body::Leaf(leaf) => {
                 let slot = leaf.partition(precedes);
-                (Place { leaf: NONE, slot }, slot)
+                (TreePosition { leaf: NONE, slot }, slot)
             }
             Body::Tree(tree) => tree.partition(precedes),
         }
@@ -307,7 +309,7 @@ impl SortedSet {
         }
     }
 
-    fn change_score(&mut self, place: Place, hash: MemberHash, member: &[u8], score: f64) {
+    fn change_score(&mut self, place: TreePosition, hash: MemberHash, member: &[u8], score: f64) {
         match &mut self.body {
             Body::Leaf(leaf) => {
                 let to = slot_after_change(leaf, place.slot, score);
@@ -322,7 +324,7 @@ impl SortedSet {
         }
     }
 
-    fn remove_at(&mut self, place: Place, hash: MemberHash) {
+    fn remove_at(&mut self, place: TreePosition, hash: MemberHash) {
         match &mut self.body {
             Body::Leaf(leaf) => leaf.remove(place.slot),
             Body::Tree(tree) => {

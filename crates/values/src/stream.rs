@@ -31,11 +31,11 @@ const BLOCK_OVERHEAD_BYTES: usize = 80;
 /// A stream.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    inner: Box<Inner>,
+    inner: Box<StreamData>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Inner {
+struct StreamData {
     blocks: Blocks,
     counters: Counters,
     groups: Vec<Group>,
@@ -133,7 +133,7 @@ pub enum AppendError {
 
 /// What trimming leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum TrimTarget {
     /// At most so many entries.
     Last(u64),
     /// The entries from this ID on.
@@ -144,7 +144,7 @@ pub enum Keep {
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
     /// What it leaves.
-    pub keep: Keep,
+    pub keep: TrimTarget,
     /// Whether it takes whole blocks only.
     pub whole_blocks: bool,
     /// How many entries it takes at most; 0 for any number.
@@ -161,7 +161,7 @@ impl Stream {
     pub fn allocated_bytes(&self) -> usize {
         let inner = &*self.inner;
         let groups: usize = inner.groups.iter().map(Group::allocated_bytes).sum();
-        size_of::<Inner>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
+        size_of::<StreamData>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
     }
 
     /// What it remembers beside its entries.
@@ -185,7 +185,7 @@ impl Stream {
     /// The memory that adding an entry reads first, behind the stream itself: an address and a length. To be fetched in
     /// advance, together with that of other streams.
     pub fn counters_place(&self) -> (*const u8, usize) {
-        (std::ptr::from_ref(&*self.inner).cast(), size_of::<Inner>())
+        (std::ptr::from_ref(&*self.inner).cast(), size_of::<StreamData>())
     }
 
     /// The memory that it reads and writes next, once the first is near: the end of the last block.
@@ -376,7 +376,7 @@ impl Stream {
         let Ok(place) = self.group_place(group) else {
             return 0;
         };
-        let Inner {
+        let StreamData {
             blocks,
             counters,
             groups,
@@ -421,7 +421,7 @@ pub struct Delivery {
     pub now_ms: i64,
 }
 
-impl Inner {
+impl StreamData {
     #[inline]
     fn append<'n>(
         &mut self,
@@ -464,7 +464,7 @@ impl Inner {
         let mut removed = 0;
         while let Some((base, block)) = self.blocks.first_mut() {
             let (length, live) = (self.counters.length, block.live());
-            if let Keep::Last(count) = trim.keep
+            if let TrimTarget::Last(count) = trim.keep
                 && length <= count
             {
                 break;
@@ -473,8 +473,8 @@ impl Inner {
                 break;
             }
             let whole = match trim.keep {
-                Keep::Last(count) => length - live >= count,
-                Keep::From(id) => block.last_id(base) < id,
+                TrimTarget::Last(count) => length - live >= count,
+                TrimTarget::From(id) => block.last_id(base) < id,
             };
             if whole {
                 self.remove_block(base);
@@ -486,8 +486,8 @@ impl Inner {
                 break;
             }
             let marked = block.mark_first(base, |id, marked| match trim.keep {
-                Keep::Last(count) => length - marked > count,
-                Keep::From(first) => id < first,
+                TrimTarget::Last(count) => length - marked > count,
+                TrimTarget::From(first) => id < first,
             });
             self.counters.length -= marked;
             removed += marked;

@@ -16,9 +16,9 @@ fn flags_are_unique_and_their_defaults_can_be_read() {
             assert!(flag.name.starts_with("--") && !flag.help.is_empty());
         }
     }
-    let given = Given::parse(RUN_TABLE, &words("--load mixed --zipf 0.99")).expect("valid");
+    let given = GivenFlags::parse(RUN_TABLE, &words("--load mixed --zipf 0.99")).expect("valid");
     workload(&given).expect("a workload");
-    let given = Given::parse(COMPARE_TABLE, &words("--weft x --set all")).expect("valid");
+    let given = GivenFlags::parse(COMPARE_TABLE, &words("--weft x --set all")).expect("valid");
     let options = compare_options(&given).expect("valid options");
     assert!(options.sets.len() == sets::SETS.len() - 1 && options.rounds.is_none());
 }
@@ -47,7 +47,7 @@ fn contradictions_are_refused() {
         "--load get --value-size -1",
     ];
     for line in lines {
-        let given = Given::parse(RUN_TABLE, &words(line)).expect("known flags");
+        let given = GivenFlags::parse(RUN_TABLE, &words(line)).expect("known flags");
         assert!(workload(&given).is_err(), "{line:?} was accepted");
     }
     for line in ["nothing", "run --load get --protocol 4", "compare", "run --what"] {

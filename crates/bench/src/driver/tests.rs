@@ -54,7 +54,7 @@ fn window(from_ms: u64, until_ms: u64, drain_ms: u64) -> Window {
     }
 }
 
-fn drive(address: SocketAddr, pipeline: u64, pace: Pace, window: Window, budget: u64) -> Result<Tally> {
+fn drive(address: SocketAddr, pipeline: u64, pace: RequestPace, window: Window, budget: u64) -> Result<Tally> {
     let stream = TcpStream::connect(address).expect("the test's server listens");
     let connections = vec![Connection::new(stream, 1, budget).expect("a connection")];
     let workload = ping();
@@ -71,8 +71,8 @@ fn drive(address: SocketAddr, pipeline: u64, pace: Pace, window: Window, budget:
     outcome
 }
 
-fn open(per_s: f64) -> Pace {
-    Pace::Open {
+fn open(per_s: f64) -> RequestPace {
+    RequestPace::Open {
         interval_ns: 1e9 / per_s,
         offset_ns: 0.0,
     }
@@ -123,7 +123,7 @@ fn what_is_never_answered_counts_as_waiting() {
 #[test]
 fn a_closed_loop_sends_its_budget_and_ends() {
     let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
-    let tally = drive(address, 7, Pace::Closed, window(0, 60_000, 0), 1000).expect("right replies");
+    let tally = drive(address, 7, RequestPace::Closed, window(0, 60_000, 0), 1000).expect("right replies");
     assert_eq!(
         (tally.replies, tally.all_replies, tally.latencies.len()),
         (1000, 1000, 1000)
@@ -135,7 +135,7 @@ fn a_closed_loop_ends_with_its_window() {
     let has_replies_before_and_within = |length_ms: u64| {
         let address = serve(b"+PONG\r\n", usize::MAX, Duration::ZERO);
         let window = window(length_ms / 2, length_ms / 2 + length_ms, 5000);
-        let tally = drive(address, 4, Pace::Closed, window, u64::MAX).expect("right replies");
+        let tally = drive(address, 4, RequestPace::Closed, window, u64::MAX).expect("right replies");
         assert_eq!(tally.latencies.len(), tally.replies);
         assert_eq!(tally.all_replies % 4, 0, "a batch was left behind");
         tally.replies > 0 && tally.replies < tally.all_replies
@@ -147,7 +147,7 @@ fn a_closed_loop_ends_with_its_window() {
 #[test]
 fn a_server_that_falls_silent_fails_a_closed_loop() {
     let address = serve(b"+PONG\r\n", 10, Duration::from_secs(3600));
-    let outcome = drive(address, 4, Pace::Closed, window(0, 100, 100), u64::MAX);
+    let outcome = drive(address, 4, RequestPace::Closed, window(0, 100, 100), u64::MAX);
     assert!(matches!(outcome, Err(Error::Server(_))), "{outcome:?}");
 }
 
@@ -160,7 +160,7 @@ fn a_wrong_reply_fails_the_run() {
         b"PONG\r\n",
     ] {
         let address = serve(reply, usize::MAX, Duration::ZERO);
-        let outcome = drive(address, 1, Pace::Closed, window(0, 5000, 1000), u64::MAX);
+        let outcome = drive(address, 1, RequestPace::Closed, window(0, 5000, 1000), u64::MAX);
         assert!(matches!(outcome, Err(Error::WrongReply(_))), "{reply:?}: {outcome:?}");
     }
 }

@@ -50,7 +50,7 @@ fn right_replies_are_found_wherever_they_are_cut() {
             let found = checker.find(&followed, &mut scanner).expect(kind);
             assert_eq!(
                 found,
-                Some(Found {
+                Some(MatchedReply {
                     length: reply.len(),
                     miss
                 }),
@@ -103,8 +103,8 @@ fn a_value_that_overruns_its_length_stops_the_run() {
     assert!(checker("value", 64).find(&reply, &mut Scanner::default()).is_err());
 }
 
-fn drawn(ids: &[u64], number: u64) -> Drawn {
-    Drawn {
+fn drawn(ids: &[u64], number: u64) -> DrawnValues {
+    DrawnValues {
         ids: ids.to_vec(),
         number,
         index: 3,

@@ -10,9 +10,9 @@ const TABLE: &[&[Flag]] = &[
     ],
 ];
 
-fn parse(line: &str) -> Result<Given> {
+fn parse(line: &str) -> Result<GivenFlags> {
     let words: Vec<String> = line.split_whitespace().map(str::to_string).collect();
-    Given::parse(TABLE, &words)
+    GivenFlags::parse(TABLE, &words)
 }
 
 #[test]

@@ -171,11 +171,11 @@ fn one_changed_byte_in_a_stored_value_fails_the_run() {
 fn a_rate_is_dealt_out_to_threads_in_turn() {
     for (number, expected_offset_ns) in [(0, 0.0), (1, 1e6), (2, 2e6)] {
         match pace(Some(1000.0), number, 3) {
-            Pace::Open { interval_ns, offset_ns } => {
+            RequestPace::Open { interval_ns, offset_ns } => {
                 assert_eq!((interval_ns, offset_ns), (3e6, expected_offset_ns));
             }
-            Pace::Closed => panic!("a rate makes an open loop"),
+            RequestPace::Closed => panic!("a rate makes an open loop"),
         }
     }
-    assert!(matches!(pace(None, 0, 1), Pace::Closed));
+    assert!(matches!(pace(None, 0, 1), RequestPace::Closed));
 }

@@ -1,19 +1,19 @@
 //! What the system says about the borders; titles are tested with a whole process.
 
-use super::Borders;
+use super::MemoryBounds;
 
 #[test]
 fn fields_are_found_behind_any_name() {
     let numbers: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
     let text = format!("77 (a) b (c) S {}\n", numbers.join(" "));
-    let borders = Borders::parse(&text).expect("all fields are there");
-    let expected = Borders {
+    let borders = MemoryBounds::parse(&text).expect("all fields are there");
+    let expected = MemoryBounds {
         code: [26, 27],
         stack: 28,
         data: [45, 46, 47],
         environment: [50, 51],
     };
     assert_eq!(borders, expected);
-    assert_eq!(Borders::parse("77 (a) S 1 2 3"), None);
-    assert_eq!(Borders::parse(""), None);
+    assert_eq!(MemoryBounds::parse("77 (a) S 1 2 3"), None);
+    assert_eq!(MemoryBounds::parse(""), None);
 }

@@ -44,7 +44,7 @@ pub enum ChannelUse {
 }
 
 /// What a command asks for. Arguments are counted with the command's name as the first, 0.
-pub trait Asks {
+pub trait AccessRequest {
     /// The command.
     fn command(&self) -> super::CommandId;
     /// Whether everybody may use the command, if not every key and database.

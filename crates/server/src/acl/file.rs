@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::rules::{RuleError, Unmatched, has_blanks, merge_selectors, text_of};
-use super::user::{Ground, User};
+use super::user::{SelectorDefaults, User};
 use super::{Acl, Catalogue, NewUsers};
 use crate::config::{Config, error_text, id, replace_file};
 use crate::observability::log;
@@ -27,7 +27,7 @@ pub struct Misdeclared {
 /// # Errors
 /// The first line that is wrong.
 pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_channels: bool) -> Result<(), Misdeclared> {
-    let ground = Ground {
+    let ground = SelectorDefaults {
         catalogue,
         all_channels,
     };
@@ -150,7 +150,7 @@ impl Acl {
 }
 
 /// The users of a file, whose name is only for errors.
-pub(super) fn parse_file(text: &[u8], path: &[u8], ground: Ground<'_>) -> Result<NewUsers, Vec<u8>> {
+pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>) -> Result<NewUsers, Vec<u8>> {
     let mut users = BTreeMap::new();
     let mut errors: Vec<u8> = Vec::new();
     for (number, line) in (1..).zip(text_of(text).split(|byte| *byte == b'\n')) {
@@ -188,7 +188,7 @@ pub(super) fn parse_file(text: &[u8], path: &[u8], ground: Ground<'_>) -> Result
 }
 
 /// Makes a user of the rules of a line, and adds what is wrong with them to `errors`, with `place` before it.
-fn parse_user(rules: &[&[u8]], place: &[u8], ground: Ground<'_>, errors: &mut Vec<u8>) -> User {
+fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, errors: &mut Vec<u8>) -> User {
     let mut user = User::new(ground);
     let Ok(rules) = merge_selectors(rules) else {
         errors.extend([place, b"Unmatched parenthesis in selector definition."].concat());

@@ -11,7 +11,7 @@ const LOOKED_AT: usize = 10;
 
 /// What the refused command was a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scene {
+pub enum DenialContext {
     /// Nothing.
     TopLevel,
     /// A transaction.
@@ -20,13 +20,13 @@ pub enum Scene {
     Script,
 }
 
-impl Scene {
+impl DenialContext {
     /// How ACL LOG names it.
     pub fn name(self) -> &'static str {
         match self {
-            Scene::TopLevel => "toplevel",
-            Scene::Transaction => "multi",
-            Scene::Script => "lua",
+            DenialContext::TopLevel => "toplevel",
+            DenialContext::Transaction => "multi",
+            DenialContext::Script => "lua",
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Refusal {
     /// Why.
     pub reason: Reason,
     /// Where.
-    pub scene: Scene,
+    pub scene: DenialContext,
     /// The command, key, channel or database that was not allowed.
     pub object: Vec<u8>,
     /// To whom.

@@ -46,13 +46,13 @@ mod tests;
 
 pub use account::{Account, Login};
 pub use catalogue::{Catalogue, Category, CommandId, Entry as CatalogueEntry};
-pub use check::{Access, Asks, ChannelUse, Denial, Reason};
+pub use check::{Access, AccessRequest, ChannelUse, Denial, Reason};
 pub use file::{Misdeclared, check_declarations};
-pub use log::{Entry as LogEntry, Log, Refusal, Scene};
+pub use log::{DenialContext, Entry as LogEntry, Log, Refusal};
 pub use password::random_digits;
 pub use rules::has_blanks;
 pub use selector::Selector;
-pub use user::{Ground, User};
+pub use user::{SelectorDefaults, User};
 
 /// The user that clients are before they log in as another.
 pub const DEFAULT_USER: &[u8] = b"default";
@@ -116,8 +116,8 @@ impl Acl {
         self.catalogue
     }
 
-    fn ground(&self, config: &Config) -> Ground<'static> {
-        Ground {
+    fn ground(&self, config: &Config) -> SelectorDefaults<'static> {
+        SelectorDefaults {
             catalogue: self.catalogue,
             all_channels: config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels",
         }

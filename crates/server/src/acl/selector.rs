@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use weft_resp::{glob, quote};
 
 use super::catalogue::{Catalogue, CommandId};
-use super::check::{Access, Asks, ChannelUse, Denial, Reason};
+use super::check::{Access, AccessRequest, ChannelUse, Denial, Reason};
 use super::rules::{RuleError, has_blanks, is_word, text_of};
 
 /// A pattern of keys, and what may be done with those that match.
@@ -273,7 +273,7 @@ impl Selector {
     }
 
     /// Whether a command may do what it asks for: its databases, itself, its keys, its channels, in this order.
-    pub fn check(&self, wish: &dyn Asks) -> Result<(), Denial> {
+    pub fn check(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
         self.check_databases(wish)?;
         if !self.allows_command(wish) {
             return Err(Denial {
@@ -302,7 +302,7 @@ impl Selector {
         Ok(())
     }
 
-    fn check_databases(&self, wish: &dyn Asks) -> Result<(), Denial> {
+    fn check_databases(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
         let Databases::Only(allowed) = &self.databases else {
             return Ok(());
         };
@@ -316,7 +316,7 @@ impl Selector {
         Denial::because(Reason::Database, denied)
     }
 
-    fn allows_command(&self, wish: &dyn Asks) -> bool {
+    fn allows_command(&self, wish: &dyn AccessRequest) -> bool {
         let id = wish.command();
         let with_argument = || {
             let argument = wish.first_argument().map(text_of);

@@ -6,8 +6,8 @@ use super::rules::{RuleError, merge_selectors};
 use super::*;
 use crate::commands::permission::catalogue;
 
-fn ground() -> Ground<'static> {
-    Ground {
+fn ground() -> SelectorDefaults<'static> {
+    SelectorDefaults {
         catalogue: catalogue(),
         all_channels: false,
     }
@@ -47,7 +47,7 @@ struct Wanted<'a> {
     channels: &'a [(ChannelUse, &'a [u8])],
 }
 
-impl Asks for Wanted<'_> {
+impl AccessRequest for Wanted<'_> {
     fn command(&self) -> CommandId {
         self.command
     }
@@ -427,7 +427,7 @@ fn declarations_are_checked_before_the_start() {
 fn similar_refusals_within_a_minute_are_one_entry() {
     let refusal = |object: &str, reason| Refusal {
         reason,
-        scene: Scene::TopLevel,
+        scene: DenialContext::TopLevel,
         object: object.into(),
         user: b"joe".to_vec(),
     };

@@ -1,14 +1,14 @@
 //! A user: whether and with which passwords one may log in, and the selectors that say what is allowed then.
 
 use super::catalogue::Catalogue;
-use super::check::{Asks, ChannelUse, Denial, Reason};
+use super::check::{AccessRequest, ChannelUse, Denial, Reason};
 use super::password::PasswordHash;
 use super::rules::{RuleError, is_word};
 use super::selector::Selector;
 
 /// What new selectors start from.
 #[derive(Clone, Copy)]
-pub struct Ground<'a> {
+pub struct SelectorDefaults<'a> {
     /// The commands there are.
     pub catalogue: &'a Catalogue,
     /// `acl-pubsub-default` is `allchannels`.
@@ -30,7 +30,7 @@ pub struct User {
 
 impl User {
     /// A user who may neither log in nor do anything.
-    pub fn new(ground: Ground<'_>) -> User {
+    pub fn new(ground: SelectorDefaults<'_>) -> User {
         User {
             enabled: false,
             no_password: false,
@@ -43,7 +43,7 @@ impl User {
 
     /// The user `default` as it is at first: everybody, and everything is allowed.
     pub fn unrestricted(catalogue: &Catalogue) -> User {
-        let ground = Ground {
+        let ground = SelectorDefaults {
             catalogue,
             all_channels: true,
         };
@@ -59,7 +59,7 @@ impl User {
     ///
     /// # Errors
     /// For what is no rule; nothing has changed then.
-    pub fn apply(&mut self, rule: &[u8], ground: Ground<'_>) -> Result<(), RuleError> {
+    pub fn apply(&mut self, rule: &[u8], ground: SelectorDefaults<'_>) -> Result<(), RuleError> {
         let is = |word: &str| is_word(rule, word);
         match rule {
             [] => {}
@@ -155,7 +155,7 @@ impl User {
     ///
     /// # Errors
     /// The reason of the selector that allows most of it.
-    pub fn check(&self, wish: &dyn Asks) -> Result<(), Denial> {
+    pub fn check(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
         let mut worst = Denial {
             reason: Reason::Database,
             argument: 0,
@@ -175,7 +175,7 @@ impl User {
     }
 
     /// Whether a selector that allows a command lets it read any key whatsoever.
-    pub fn reads_every_key_in(&self, wish: &dyn Asks) -> bool {
+    pub fn reads_every_key_in(&self, wish: &dyn AccessRequest) -> bool {
         let allows = |selector: &Selector| selector.reads_every_key() && selector.check(wish).is_ok();
         self.everything || self.all_selectors().any(allows)
     }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use weft_reactor::unix_ms;
 
-use super::statistics::{Found, Statistics};
+use super::statistics::{CountedKey, Statistics};
 use crate::config::Config;
 use crate::persistence::rdb_file::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
@@ -47,19 +47,19 @@ const TYPES: [&str; 23] = [
 ];
 
 /// What is wrong, for the line about it.
-struct Wrong(String);
+struct DumpFault(String);
 
-impl From<Fault> for Wrong {
+impl From<Fault> for DumpFault {
     fn from(fault: Fault) -> Self {
-        Wrong(match fault {
+        DumpFault(match fault {
             Fault::Damaged(what) => format!("Internal error in RDB reading -> {what}"),
             _ => "Unexpected EOF reading RDB file".to_owned(),
         })
     }
 }
 
-fn wrong<T>(what: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong(what.into()))
+fn wrong<T>(what: impl Into<String>) -> Result<T, DumpFault> {
+    Err(DumpFault(what.into()))
 }
 
 /// A check under way.
@@ -104,7 +104,7 @@ impl<'o, R: Read> Check<'o, R> {
     pub fn run(&mut self) -> bool {
         match self.read() {
             Ok(()) => true,
-            Err(Wrong(what)) => {
+            Err(DumpFault(what)) => {
                 self.report(&what);
                 false
             }
@@ -167,7 +167,7 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    fn read(&mut self) -> Result<(), Wrong> {
+    fn read(&mut self) -> Result<(), DumpFault> {
         self.read_version()?;
         let now_ms = unix_ms() as i64;
         let (mut db, mut expire_at_ms) = (0, None);
@@ -214,7 +214,7 @@ impl<'o, R: Read> Check<'o, R> {
         self.check_sum()
     }
 
-    fn skip_lengths(&mut self, doing: &'static str, count: usize) -> Result<(), Wrong> {
+    fn skip_lengths(&mut self, doing: &'static str, count: usize) -> Result<(), DumpFault> {
         self.doing = doing;
         for _ in 0..count {
             self.source.length()?;
@@ -223,7 +223,7 @@ impl<'o, R: Read> Check<'o, R> {
     }
 
     /// A job's name, its ranges of slots.
-    fn skip_slot_import(&mut self) -> Result<(), Wrong> {
+    fn skip_slot_import(&mut self) -> Result<(), DumpFault> {
         const NAME_BYTES: usize = 40;
         if self.source.string()?.len() != NAME_BYTES {
             return wrong("Invalid slot import job name length in RDB");
@@ -235,7 +235,7 @@ impl<'o, R: Read> Check<'o, R> {
         Ok(())
     }
 
-    fn read_version(&mut self) -> Result<(), Wrong> {
+    fn read_version(&mut self) -> Result<(), DumpFault> {
         let magic: [u8; MAGIC_BYTES] = self.source.array()?;
         let (digits, shared) = match &magic {
             [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
@@ -262,7 +262,7 @@ impl<'o, R: Read> Check<'o, R> {
         range.contains(&self.version)
     }
 
-    fn read_note(&mut self) -> Result<(), Wrong> {
+    fn read_note(&mut self) -> Result<(), DumpFault> {
         self.doing = "read-aux";
         let (name, text) = (self.source.string()?, self.source.string()?);
         self.scripts += u64::from(name.eq_ignore_ascii_case(b"lua"));
@@ -271,7 +271,7 @@ impl<'o, R: Read> Check<'o, R> {
         Ok(())
     }
 
-    fn read_module_note(&mut self) -> Result<(), Wrong> {
+    fn read_module_note(&mut self) -> Result<(), DumpFault> {
         self.doing = "read-module-aux";
         let module = self.source.length()?;
         let mark = self.source.length()?;
@@ -285,7 +285,7 @@ impl<'o, R: Read> Check<'o, R> {
     }
 
     /// Passes by what a module has saved: marks, each with what it stands for, up to a zero.
-    fn skip_module_data(&mut self) -> Result<(), Wrong> {
+    fn skip_module_data(&mut self) -> Result<(), DumpFault> {
         loop {
             match self.source.length()? {
                 0 => return Ok(()),
@@ -300,7 +300,7 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    fn read_key(&mut self, kind: u8, db: usize, expire_at_ms: Option<i64>, now_ms: i64) -> Result<(), Wrong> {
+    fn read_key(&mut self, kind: u8, db: usize, expire_at_ms: Option<i64>, now_ms: i64) -> Result<(), DumpFault> {
         self.check_type(kind)?;
         self.kind = Some(kind);
         self.doing = "read-key";
@@ -310,7 +310,7 @@ impl<'o, R: Read> Check<'o, R> {
         self.keys += 1;
         self.doing = "read-object-value";
         let expired = expire_at_ms.is_some_and(|at_ms| at_ms < now_ms);
-        let found = |content| Found {
+        let found = |content| CountedKey {
             db,
             name_bytes,
             content,
@@ -343,7 +343,7 @@ impl<'o, R: Read> Check<'o, R> {
         Ok(())
     }
 
-    fn check_type(&self, kind: u8) -> Result<(), Wrong> {
+    fn check_type(&self, kind: u8) -> Result<(), DumpFault> {
         let version = self.version;
         let known = usize::from(kind) < TYPES.len() && kind != 8;
         match () {
@@ -358,7 +358,7 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    fn check_sum(&mut self) -> Result<(), Wrong> {
+    fn check_sum(&mut self) -> Result<(), DumpFault> {
         if self.version < FIRST_CHECKED_VERSION {
             return Ok(());
         }

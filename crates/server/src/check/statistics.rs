@@ -9,7 +9,7 @@ use weft_values::list::Direction;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::stream::StreamId;
 
-use crate::rdb::dump_payload::Content;
+use crate::rdb::dump_payload::PayloadContent;
 
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
 
@@ -37,13 +37,13 @@ impl Format {
 }
 
 /// A key that was found.
-pub struct Found<'v> {
+pub struct CountedKey<'v> {
     /// Its database.
     pub db: usize,
     /// The length of its name.
     pub name_bytes: usize,
     /// What it holds; `None` for a module's value.
-    pub content: Option<Content<'v>>,
+    pub content: Option<PayloadContent<'v>>,
     /// Whether it expires.
     pub expires: bool,
     /// Whether its time was up.
@@ -83,7 +83,7 @@ impl Histogram {
 
 /// The figures of one type in one database.
 #[derive(Default)]
-struct OfType {
+struct TypeStatistics {
     keys: u64,
     expires: u64,
     expired: u64,
@@ -94,7 +94,7 @@ struct OfType {
     sizes: Histogram,
 }
 
-impl OfType {
+impl TypeStatistics {
     /// Counts an element of so many bytes; `parts` is how many it counts as.
     fn element(&mut self, parts: u64, bytes: usize) {
         self.elements += parts;
@@ -102,7 +102,7 @@ impl OfType {
         self.sizes.add(bytes as u64);
     }
 
-    fn add(&mut self, found: &Found<'_>) {
+    fn add(&mut self, found: &CountedKey<'_>) {
         self.keys += 1;
         self.expires += u64::from(found.expires);
         self.expired += u64::from(found.expired);
@@ -114,15 +114,15 @@ impl OfType {
         }
     }
 
-    fn add_elements(&mut self, content: &Content<'_>) {
+    fn add_elements(&mut self, content: &PayloadContent<'_>) {
         match content {
-            Content::String(bytes) => self.element(1, bytes.len()),
-            Content::List(list) => list.visit(0, Direction::Forward, |element| {
+            PayloadContent::String(bytes) => self.element(1, bytes.len()),
+            PayloadContent::List(list) => list.visit(0, Direction::Forward, |element| {
                 self.element(1, length(element));
                 ControlFlow::Continue(())
             }),
-            Content::Set(set) => set.iter().for_each(|member| self.element(1, length(member))),
-            Content::SortedSet(set) => {
+            PayloadContent::Set(set) => set.iter().for_each(|member| self.element(1, length(member))),
+            PayloadContent::SortedSet(set) => {
                 let mut text = Vec::new();
                 for (member, score) in set.iter() {
                     text.clear();
@@ -131,10 +131,10 @@ impl OfType {
                     self.element(2, length(member) + text.len());
                 }
             }
-            Content::Hash(hash) => hash.for_each(0, |field| {
+            PayloadContent::Hash(hash) => hash.for_each(0, |field| {
                 self.element(1, length(field.name) + length(field.value));
             }),
-            Content::Stream(stream) => {
+            PayloadContent::Stream(stream) => {
                 for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
                     let bytes = entry.pairs().map(|(name, value)| length(name) + length(value));
                     self.element(1, bytes.sum());
@@ -153,7 +153,7 @@ fn length(element: Element<'_>) -> usize {
 }
 
 /// A figure of a type, as text.
-type Figure = fn(&OfType) -> String;
+type Figure = fn(&TypeStatistics) -> String;
 
 /// What is printed of each type, in this order.
 const FIGURES: [(&str, Figure); 17] = [
@@ -186,27 +186,27 @@ fn decimals(number: f64) -> String {
 #[derive(Default)]
 pub struct Statistics {
     /// By database; those that the dump does not name have none.
-    databases: BTreeMap<usize, [OfType; 7]>,
+    databases: BTreeMap<usize, [TypeStatistics; 7]>,
 }
 
 impl Statistics {
     /// Counts a key.
-    pub fn add(&mut self, found: &Found<'_>) {
+    pub fn add(&mut self, found: &CountedKey<'_>) {
         let place = match &found.content {
-            Some(Content::String(_)) => 0,
-            Some(Content::List(_)) => 1,
-            Some(Content::Set(_)) => 2,
-            Some(Content::SortedSet(_)) => 3,
-            Some(Content::Hash(_)) => 4,
+            Some(PayloadContent::String(_)) => 0,
+            Some(PayloadContent::List(_)) => 1,
+            Some(PayloadContent::Set(_)) => 2,
+            Some(PayloadContent::SortedSet(_)) => 3,
+            Some(PayloadContent::Hash(_)) => 4,
             None => 5,
-            Some(Content::Stream(_)) => 6,
+            Some(PayloadContent::Stream(_)) => 6,
         };
         self.databases.entry(found.db).or_default()[place].add(found);
     }
 
     /// Prints all figures of every database up to the last that has keys.
     pub fn print(&self, format: Format, out: &mut dyn Write) {
-        let nothing: [OfType; 7] = Default::default();
+        let nothing: [TypeStatistics; 7] = Default::default();
         let last = self.databases.keys().next_back().copied().unwrap_or(0);
         for db in 0..=last {
             let types = self.databases.get(&db).unwrap_or(&nothing);
@@ -216,7 +216,7 @@ impl Statistics {
     }
 }
 
-fn print_database(db: usize, types: &[OfType; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_database(db: usize, types: &[TypeStatistics; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
     if format != Format::Info {
         print_row(db, "type.name", &TYPES.map(str::to_owned), format, out)?;
     }

@@ -33,7 +33,7 @@ impl Counts {
 
 /// What is to be found under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum KeyPresence {
     /// Nothing.
     Missing,
     /// A key that has expired.
@@ -69,13 +69,13 @@ impl Watch {
     }
 
     /// The key's database was emptied, or exchanged for another.
-    fn replace(&self, before: Presence, after: Presence) {
+    fn replace(&self, before: KeyPresence, after: KeyPresence) {
         let expired = self.began_expired();
         match (before, after) {
-            (Presence::Missing, Presence::Missing) => {}
-            (_, Presence::Missing) if expired => self.expired.store(false, Ordering::Relaxed),
-            (_, Presence::Expired) if expired => {}
-            (Presence::Missing, Presence::Expired) => self.expired.store(true, Ordering::Relaxed),
+            (KeyPresence::Missing, KeyPresence::Missing) => {}
+            (_, KeyPresence::Missing) if expired => self.expired.store(false, Ordering::Relaxed),
+            (_, KeyPresence::Expired) if expired => {}
+            (KeyPresence::Missing, KeyPresence::Expired) => self.expired.store(true, Ordering::Relaxed),
             _ => self.dirty.store(true, Ordering::Release),
         }
     }
@@ -196,7 +196,7 @@ impl Watching {
 
     /// Marks the watches of a database's keys when all of it is about to change at once. `presences` gets hash and name of
     /// a key and tells what is there before and after.
-    pub fn touch_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (Presence, Presence)) {
+    pub fn touch_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
         for watch in self.of_database(db) {
             let (before, after) = presences(watch.hash, &watch.name);
             watch.replace(before, after);

@@ -37,7 +37,7 @@ const TELL_AGE_AGAIN_MS: u64 = 100_000;
 
 /// Why there is no failover yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hindrance {
+enum FailoverObstacle {
     Hollow,
     DataAge,
     Delay,
@@ -45,17 +45,17 @@ enum Hindrance {
     Votes,
 }
 
-impl Hindrance {
+impl FailoverObstacle {
     fn words(self) -> &'static str {
         match self {
-            Hindrance::Hollow => "The data of the primary has not been received completely.",
-            Hindrance::DataAge => {
+            FailoverObstacle::Hollow => "The data of the primary has not been received completely.",
+            FailoverObstacle::DataAge => {
                 "Disconnected from primary for longer than allowed. Please check the 'cluster-replica-validity-factor' \
                  configuration option."
             }
-            Hindrance::Delay => "Waiting the delay before I can start a new failover.",
-            Hindrance::Expired => "Failover attempt expired.",
-            Hindrance::Votes => "Waiting for votes, but majority still not reached.",
+            FailoverObstacle::Delay => "Waiting the delay before I can start a new failover.",
+            FailoverObstacle::Expired => "Failover attempt expired.",
+            FailoverObstacle::Votes => "Waiting for votes, but majority still not reached.",
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct Election {
     primary_rank: usize,
     /// Its epoch.
     pub epoch: u64,
-    told: Option<(Hindrance, u64)>,
+    told: Option<(FailoverObstacle, u64)>,
 }
 
 impl Election {
@@ -111,10 +111,10 @@ impl State {
             return;
         }
         if !manual && self.data.hollow {
-            return self.tell_hindrance(Hindrance::Hollow, now_ms);
+            return self.tell_hindrance(FailoverObstacle::Hollow, now_ms);
         }
         if !manual && self.data_is_too_old() {
-            return self.tell_hindrance(Hindrance::DataAge, now_ms);
+            return self.tell_hindrance(FailoverObstacle::DataAge, now_ms);
         }
         if !self.election.is_due_after(now_ms, self.election_retry_ms()) {
             self.schedule_election(now_ms);
@@ -126,16 +126,16 @@ impl State {
             self.adjust_election(now_ms);
         }
         if now_ms < self.election.at_ms {
-            return self.tell_hindrance(Hindrance::Delay, now_ms);
+            return self.tell_hindrance(FailoverObstacle::Delay, now_ms);
         }
         if now_ms - self.election.at_ms > self.election_timeout_ms() {
-            return self.tell_hindrance(Hindrance::Expired, now_ms);
+            return self.tell_hindrance(FailoverObstacle::Expired, now_ms);
         }
         if !self.election.sent {
             return self.ask_for_votes();
         }
         if self.election.voters.len() < self.size / 2 + 1 {
-            return self.tell_hindrance(Hindrance::Votes, now_ms);
+            return self.tell_hindrance(FailoverObstacle::Votes, now_ms);
         }
         log::notice!("Failover election won: I'm the new primary.");
         let epoch = self.election.epoch;
@@ -301,9 +301,9 @@ impl State {
         }
     }
 
-    fn tell_hindrance(&mut self, hindrance: Hindrance, now_ms: u64) {
+    fn tell_hindrance(&mut self, hindrance: FailoverObstacle, now_ms: u64) {
         let again_ms = match hindrance {
-            Hindrance::DataAge => TELL_AGE_AGAIN_MS,
+            FailoverObstacle::DataAge => TELL_AGE_AGAIN_MS,
             _ => TELL_AGAIN_MS,
         };
         let told = self.election.told;
@@ -312,7 +312,7 @@ impl State {
         }
         self.election.told = Some((hindrance, now_ms));
         log::notice!("Currently unable to failover: {}", hindrance.words());
-        if matches!(hindrance, Hindrance::Votes | Hindrance::Expired) {
+        if matches!(hindrance, FailoverObstacle::Votes | FailoverObstacle::Expired) {
             log::notice!(
                 "Needed quorum: {}. Number of votes received so far: {}",
                 self.size / 2 + 1,

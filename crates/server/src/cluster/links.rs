@@ -6,7 +6,7 @@ use super::state::{Action, LinkFigures, State};
 
 /// The two ends of a link: their IP addresses.
 #[derive(Clone, Debug, Default)]
-pub struct Ends {
+pub struct LinkAddresses {
     /// The other node's.
     pub peer: String,
     /// This node's.

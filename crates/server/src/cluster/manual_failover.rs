@@ -39,7 +39,7 @@ pub struct Manual {
 
 /// How CLUSTER FAILOVER was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum FailoverMode {
     /// With the primary's help.
     Agreed,
     /// Without it.
@@ -53,7 +53,7 @@ impl State {
     ///
     /// # Errors
     /// When this node has no primary that could be replaced.
-    pub fn begin_failover(&mut self, manner: Manner, client: &str, now_ms: u64) -> Result<(), String> {
+    pub fn begin_failover(&mut self, manner: FailoverMode, client: &str, now_ms: u64) -> Result<(), String> {
         if self.me().is_primary() {
             return Err("You should send CLUSTER FAILOVER to a replica".into());
         }
@@ -61,7 +61,7 @@ impl State {
             return Err("I'm a replica but my master is unknown to me".into());
         };
         let (failed, link) = (primary.has_failed(), primary.link);
-        if manner == Manner::Agreed && (failed || link.is_none()) {
+        if manner == FailoverMode::Agreed && (failed || link.is_none()) {
             return Err("Master is down or failed, please use CLUSTER FAILOVER FORCE".into());
         }
         self.reset_manual();
@@ -74,17 +74,17 @@ impl State {
         }
         self.election = Election::default();
         match manner {
-            Manner::Takeover => {
+            FailoverMode::Takeover => {
                 log::notice!("Taking over the primary (user request from '{client}').");
                 self.bump_epoch();
                 self.promote(now_ms);
             }
-            Manner::Force => {
+            FailoverMode::Force => {
                 log::notice!("Forced failover user request accepted (user request from '{client}').");
                 self.manual.can_start = true;
                 self.advance_failover(now_ms);
             }
-            Manner::Agreed => {
+            FailoverMode::Agreed => {
                 log::notice!("Manual failover user request accepted (user request from '{client}').");
                 if let Some(link) = link {
                     self.send(link, &Message::ManualFailover(self.header()));

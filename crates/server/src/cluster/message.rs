@@ -13,7 +13,7 @@
 //! What comes from a peer is hostile until it is read: every length is checked, and a name that is none makes a message
 //! invalid.
 
-use super::node::{Announced, NAME_BYTES, NodeFlags, NodeId};
+use super::node::{AnnouncedAddress, NAME_BYTES, NodeFlags, NodeId};
 use super::slot_set::{BITMAP_BYTES, SlotSet};
 
 /// Bytes that tell how long a message is.
@@ -140,7 +140,7 @@ pub struct Gossip {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// What the sender announces.
-    pub announced: Announced,
+    pub announced: AnnouncedAddress,
     /// Its shard.
     pub shard: Option<NodeId>,
     /// Nodes that it was told to forget, and for how many seconds.

@@ -158,7 +158,7 @@ impl Address {
 
 /// What a node tells about itself for the sake of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Announced {
+pub struct AnnouncedAddress {
     /// Host name.
     pub hostname: String,
     /// Name for people.
@@ -196,7 +196,7 @@ pub struct Node {
     /// Where it is.
     pub address: Address,
     /// What clients are told.
-    pub announced: Announced,
+    pub announced: AnnouncedAddress,
     /// When it became known, ms.
     pub created_ms: u64,
     /// When it was sent a ping that is not answered yet, ms; 0 for none.
@@ -232,7 +232,7 @@ impl Node {
             slots: SlotSet::default(),
             primary: None,
             address: Address::default(),
-            announced: Announced::default(),
+            announced: AnnouncedAddress::default(),
             created_ms: now_ms,
             ping_sent_ms: 0,
             pong_received_ms: 0,

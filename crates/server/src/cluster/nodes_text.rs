@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::node::{Node, NodeFlags};
 use super::state::{MESSAGE_TYPES, State};
-use super::view::{Asker, client_ip, client_port};
+use super::view::{RequesterInfo, client_ip, client_port};
 
 /// The names of the message types.
 pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
@@ -22,7 +22,7 @@ pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
 ];
 
 /// The line of a node in CLUSTER NODES, without the newline.
-pub fn line(state: &State, node: &Node, asker: Asker) -> String {
+pub fn line(state: &State, node: &Node, asker: RequesterInfo) -> String {
     let mut out = format!(
         "{} {}:{}@{}",
         node.id,
@@ -75,7 +75,7 @@ pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
 }
 
 /// All nodes, as CLUSTER NODES tells.
-pub fn nodes(state: &State, asker: Asker) -> String {
+pub fn nodes(state: &State, asker: RequesterInfo) -> String {
     let mut out = String::new();
     for node in state.nodes.values() {
         out.push_str(&line(state, node, asker));

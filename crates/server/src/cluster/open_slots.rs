@@ -12,7 +12,7 @@ pub const NOTE: &str = "cluster-slot-states";
 
 /// Which way a slot goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum MigrationDirection {
     In,
     Out,
 }
@@ -21,7 +21,7 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSlot {
     slot: u16,
-    way: Way,
+    way: MigrationDirection,
     node: NodeId,
 }
 
@@ -33,7 +33,11 @@ impl OpenSlot {
         let (mark, node) = rest.split_at(1);
         Some(OpenSlot {
             slot: slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?,
-            way: if mark == "<" { Way::In } else { Way::Out },
+            way: if mark == "<" {
+                MigrationDirection::In
+            } else {
+                MigrationDirection::Out
+            },
             node: NodeId::of(node.as_bytes())?,
         })
     }
@@ -71,8 +75,8 @@ impl State {
         self.unopened = unknown;
         for OpenSlot { slot, way, node } in known {
             match way {
-                Way::In => self.set_importing(slot, Some(node)),
-                Way::Out => self.set_migrating(slot, Some(node)),
+                MigrationDirection::In => self.set_importing(slot, Some(node)),
+                MigrationDirection::Out => self.set_migrating(slot, Some(node)),
             }
             self.todo.save = true;
         }

@@ -9,7 +9,7 @@ use crate::keyspace::SLOTS;
 use crate::observability::log;
 
 /// What a node has taken by claiming slots.
-struct Taken {
+struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
     /// Slots that were this node's own.
@@ -148,7 +148,7 @@ impl State {
             return;
         }
         let same_shard = self.shard_of(&id) == Some(self.me().shard);
-        let mut taken = Taken {
+        let mut taken = ClaimedSlots {
             from: self.my_primary(),
             of_mine: Vec::new(),
             any: false,
@@ -184,7 +184,7 @@ impl State {
     }
 
     /// A node says that a slot is its own.
-    fn claimed(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut Taken) {
+    fn claimed(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
         if owner == Some(id) {
             self.unclaimed.put(slot, false);

@@ -1,6 +1,6 @@
 //! Greetings: PING, PONG and MEET. Who they come from, where that node is, and what else they carry.
 
-use super::links::Ends;
+use super::links::LinkAddresses;
 use super::message::{Extensions, Gossip, Header, Kind, switch};
 use super::node::{Address, LinkId, Node, NodeFlags, NodeId};
 use super::state::State;
@@ -10,7 +10,7 @@ use crate::observability::log;
 const UNDO_TIMEOUTS: u64 = 2;
 
 /// A PING, PONG or MEET.
-pub(super) struct Greeting {
+pub(super) struct PingMessage {
     pub kind: Kind,
     pub header: Header,
     pub gossip: Vec<Gossip>,
@@ -22,11 +22,11 @@ impl State {
         &mut self,
         link: LinkId,
         sender: Option<NodeId>,
-        greeting: &Greeting,
-        ends: &Ends,
+        greeting: &PingMessage,
+        ends: &LinkAddresses,
         now_ms: u64,
     ) {
-        let Greeting { kind, header, .. } = greeting;
+        let PingMessage { kind, header, .. } = greeting;
         if *kind != Kind::Pong {
             self.find_own_address(*kind, ends);
             if sender.is_none() && *kind == Kind::Meet {
@@ -66,7 +66,7 @@ impl State {
     }
 
     /// Others know under which address they reach this node.
-    fn find_own_address(&mut self, kind: Kind, ends: &Ends) {
+    fn find_own_address(&mut self, kind: Kind, ends: &LinkAddresses) {
         let announced = self.settings.announced_ip.is_some();
         let me = self.me_mut();
         let unknown = kind == Kind::Meet || me.address.ip.is_empty();
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Takes note of a node that wants to know this one; its name comes when it answers.
-    fn meet_back(&mut self, link: LinkId, header: &Header, ends: &Ends, now_ms: u64) {
+    fn meet_back(&mut self, link: LinkId, header: &Header, ends: &LinkAddresses, now_ms: u64) {
         let mut node = Node::new(NodeId::random(), NodeFlags::HANDSHAKE, now_ms);
         let id = node.id;
         node.address.ip = announced_or_seen(header, ends);
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Whether the node at the other end of an outgoing link is the one that was called.
-    fn is_expected(&mut self, link: LinkId, sender: Option<NodeId>, header: &Header, ends: &Ends) -> bool {
+    fn is_expected(&mut self, link: LinkId, sender: Option<NodeId>, header: &Header, ends: &LinkAddresses) -> bool {
         let Some(called) = self.node_of(link) else {
             return false;
         };
@@ -127,7 +127,7 @@ impl State {
         true
     }
 
-    fn update_address(&mut self, id: NodeId, link: LinkId, header: &Header, ends: &Ends) {
+    fn update_address(&mut self, id: NodeId, link: LinkId, header: &Header, ends: &LinkAddresses) {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
@@ -187,7 +187,7 @@ impl State {
 }
 
 /// The address that a node announces, or else the one that its link shows.
-fn announced_or_seen(header: &Header, ends: &Ends) -> String {
+fn announced_or_seen(header: &Header, ends: &LinkAddresses) -> String {
     match header.ip.is_empty() {
         true => ends.peer.clone(),
         false => header.ip.clone(),

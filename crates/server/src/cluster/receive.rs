@@ -1,16 +1,16 @@
 //! What a node does with a message: who sent it, and who sees to what it says.
 
-use super::links::Ends;
+use super::links::LinkAddresses;
 use super::message::{Header, Message, switch};
 use super::node::{LinkId, NodeFlags, NodeId};
-use super::ping::Greeting;
+use super::ping::PingMessage;
 use super::slot_set::SlotSet;
 use super::state::{Action, State};
 use crate::observability::log;
 
 impl State {
     /// Takes a message that came over a link.
-    pub fn receive(&mut self, link: LinkId, message: Message, ends: &Ends, now_ms: u64) {
+    pub fn receive(&mut self, link: LinkId, message: Message, ends: &LinkAddresses, now_ms: u64) {
         let Some(header) = header_of(&message) else {
             self.receive_light(link, message, now_ms);
             return;
@@ -26,7 +26,7 @@ impl State {
                 gossip,
                 extensions,
             } => {
-                let greeting = Greeting {
+                let greeting = PingMessage {
                     kind,
                     header,
                     gossip,

@@ -1,6 +1,6 @@
 //! The parameters that the cluster's state depends on, read out of the configuration when it changes.
 
-use super::node::Announced;
+use super::node::AnnouncedAddress;
 use crate::config::{Config, ParameterId, id};
 
 /// What is added to the port for clients to make the port of the bus.
@@ -50,7 +50,7 @@ pub struct Settings {
     /// The port for nodes.
     pub bus_port: u16,
     /// What clients are told otherwise.
-    pub announced: Announced,
+    pub announced: AnnouncedAddress,
 }
 
 /// What stands for a node in replies to clients.
@@ -107,7 +107,7 @@ impl Settings {
             tls_bus: config.boolean(id::TLS_CLUSTER),
             tls_replication: config.boolean(id::TLS_REPLICATION),
             bus_port: or(port(id::CLUSTER_ANNOUNCE_BUS_PORT), default_bus),
-            announced: Announced {
+            announced: AnnouncedAddress {
                 hostname: text(id::CLUSTER_ANNOUNCE_HOSTNAME),
                 human_name: text(id::CLUSTER_ANNOUNCE_HUMAN_NODENAME),
                 client_ipv4: text(id::CLUSTER_ANNOUNCE_CLIENT_IPV4),

@@ -20,7 +20,7 @@ const REJOIN_DELAY_MS: (u64, u64) = (500, 5000);
 
 /// What is to be done once the lock is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Todo {
+pub struct DeferredActions {
     /// The file no longer says what is so.
     pub save: bool,
     /// It must be on the disk before anybody hears of it.
@@ -114,7 +114,7 @@ pub struct Faults {
 
 /// What this node's data is: whoever has both the lock and the data tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Data {
+pub struct DataState {
     /// How long ago the primary was heard, ms.
     pub age_ms: u64,
     /// Whether the data is none that the primary ever had: it is to come, or is on its way.
@@ -146,7 +146,7 @@ pub struct State {
     /// Primaries with slots.
     pub size: usize,
     /// What this node's data is.
-    pub data: Data,
+    pub data: DataState,
     /// The replica's part in an election.
     pub election: Election,
     /// The manual failover under way.
@@ -160,7 +160,7 @@ pub struct State {
     /// Parameters.
     pub settings: Settings,
     /// What is to be done outside.
-    pub todo: Todo,
+    pub todo: DeferredActions,
     /// What the bus is to do.
     pub actions: Vec<Action>,
     /// Counters.
@@ -207,14 +207,14 @@ impl State {
             last_vote_epoch: 0,
             up: false,
             size: 0,
-            data: Data::default(),
+            data: DataState::default(),
             election: Election::default(),
             manual: Manual::default(),
             resync: false,
             announce: false,
             forgotten: BTreeMap::new(),
             settings,
-            todo: Todo::default(),
+            todo: DeferredActions::default(),
             actions: Vec::new(),
             statistics: Statistics::default(),
             links: BTreeMap::new(),

@@ -14,7 +14,7 @@ const MYSELF: u16 = 1;
 
 /// Where a node is, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ClientEndpoint {
     /// The node.
     pub id: NodeId,
     ip: String,
@@ -27,7 +27,7 @@ pub struct Place {
 
 /// Who asks where a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct RequesterInfo {
     /// Over IPv6.
     pub ipv6: bool,
     /// With TLS.
@@ -67,9 +67,9 @@ pub fn endpoint<'a>(endpoint: Endpoint, ip: &'a str, hostname: &'a str) -> &'a s
     }
 }
 
-impl Place {
+impl ClientEndpoint {
     fn of(node: &Node) -> Self {
-        Place {
+        ClientEndpoint {
             id: node.id,
             ip: node.address.ip.clone(),
             client_ipv4: node.announced.client_ipv4.clone(),
@@ -81,7 +81,7 @@ impl Place {
     }
 
     /// `endpoint:port`, as redirects have it.
-    pub fn text(&self, kind: Endpoint, asker: Asker) -> String {
+    pub fn text(&self, kind: Endpoint, asker: RequesterInfo) -> String {
         let announced = match asker.ipv6 {
             true => &self.client_ipv6,
             false => &self.client_ipv4,
@@ -100,7 +100,7 @@ pub enum Owner<'v> {
     /// This node's.
     Myself,
     /// Another node's.
-    Other(&'v Place),
+    Other(&'v ClientEndpoint),
 }
 
 /// What commands go by.
@@ -116,15 +116,15 @@ pub struct View {
     pub followed: Option<(String, u16)>,
     /// For each slot 0, 1, or what makes an index of `places` when 2 is taken off.
     owners: Box<[u16]>,
-    places: Vec<Place>,
-    migrating: BTreeMap<u16, Place>,
+    places: Vec<ClientEndpoint>,
+    migrating: BTreeMap<u16, ClientEndpoint>,
     importing: BTreeMap<u16, NodeId>,
 }
 
 impl View {
     /// What the state says.
     pub fn of(state: &State) -> Self {
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<ClientEndpoint> = Vec::new();
         let mut last: Option<(NodeId, u16)> = None;
         let mut number = |owner: NodeId| {
             if let Some((id, number)) = last
@@ -138,7 +138,7 @@ impl View {
             } else if let Some(index) = known {
                 index as u16 + 2
             } else if let Some(node) = state.nodes.get(&owner) {
-                places.push(Place::of(node));
+                places.push(ClientEndpoint::of(node));
                 places.len() as u16 + 1
             } else {
                 NOBODY
@@ -151,7 +151,7 @@ impl View {
             .iter()
             .map(|owner| owner.map_or(NOBODY, &mut number))
             .collect();
-        let place = |id: &NodeId| state.nodes.get(id).map(Place::of);
+        let place = |id: &NodeId| state.nodes.get(id).map(ClientEndpoint::of);
         View {
             up: state.up,
             is_replica: state.me().is_replica(),
@@ -197,7 +197,7 @@ impl View {
     }
 
     /// Where a slot of this node is on its way to.
-    pub fn migrating(&self, slot: u16) -> Option<&Place> {
+    pub fn migrating(&self, slot: u16) -> Option<&ClientEndpoint> {
         if self.migrating.is_empty() {
             return None;
         }

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use crate::cluster::state::{Data, State};
+use crate::cluster::state::{DataState, State};
 use crate::cluster::view::View;
 use crate::cluster::{Cluster, Locked};
 use crate::config::id;
-use crate::keyspace::access::Whole;
+use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
-use crate::keyspace::flush::{Taken, take};
+use crate::keyspace::flush::{DetachedTables, take};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::{lock as lock_list, log};
 use crate::propagation::Target;
 use crate::replication::role;
-use crate::replication::{Endpoint, Standing};
+use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::Shutdown;
 use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
 
@@ -55,7 +55,7 @@ impl Keys<'_, '_> {
 pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
     let repl = &server.repl;
     let hollow = repl.hollow.load(Ordering::Acquire);
-    let data = Data {
+    let data = DataState {
         age_ms: if repl.follows() { repl.silence_ms(unix_ms()) } else { 0 },
         hollow,
     };
@@ -101,7 +101,7 @@ pub fn change<R>(
     save(server, cluster);
     tell(server, cluster, before);
     cluster.wake_bus();
-    if let Some(Taken { tables, keys }) = taken {
+    if let Some(DetachedTables { tables, keys }) = taken {
         server.lazyfree.free(keys, 0, Box::new(tables));
     }
     result
@@ -258,7 +258,7 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
     if !running.try_keep_out() {
         if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
             // Whatever is written from now on would be lost.
-            server.repl.put(Standing::YIELDS, true);
+            server.repl.put(ReplicationState::YIELDS, true);
         }
         return false;
     }
@@ -284,7 +284,7 @@ fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
         server.slot_stats.reset(cluster.view().moved_since(before));
     }
     take_role(server, &cluster.view(), resync);
-    server.repl.put(Standing::YIELDS, false);
+    server.repl.put(ReplicationState::YIELDS, false);
     before
 }
 
@@ -312,7 +312,7 @@ fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
 }
 
 /// Deletes all keys, and has the log say so.
-fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Taken {
+fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         scribe: server.journal.scribe(),
@@ -320,12 +320,12 @@ fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Taken {
     };
     effects.hooks = keyspace.hooks.now();
     let databases = 0..keyspace.counts.databases();
-    let taken = take(&mut Whole::Alone(all), databases, keyspace, row);
+    let taken = take(&mut WholeKeyspace::Alone(all), databases, keyspace, row);
     if effects.logs() {
         effects.log_also(0, &[b"FLUSHALL"]);
         effects.scribe.commit();
     }
-    Post::new(server, &mut effects, row).invalidate_everything();
+    NotificationSender::new(server, &mut effects, row).invalidate_everything();
     wake(server, &mut effects);
     taken
 }

@@ -169,7 +169,7 @@ impl Range {
 }
 
 /// What a look at a range found out.
-enum Looked<R> {
+enum RangeScan<R> {
     /// The key is missing.
     Missing,
     /// The range is empty.
@@ -185,22 +185,22 @@ fn look_in_range<R>(
     ctx: &mut Context<'_, '_>,
     range: &Range,
     look: impl FnOnce(&[u8], u64, u64) -> R,
-) -> Result<Looked<R>, CommandError> {
+) -> Result<RangeScan<R>, CommandError> {
     let in_place_ns = ctx.in_place_ns();
     let Some(entry) = ctx.keys.read(0) else {
-        return Ok(Looked::Missing);
+        return Ok(RangeScan::Missing);
     };
     let looked = with_bytes(entry.value(), |bytes| {
         let Some((first, last)) = range.resolve(bytes.len()) else {
-            return Looked::Empty;
+            return RangeScan::Empty;
         };
         let cost_ns = (last - first) / 8 / BYTES_PER_NS;
         if cost_ns > in_place_ns {
-            return Looked::Left;
+            return RangeScan::Left;
         }
-        Looked::At(look(bytes, first, last))
+        RangeScan::At(look(bytes, first, last))
     })?;
-    if let Looked::Left = looked {
+    if let RangeScan::Left = looked {
         ctx.leave();
     }
     Ok(looked)
@@ -209,9 +209,9 @@ fn look_in_range<R>(
 fn bitcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     let range = Range::parse(ctx, 2)?;
     let count = match look_in_range(ctx, &range, bits::count_ones_between)? {
-        Looked::Left => return Ok(()),
-        Looked::At(count) if !range.is_backwards() => count,
-        Looked::At(_) | Looked::Missing | Looked::Empty => 0,
+        RangeScan::Left => return Ok(()),
+        RangeScan::At(count) if !range.is_backwards() => count,
+        RangeScan::At(_) | RangeScan::Missing | RangeScan::Empty => 0,
     };
     ctx.reply.integer(count as i64);
     Ok(())
@@ -232,10 +232,10 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => -1,
     };
     let at = match look_in_range(ctx, &range, look)? {
-        Looked::Left => return Ok(()),
-        Looked::At(at) => at,
-        Looked::Missing if !bit => 0,
-        Looked::Missing | Looked::Empty => -1,
+        RangeScan::Left => return Ok(()),
+        RangeScan::At(at) => at,
+        RangeScan::Missing if !bit => 0,
+        RangeScan::Missing | RangeScan::Empty => -1,
     };
     ctx.reply.integer(at);
     Ok(())

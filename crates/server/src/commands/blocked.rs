@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weft_resp::Reply;
 use weft_resp::number::LongDouble;
 
-use super::context::{After, CommandResult, Context};
+use super::context::{CommandResult, Context, NextStep};
 use super::error::CommandError;
 use crate::clients_waiting::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
 use crate::config::Config;
@@ -18,7 +18,7 @@ use crate::keyspace::effects::Effects;
 use crate::state::Blocked;
 
 /// Access to keys for whoever serves a waiter.
-pub trait Reach {
+pub trait KeyAccess {
     /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
     /// operation's destination.
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
@@ -36,7 +36,7 @@ pub trait Reach {
 ///
 /// # Errors
 /// What the command would answer if it came now; the wait is over all the same.
-pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     match &waiter.operation {
         Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
             crate::commands::list::blocking::perform(waiter, key, reach, reply)
@@ -54,7 +54,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mu
 }
 
 /// Whether a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
-pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn Reach) -> bool {
+pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn KeyAccess) -> bool {
     match &waiter.operation {
         // An empty list or sorted set does not exist.
         Operation::ListPop(_)
@@ -82,7 +82,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         return;
     }
     if !keys.clone().all(|index| ctx.keys.is_written(index)) {
-        ctx.after = After::AsWriter;
+        ctx.after = NextStep::AsWriter;
         return;
     }
     let names = keys.map(|index| wait_key(ctx, index)).collect();
@@ -110,7 +110,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         };
         slot.change_waiting(key.hash, |waiting| waiting.add(key, &waiter, &ctx.server.blocked));
     }
-    ctx.after = After::Block(Box::new(Blocked {
+    ctx.after = NextStep::Block(Box::new(Blocked {
         waiter,
         command: ctx.command.id as usize,
         nanoseconds: 0,

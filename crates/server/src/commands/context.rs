@@ -12,12 +12,12 @@ use super::error::CommandError;
 use super::keys::walk;
 use super::registry::Command;
 use super::spec::{Flags as CommandFlags, Group, KeyFlags};
-use crate::keyspace::Pass;
-use crate::keyspace::access::{Attempt, Keys, PlannedKey, Use};
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{KeyUse, Keys, PlannedKey, SnapshotAttempt};
 use crate::net::client::Client;
 use crate::state::{Job, Server};
 
-pub use crate::state::{After, BackgroundReply};
+pub use crate::state::{BackgroundReply, NextStep};
 
 /// The end of a handler: the reply is written, or an error is.
 pub type CommandResult = Result<(), CommandError>;
@@ -176,7 +176,7 @@ pub struct Context<'a, 'p> {
     /// The command itself.
     pub command: &'static Command<Binding>,
     /// The passage through the gate; `None` in exclusive mode.
-    pub pass: Option<&'a Pass<'p>>,
+    pub pass: Option<&'a GatePassage<'p>>,
     /// Milliseconds since the epoch, the same for a whole batch.
     pub now_ms: u64,
     /// Whether the handler may hand itself to a background thread; not when it runs on one already, in
@@ -186,7 +186,7 @@ pub struct Context<'a, 'p> {
     /// its time were over.
     pub may_block: bool,
     /// What follows.
-    pub after: After,
+    pub after: NextStep,
 }
 
 impl<'a> Context<'a, '_> {
@@ -253,9 +253,9 @@ impl<'a> Context<'a, '_> {
     pub fn leave(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
         self.after = match self.keys.snapshot(&self.uses(), &self.server.keyspace) {
-            Attempt::Taken(snapshot) => After::Leave(Some(snapshot)),
-            Attempt::Unfit => After::Leave(None),
-            Attempt::Wanted => After::Defer,
+            SnapshotAttempt::Taken(snapshot) => NextStep::Leave(Some(snapshot)),
+            SnapshotAttempt::Unfit => NextStep::Leave(None),
+            SnapshotAttempt::Wanted => NextStep::Defer,
         };
     }
 
@@ -264,11 +264,11 @@ impl<'a> Context<'a, '_> {
     #[cold]
     pub fn leave_under_leases(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
-        self.after = After::Leave(None);
+        self.after = NextStep::Leave(None);
     }
 
     /// What the command does with each of its keys, if a snapshot of them may stand for them; else nothing.
-    fn uses(&self) -> Vec<Use> {
+    fn uses(&self) -> Vec<KeyUse> {
         let spec = self.command.spec;
         let waits = spec.flags.contains(CommandFlags::BLOCKING);
         let mut uses = Vec::new();
@@ -276,9 +276,9 @@ impl<'a> Context<'a, '_> {
             walk(spec, &self.args, &mut |position| uses.push(position.flags));
         }
         let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.write, flags.replaces()) {
-            (false, _) => Use::Read,
-            (true, true) => Use::Replace,
-            (true, false) => Use::Change,
+            (false, _) => KeyUse::Read,
+            (true, true) => KeyUse::Replace,
+            (true, false) => KeyUse::Change,
         };
         self.keys.planned.iter().zip(uses).map(use_of).collect()
     }
@@ -308,7 +308,7 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.after = After::Background(Box::new(Box::new(work)));
+        self.after = NextStep::Background(Box::new(Box::new(work)));
     }
 }
 

@@ -15,7 +15,8 @@ use super::registry::Command;
 use super::spec::{Categories, CommandSpec, Flags, KeyFlags};
 use super::tables::TABLES;
 use crate::acl::{
-    Access, Asks, Catalogue, CatalogueEntry, Category, ChannelUse, CommandId, Denial, Reason, Refusal, Scene, User,
+    Access, AccessRequest, Catalogue, CatalogueEntry, Category, ChannelUse, CommandId, Denial, DenialContext, Reason,
+    Refusal, User,
 };
 use crate::clients_waiting::blocking::Waiter;
 use crate::config::id;
@@ -79,7 +80,7 @@ fn attach_subcommands(specs: &mut [(Box<str>, &'static CommandSpec, Vec<CommandI
 // ---- what commands ask for --------------------------------------------------------------------------------
 
 /// A command with its arguments, as it asks for permission.
-pub struct Wish<'a, Args: Arguments + ?Sized> {
+pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
     /// The command.
     pub command: &'static Command<Binding>,
     /// Its arguments, the name first.
@@ -90,7 +91,7 @@ pub struct Wish<'a, Args: Arguments + ?Sized> {
     pub databases: usize,
 }
 
-impl<Args: Arguments + ?Sized> Wish<'_, Args> {
+impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
     /// The database that an argument names, if it names one.
     fn database_at(&self, index: usize) -> Option<(usize, usize)> {
         let number = parse_i64(self.args.arg(index))?;
@@ -139,7 +140,7 @@ impl<Args: Arguments + ?Sized> Wish<'_, Args> {
     }
 }
 
-impl<Args: Arguments + ?Sized> Asks for Wish<'_, Args> {
+impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
     fn command(&self) -> CommandId {
         self.command.id
     }
@@ -200,7 +201,7 @@ fn access_of(flags: KeyFlags) -> Access {
 ///
 /// # Errors
 /// When not.
-pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &Wish<'_, Args>) -> Result<(), Denial> {
+pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &CommandPermission<'_, Args>) -> Result<(), Denial> {
     if user.may_do_everything() {
         Ok(())
     } else {
@@ -212,7 +213,7 @@ pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &Wish<'_, Args>) -> Re
 pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
     login.is_free(ctx.server.acl.version()) || {
-        let wish = Wish {
+        let wish = CommandPermission {
             command: ctx.command,
             args: &ctx.args,
             db: ctx.keys.db,
@@ -264,7 +265,7 @@ impl WaiterWish<'_> {
     }
 }
 
-impl Asks for WaiterWish<'_> {
+impl AccessRequest for WaiterWish<'_> {
     fn command(&self) -> CommandId {
         self.waiter.permit.command
     }
@@ -332,7 +333,7 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
         };
         let refusal = Refusal {
             reason: denial.reason,
-            scene: Scene::TopLevel,
+            scene: DenialContext::TopLevel,
             object: object.to_vec(),
             user: account.name().to_vec(),
         };
@@ -394,7 +395,7 @@ pub fn refuse<Args: Arguments + ?Sized>(
 /// A refusal as the log shows it.
 pub fn refusal<Args: Arguments + ?Sized>(
     client: &Client,
-    scene: Scene,
+    scene: DenialContext,
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
 ) -> Refusal {
@@ -425,10 +426,10 @@ pub fn changed_since_queued(reason: Reason) -> CommandError {
 }
 
 /// What a client's next command is a part of.
-pub fn scene_of(client: &Client) -> Scene {
+pub fn scene_of(client: &Client) -> DenialContext {
     match client.transaction {
-        Some(_) => Scene::Transaction,
-        None => Scene::TopLevel,
+        Some(_) => DenialContext::Transaction,
+        None => DenialContext::TopLevel,
     }
 }
 

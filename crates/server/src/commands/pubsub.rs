@@ -3,7 +3,7 @@
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::net::client::Flags;
-use crate::notify::messages::{Post, subscriber};
+use crate::notify::messages::{NotificationSender, subscriber};
 use crate::notify::pubsub::{Kind, Space};
 use crate::propagation::Target;
 use weft_resp::Reply;
@@ -115,7 +115,7 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8], name: Option<&[u8
     }
     let bytes = super::context::reply_bytes(ctx.client.protocol, write);
     let seat = ctx.keys.access.seat;
-    Post::new(ctx.server, ctx.keys.effects, seat).push(ctx.client.id, bytes);
+    NotificationSender::new(ctx.server, ctx.keys.effects, seat).push(ctx.client.id, bytes);
 }
 
 // ---- publishing -------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ fn spublish(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.access.seat;
-    let receivers = Post::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
+    let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
     match &ctx.server.cluster {
         // Replicas hear it as all nodes do.
         Some(cluster) => cluster.publish(space == Space::ShardChannels, channel, payload),

@@ -14,7 +14,7 @@ use super::command_line::CommandLine;
 use super::directory::{enter, error_text};
 use super::glob;
 use super::lines::split_arguments;
-use super::parameters::{self, Flags, Kind, Named, ParameterId, Special, id};
+use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special, id};
 use super::value::Value;
 use super::values::{Config, Origin};
 
@@ -28,7 +28,7 @@ const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 pub struct Directive {
     /// What stands behind the directive's name.
     pub arguments: Vec<Vec<u8>>,
-    place: Place,
+    place: SourceLine,
 }
 
 impl Directive {
@@ -43,7 +43,7 @@ impl Directive {
 
 /// A line of a file, counted from 1, without the blanks around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     number: usize,
     line: Vec<u8>,
 }
@@ -54,7 +54,7 @@ pub enum StartError {
     /// The configuration is wrong, at some line or as a whole.
     Configuration {
         /// The line, if it is one line's fault.
-        place: Option<Place>,
+        place: Option<SourceLine>,
         /// What is wrong.
         reason: String,
     },
@@ -67,7 +67,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Configuration { place, reason } => {
                 writeln!(out, "\n*** FATAL CONFIG FILE ERROR (Version {COMPATIBLE_VERSION}) ***")?;
-                if let Some(Place { number, line }) = place {
+                if let Some(SourceLine { number, line }) = place {
                     writeln!(out, "Reading the configuration file, at line {number}")?;
                     writeln!(out, ">>> '{}'", String::from_utf8_lossy(line))?;
                 }
@@ -167,7 +167,7 @@ impl Reader {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let place = Place {
+            let place = SourceLine {
                 number: index + 1,
                 line: line.to_vec(),
             };
@@ -182,7 +182,7 @@ impl Reader {
         Ok(())
     }
 
-    fn line(&mut self, place: &Place, depth: usize) -> Result<(), LineError> {
+    fn line(&mut self, place: &SourceLine, depth: usize) -> Result<(), LineError> {
         let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
         let Some((name, arguments)) = arguments.split_first() else {
             return Ok(());
@@ -193,7 +193,7 @@ impl Reader {
         }
     }
 
-    fn parameter(&mut self, named: Named, arguments: &[Vec<u8>]) -> Result<(), String> {
+    fn parameter(&mut self, named: NamedParameter, arguments: &[Vec<u8>]) -> Result<(), String> {
         let parameter = named.id.parameter();
         let whole: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let parts;
@@ -227,7 +227,13 @@ impl Reader {
         Ok(())
     }
 
-    fn directive(&mut self, name: &[u8], arguments: &[Vec<u8>], place: &Place, depth: usize) -> Result<(), LineError> {
+    fn directive(
+        &mut self,
+        name: &[u8],
+        arguments: &[Vec<u8>],
+        place: &SourceLine,
+        depth: usize,
+    ) -> Result<(), LineError> {
         let directive = || Directive {
             arguments: arguments.to_vec(),
             place: place.clone(),
@@ -319,7 +325,7 @@ pub(super) fn is_directive(name: &[u8]) -> bool {
 }
 
 /// The value a line of the file gives to a parameter, if it is its only line.
-pub(super) fn value_of_line(named: Named, line: &[u8]) -> Option<Value> {
+pub(super) fn value_of_line(named: NamedParameter, line: &[u8]) -> Option<Value> {
     let arguments = split_arguments(line)?;
     let mut reader = Reader::new(None);
     if matches!(named.id.parameter().kind, Kind::Special(Special::Directory)) {

@@ -42,7 +42,7 @@ pub use directory::error_text;
 pub use file::StartError;
 pub use parameters::{Flags, ParameterId, find, id};
 pub use rewrite::{Extent, replace_file};
-pub use set::{Applied, Permissions, SetError};
+pub use set::{ApplyResult, Permissions, SetError};
 pub use specials::{ClientClass, OutputBufferLimit, Primary, keyspace_events};
 pub use values::Config;
 

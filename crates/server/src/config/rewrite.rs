@@ -16,7 +16,7 @@ use super::directory::error_text;
 use super::file::{is_directive, value_of_line};
 use super::lines::{quoted, split_arguments};
 use super::numbers::with_unit;
-use super::parameters::{self, Kind, Named, Parameter, ParameterId, Special, Unit, id};
+use super::parameters::{self, Kind, NamedParameter, Parameter, ParameterId, Special, Unit, id};
 use super::specials::{self, DEFAULT_OUTPUT_BUFFER_LIMITS};
 use super::value::Value;
 use super::values::Config;
@@ -57,7 +57,7 @@ impl Config {
                 line.always |= extent == Extent::All;
             }
             document.update(Owner::Parameter(id), &wanted, |document, place| {
-                let named = Named {
+                let named = NamedParameter {
                     id,
                     name: id.parameter().name,
                 };
@@ -65,10 +65,10 @@ impl Config {
             });
         }
         let users_in_file = self.text(id::ACLFILE).is_empty();
-        let users: Vec<Wanted> = users
+        let users: Vec<RewrittenLine> = users
             .iter()
             .filter(|_| users_in_file)
-            .map(|user| Wanted {
+            .map(|user| RewrittenLine {
                 line: [b"user ", user.as_slice()].concat(),
                 always: true,
             })
@@ -125,7 +125,7 @@ enum Owner {
 }
 
 /// A line that shall be in the file.
-struct Wanted {
+struct RewrittenLine {
     line: Vec<u8>,
     /// Append it if there is no line to replace.
     always: bool,
@@ -176,14 +176,14 @@ impl Document {
     }
 
     /// Gives an owner the lines it wants. A single line that `is_current` stays.
-    fn update(&mut self, owner: Owner, wanted: &[Wanted], is_current: impl Fn(&Document, usize) -> bool) {
+    fn update(&mut self, owner: Owner, wanted: &[RewrittenLine], is_current: impl Fn(&Document, usize) -> bool) {
         let mut places = self.places.remove(&owner).unwrap_or_default();
         if let [place] = *places.make_contiguous()
             && is_current(self, place)
         {
             return;
         }
-        for Wanted { line, always } in wanted {
+        for RewrittenLine { line, always } in wanted {
             match places.pop_front() {
                 Some(place) => self.lines[place].clone_from(line),
                 None if *always => self.append(line.clone()),
@@ -215,7 +215,7 @@ impl Document {
 }
 
 /// The lines a parameter wants.
-fn wanted_lines(config: &Config, id: ParameterId) -> Vec<Wanted> {
+fn wanted_lines(config: &Config, id: ParameterId) -> Vec<RewrittenLine> {
     let parameter = id.parameter();
     let value = config.value(id);
     let default = parameter.default_value();
@@ -247,8 +247,8 @@ fn wanted_lines(config: &Config, id: ParameterId) -> Vec<Wanted> {
     }
 }
 
-fn wanted(parameter: &Parameter, text: &[u8], always: bool) -> Wanted {
-    Wanted {
+fn wanted(parameter: &Parameter, text: &[u8], always: bool) -> RewrittenLine {
+    RewrittenLine {
         line: [parameter.name.as_bytes(), b" ", text].concat(),
         always,
     }

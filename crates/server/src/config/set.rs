@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use super::directory;
-use super::parameters::{self, Flags, Kind, Named, ParameterId, Special};
+use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special};
 use super::value::Value;
 use super::values::Config;
 
@@ -46,7 +46,7 @@ impl SetError {
 }
 
 /// What acting on new values comes to: the parameter at fault, and the reason for the client, may come back.
-pub type Applied = Result<(), (ParameterId, String)>;
+pub type ApplyResult = Result<(), (ParameterId, String)>;
 
 /// A parameter with its old and its new value.
 struct Change {
@@ -68,7 +68,7 @@ impl Config {
         &self,
         pairs: &[(&[u8], &[u8])],
         permissions: Permissions,
-        apply: &mut dyn FnMut(&[ParameterId]) -> Applied,
+        apply: &mut dyn FnMut(&[ParameterId]) -> ApplyResult,
     ) -> Result<Vec<ParameterId>, SetError> {
         let names = admitted(pairs, permissions)?;
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl Config {
     }
 
     /// Reads the new values. A parameter that comes under both of its names appears once, with the last value.
-    fn read_changes(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
+    fn read_changes(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
         let mut changes: Vec<Change> = Vec::new();
         for (named, (_, text)) in names.iter().zip(pairs) {
             let place = changes.iter().position(|change| change.id == named.id);
@@ -122,8 +122,9 @@ impl Config {
     }
 
     /// Changes to the directory that `dir` names, if it is among the parameters, and returns the one that was left.
-    fn enter_directory(&self, names: &[Named], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
-        let is_directory = |named: &Named| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
+    fn enter_directory(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
+        let is_directory =
+            |named: &NamedParameter| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
         let Some(place) = names.iter().position(is_directory) else {
             return Ok(None);
         };
@@ -143,8 +144,8 @@ impl Change {
 }
 
 /// Finds the parameters and refuses what this client must not set, in the order of the arguments.
-fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<Named>, SetError> {
-    let mut names: Vec<Named> = Vec::with_capacity(pairs.len());
+fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<NamedParameter>, SetError> {
+    let mut names: Vec<NamedParameter> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
         let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
         let flags = named.id.parameter().flags;

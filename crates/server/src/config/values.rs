@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::file::Directive;
 use super::glob;
-use super::parameters::{self, COUNT, Flags, Kind, Named, ParameterId, id};
+use super::parameters::{self, COUNT, Flags, Kind, NamedParameter, ParameterId, id};
 use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, Primary, SavePoint};
 use super::value::Value;
 
@@ -211,9 +211,9 @@ impl Config {
     /// A pattern without wildcards is a name: it finds hidden parameters too, and comes back the way it was written.
     /// Aliases are names of their own.
     pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut matches: Vec<(Vec<u8>, Named)> = Vec::new();
+        let mut matches: Vec<(Vec<u8>, NamedParameter)> = Vec::new();
         for pattern in patterns {
-            let mut add = |name: &[u8], named: Named| {
+            let mut add = |name: &[u8], named: NamedParameter| {
                 if !matches.iter().any(|(_, known)| known.name == named.name) {
                     matches.push((name.to_vec(), named));
                 }
@@ -273,7 +273,7 @@ fn is_number(id: ParameterId) -> bool {
     matches!(id.parameter().default_value(), Value::Number(_))
 }
 
-fn shown_under(pattern: &[u8], named: &Named) -> bool {
+fn shown_under(pattern: &[u8], named: &NamedParameter) -> bool {
     let hidden = named.id.parameter().flags.contains(Flags::HIDDEN);
     !hidden && weft_resp::glob::matches(pattern, named.name.as_bytes(), true)
 }

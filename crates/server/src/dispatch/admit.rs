@@ -7,18 +7,18 @@ use weft_resp::{Args, Protocol};
 use crate::acl::Denial;
 use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
-use crate::commands::permission::{self, Wish};
+use crate::commands::permission::{self, CommandPermission};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::observability::log;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::state::Server;
 
 use super::execute::Thread;
-use super::redirect::{self, Moving};
+use super::redirect::{self, MigrationState};
 use super::script;
 
 /// What becomes of a command before it may run.
@@ -206,7 +206,7 @@ fn permitted(
         .transaction
         .as_ref()
         .map_or(client.db, |transaction| transaction.db);
-    let wish = Wish {
+    let wish = CommandPermission {
         command,
         args: &args,
         db,
@@ -225,7 +225,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let writes = || writes(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT)
-        && standing.has(Standing::FOLLOWS)
+        && standing.has(ReplicationState::FOLLOWS)
         && thread.server.cluster.is_none();
     let reads_elsewhere = || !client.flags.has(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
@@ -235,31 +235,31 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
             .as_ref()
             .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
     }
-    if standing.has(Standing::YIELDS) && writes() {
+    if standing.has(ReplicationState::YIELDS) && writes() {
         return Some(refused(
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
     // The second look at a slot on its way sends the client elsewhere.
-    let goes_on = matches!(thread.moving, Some(Moving::Out { runs_here: false, .. }));
-    if standing.has(Standing::FOLLOWS) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+    let goes_on = matches!(thread.moving, Some(MigrationState::Out { runs_here: false, .. }));
+    if standing.has(ReplicationState::FOLLOWS) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
-    if standing.has(Standing::LACKS_REPLICAS) && !standing.has(Standing::FOLLOWS) && writes() {
+    if standing.has(ReplicationState::LACKS_REPLICAS) && !standing.has(ReplicationState::FOLLOWS) && writes() {
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
-    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    let stale = ReplicationState::FOLLOWS.with(ReplicationState::CUT_OFF);
     if standing.has(stale) && lacks(client, command, Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
         return Some(refused(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let loads = (standing.has(Standing::LOADING) && lacks(client, command, Flags::LOADING))
-        || (standing.has(Standing::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
+    let loads = (standing.has(ReplicationState::LOADING) && lacks(client, command, Flags::LOADING))
+        || (standing.has(ReplicationState::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }
-    let is_busy = standing.has(Standing::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
+    let is_busy = standing.has(ReplicationState::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
         return script::busy(&thread.server, std::iter::empty(), true);
     }

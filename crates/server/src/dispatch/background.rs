@@ -56,22 +56,22 @@ use std::time::{Duration, Instant};
 use weft_reactor::Output;
 use weft_resp::ArgRange;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
+use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::permission;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
 use crate::keyspace::Seat;
-use crate::keyspace::access::{Held, Lease, PlannedKey, Snapshot, has_written, note_misses};
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, Snapshot, has_written, note_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
 use crate::keyspace::pinned::Reservation;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::notify::messages::{Post, wake};
-use crate::propagation::Said;
-use crate::replication::Standing;
-use crate::state::{Asker, Job, Message, Server, WorkerId};
+use crate::notify::messages::{NotificationSender, wake};
+use crate::propagation::RewrittenCommands;
+use crate::replication::ReplicationState;
+use crate::state::{Job, Message, QueryOrigin, Server, WorkerId};
 use weft_reactor::unix_ms;
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, of_script};
@@ -110,9 +110,9 @@ pub struct Detached {
 }
 
 /// What came of a turn on a background thread.
-enum Turn {
+enum TurnOutcome {
     /// The reply, what is to be done next, and the position in the log.
-    Ran(Output, After, u64),
+    Ran(Output, NextStep, u64),
     /// It was refused for long, and has to be run again.
     GivesWay(Box<Detached>),
 }
@@ -152,10 +152,10 @@ impl Detached {
     }
 
     /// The job that runs the command and mails its reply to `asker` (worker, client, ticket).
-    pub fn into_job(self: Box<Self>, asker: Asker) -> Job {
+    pub fn into_job(self: Box<Self>, asker: QueryOrigin) -> Job {
         Box::new(move |server, seat| match self.run(server, seat, asker.0) {
-            Turn::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
-            Turn::GivesWay(command) => {
+            TurnOutcome::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+            TurnOutcome::GivesWay(command) => {
                 // The queue is closed when the process ends.
                 let _ = server.background.send(command.into_job(asker));
             }
@@ -163,16 +163,16 @@ impl Detached {
     }
 
     /// The job that runs the script on a thread for scripts.
-    pub fn into_script_job(self: Box<Self>, asker: Asker) -> Job {
+    pub fn into_script_job(self: Box<Self>, asker: QueryOrigin) -> Job {
         Box::new(move |server, seat| match self.run_script(server, seat, asker.0) {
-            Turn::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
-            Turn::GivesWay(command) => {
+            TurnOutcome::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+            TurnOutcome::GivesWay(command) => {
                 let _ = server.script_jobs.send(command.into_script_job(asker));
             }
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> Turn {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
         let running = &server.scripts.running;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
@@ -198,12 +198,18 @@ impl Detached {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> Turn {
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
         let thread = Thread::new(server.clone(), seat.index());
         self.run_as(thread, seat, worker, &mut attempt)
     }
 
-    fn run_as(mut self, mut thread: Thread, seat: &mut Seat, worker: WorkerId, attempt: &mut Attempt<'_>) -> Turn {
+    fn run_as(
+        mut self,
+        mut thread: Thread,
+        seat: &mut Seat,
+        worker: WorkerId,
+        attempt: &mut CommandAttempt<'_>,
+    ) -> TurnOutcome {
         let server = thread.server.clone();
         thread.may_leave = false;
         let plan = Plan {
@@ -235,12 +241,12 @@ impl Detached {
         for unserved in thread.unserved.drain(..) {
             server.workers[worker].send(Message::Serve(unserved));
         }
-        Post::new(&server, &mut thread.effects, thread.seat).broadcast();
+        NotificationSender::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
         thread.effects.scribe.wake();
         match ended {
-            Some(after) => Turn::Ran(connection.output, after, connection.client.log_ticket),
-            None => Turn::GivesWay(Box::new(Detached {
+            Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.log_ticket),
+            None => TurnOutcome::GivesWay(Box::new(Detached {
                 reservation: reserve(&server, &thread, &self.keys, self.reservation),
                 command: self.command,
                 binding: self.binding,
@@ -270,7 +276,7 @@ fn reserve(
 }
 
 /// Mails what came of a command to the worker of its client.
-fn mail(server: &Server, (worker, client, ticket): Asker, (output, after, log_ticket): (Output, After, u64)) {
+fn mail(server: &Server, (worker, client, ticket): QueryOrigin, (output, after, log_ticket): (Output, NextStep, u64)) {
     server.workers[worker].send(Message::Ran {
         client,
         ticket,
@@ -281,17 +287,18 @@ fn mail(server: &Server, (worker, client, ticket): Asker, (output, after, log_ti
 }
 
 /// One attempt to run a command under leases.
-type Attempt<'a> = dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
+type CommandAttempt<'a> =
+    dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
 
 /// Sleeps between attempts, longer from time to time.
-struct Patience {
+struct Backoff {
     pause: Duration,
     since: Instant,
 }
 
-impl Patience {
+impl Backoff {
     fn new() -> Self {
-        Patience {
+        Backoff {
             pause: FIRST_PAUSE,
             since: Instant::now(),
         }
@@ -313,12 +320,12 @@ fn run_under_leases(
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     connection: &mut Connection,
-    attempt: &mut Attempt<'_>,
-) -> Option<After> {
-    let mut patience = Patience::new();
+    attempt: &mut CommandAttempt<'_>,
+) -> Option<NextStep> {
+    let mut patience = Backoff::new();
     loop {
         match attempt(thread, seat, request, keys, connection) {
-            Outcome::Done => return Some(After::Nothing),
+            Outcome::Done => return Some(NextStep::Nothing),
             Outcome::After(after) => return Some(after),
             Outcome::Contended if patience.wait(connection, GIVES_WAY_AFTER) => return None,
             Outcome::Contended => {}
@@ -334,7 +341,7 @@ fn run_on_snapshot(
     keys: &mut [PlannedKey],
     mut snapshot: Snapshot,
     connection: &mut Connection,
-) -> Option<After> {
+) -> Option<NextStep> {
     thread.begin(snapshot.now_ms());
     let outcome = if keys.iter().any(|key| key.write) {
         let draft = draft(thread, request, keys, &mut snapshot, connection)?;
@@ -345,8 +352,8 @@ fn run_on_snapshot(
         outcome
     };
     match outcome {
-        Outcome::Done => Some(After::Nothing),
-        Outcome::After(After::AsWriter) | Outcome::Contended => None,
+        Outcome::Done => Some(NextStep::Nothing),
+        Outcome::After(NextStep::AsWriter) | Outcome::Contended => None,
         Outcome::After(after) => Some(after),
     }
 }
@@ -359,7 +366,7 @@ struct Draft {
     dirty: u64,
     lookups: (u64, u64),
     /// What the log is to repeat.
-    said: Said,
+    said: RewrittenCommands,
     /// How long that took, in ticks of the thread's timer.
     ticks: u64,
 }
@@ -410,7 +417,7 @@ fn draft(
     };
     let elsewhere = draft.changes.iter().any(|change| change.db != db);
     let silent = !has_written(&draft.changes) && draft.dirty > 0;
-    let can_be_done = matches!(after, After::Nothing) && splices == 0 && !elsewhere && !silent;
+    let can_be_done = matches!(after, NextStep::Nothing) && splices == 0 && !elsewhere && !silent;
     can_be_done.then_some(draft)
 }
 
@@ -436,11 +443,11 @@ fn publish(
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
-        let outcome = run_as(thread, None, request, keys, Held::Nothing, connection, answer);
+        let outcome = run_as(thread, None, request, keys, HeldLeases::Nothing, connection, answer);
         settle_effects(thread);
         return Some(outcome);
     }
-    let mut patience = Patience::new();
+    let mut patience = Backoff::new();
     loop {
         thread.begin(unix_ms());
         let pass = seat.enter();
@@ -465,7 +472,7 @@ fn publish(
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
             if !snapshot.still_holds(&context.keys) {
-                context.after = After::Defer;
+                context.after = NextStep::Defer;
                 return Ok(());
             }
             if leased.finds_expired {
@@ -482,7 +489,7 @@ fn publish(
             Some(&pass),
             request,
             keys,
-            Held::Many(&mut many),
+            HeldLeases::Many(&mut many),
             connection,
             store,
         );
@@ -534,7 +541,7 @@ fn admit_again(
     connection: &mut Connection,
 ) -> Admission {
     // A script that runs too long keeps new commands out, not those under way.
-    thread.standing = thread.standing.without(Standing::BUSY);
+    thread.standing = thread.standing.without(ReplicationState::BUSY);
     let Connection { client, input, .. } = connection;
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
     match request.binding.mode {
@@ -548,7 +555,7 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;
-        let tell = &mut |effects: &mut Effects| Post::new(&server, effects, row).tell(0);
+        let tell = &mut |effects: &mut Effects| NotificationSender::new(&server, effects, row).tell(0);
         let may_delete = || server.may_delete_expired(thread.now_ms);
         expiry::delete_found(
             &server.keyspace,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::Args;
 
-use crate::commands::context::{After, Binding, Mode};
+use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
@@ -12,10 +12,10 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_found_within, forget_found};
-use crate::keyspace::{Pass, Seat};
+use crate::keyspace::{GatePassage, Seat};
 use crate::net::client::Flags;
 use crate::net::connection::{Connection, State};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
@@ -37,7 +37,7 @@ pub trait Connections {
     /// The connection; `None` if it is gone.
     fn connection(&mut self, token: usize) -> Option<&mut Connection>;
     /// Takes over what a command left to be done for a connection that waits.
-    fn after(&mut self, token: usize, after: After);
+    fn after(&mut self, token: usize, after: NextStep);
     /// Tells others what a command did for them.
     fn notify(&mut self, thread: &mut Thread);
     /// The passage of the gate is about to end: what has run by now is what others find who have the keyspace to
@@ -164,10 +164,10 @@ fn run_until_exclusive(
 
 /// Deletes the expired keys that a command found, or forgets them where nothing may be deleted now.
 #[cold]
-fn delete_expired(thread: &mut Thread, pass: &Pass<'_>) {
+fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let row = thread.seat;
-    let tell = &mut |effects: &mut Effects| Post::new(server, effects, row).tell(0);
+    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).tell(0);
     if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
         forget_found(&mut thread.effects, tell);
     }
@@ -178,7 +178,7 @@ fn delete_expired(thread: &mut Thread, pass: &Pass<'_>) {
 
 /// Sees to it that there is room for the next command. Who is told about evicted keys is told before its reply.
 #[cold]
-fn make_room(thread: &mut Thread, pass: &Pass<'_>, connections: &mut dyn Connections) {
+fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn Connections) {
     memory_limit::make(thread, pass);
     if thread.effects.has_notices() {
         connections.notify(thread);
@@ -213,7 +213,7 @@ fn run_one_exclusive(
     };
     if transaction::must_ask(thread, &connection.client) {
         // The request stays where it is, and runs when there is an answer.
-        connections.after(plan.token, After::Gather);
+        connections.after(plan.token, NextStep::Gather);
         return;
     }
     let server = thread.server.clone();
@@ -486,7 +486,7 @@ fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandErro
 }
 
 /// Books the end of an execution; returns what the connection now waits for.
-fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<After> {
+fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
     match outcome {
         Outcome::Contended => {
             connection.lease_failures += 1;

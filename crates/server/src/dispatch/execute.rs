@@ -6,32 +6,32 @@ use std::sync::Arc;
 use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::clients_waiting::blocking::{Served, Waiter};
+use crate::clients_waiting::blocking::{ServeResult, Waiter};
 use crate::cluster::Cluster;
 use crate::cluster::view::View;
-use crate::commands::context::{After, Binding, CommandResult, Context, Mode};
+use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::keyspace::access::{AccessContext, Held, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
+use crate::keyspace::access::{AccessContext, HeldLeases, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
-use crate::keyspace::prefetch_policy::Reach;
-use crate::keyspace::{Exclusive, Pass};
+use crate::keyspace::prefetch_policy::PrefetchPolicy;
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, Flags};
-use crate::net::client_snapshot::Portrait;
+use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
-use crate::replication::Standing;
-use crate::state::{Server, Unserved};
+use crate::replication::ReplicationState;
+use crate::state::{Server, UnservedKeys};
 
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
-use super::expired_sources::{self, Leased};
-use super::memory_limit::{self, Room};
+use super::expired_sources::{self, SourceLeases};
+use super::memory_limit::{self, MemoryLimit};
 use super::notifications::{Caller, announce};
 use super::plan::Plan;
-use super::record::{self, Ending, Thresholds};
-use super::redirect::{self, Moving};
+use super::record::{self, CommandEnd, Thresholds};
+use super::redirect::{self, MigrationState};
 use super::serve;
 use super::slot_stats;
 use super::{pins, propagate};
@@ -65,9 +65,9 @@ pub struct Thread {
     /// The number of that view.
     pub view_version: u64,
     /// Which way the slot of the admitted command goes, if it is on its way.
-    pub moving: Option<Moving>,
+    pub moving: Option<MigrationState>,
     /// What the server's role in replication means for commands, at the last passage of the gate.
-    pub standing: Standing,
+    pub standing: ReplicationState,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
     /// Whether long commands may leave this thread; not from a background thread, and not while they
@@ -84,17 +84,17 @@ pub struct Thread {
     /// Whether a script that takes too long opens the gate now and then, for clients to learn that data is being loaded.
     pub lets_in: bool,
     /// The other clients, while a transaction runs that looks at them.
-    pub portraits: Option<Vec<Portrait>>,
+    pub portraits: Option<Vec<ClientSnapshot>>,
     /// Blocked clients that the running command served.
-    pub served: Vec<(Arc<Waiter>, Served)>,
+    pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
     pub served_here: Vec<Arc<Waiter>>,
     /// What is still to be served, and belongs to no connection.
-    pub unserved: Vec<Unserved>,
+    pub unserved: Vec<UnservedKeys>,
     /// How much memory may still be taken.
-    pub room: Room,
+    pub room: MemoryLimit,
     /// How far lookups reach.
-    pub reach: Reach,
+    pub reach: PrefetchPolicy,
     /// Batches run, for what happens at every so many of them.
     pub batches: u32,
     /// The slot that the transaction or script under way is booked on, if what slots cost is counted.
@@ -135,8 +135,8 @@ impl Thread {
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
-            room: Room::default(),
-            reach: Reach::default(),
+            room: MemoryLimit::default(),
+            reach: PrefetchPolicy::default(),
             batches: 0,
             slot: None,
             order: Vec::new(),
@@ -172,14 +172,14 @@ impl Thread {
     pub fn keep_ready(&mut self) {
         if !self.effects.ready.is_empty() {
             let ready = VecDeque::from(std::mem::take(&mut self.effects.ready));
-            self.unserved.push(Unserved::new(ready));
+            self.unserved.push(UnservedKeys::new(ready));
         }
     }
 
     /// What a command works with, and who is served by it.
     #[inline]
-    pub(super) fn split(&mut self) -> (Frame<'_>, &mut Vec<(Arc<Waiter>, Served)>) {
-        let frame = Frame {
+    pub(super) fn split(&mut self) -> (ThreadFrame<'_>, &mut Vec<(Arc<Waiter>, ServeResult)>) {
+        let frame = ThreadFrame {
             server: &self.server,
             clock: &self.clock,
             effects: &mut self.effects,
@@ -194,7 +194,7 @@ impl Thread {
 }
 
 /// A thread's share in the context of a command.
-pub(super) struct Frame<'a> {
+pub(super) struct ThreadFrame<'a> {
     /// The server.
     pub server: &'a Arc<Server>,
     clock: &'a AccessClock,
@@ -215,12 +215,12 @@ pub(super) struct Call<'a, 'p> {
     /// Its keys.
     pub planned: &'a [PlannedKey],
     /// What is held.
-    pub held: Held<'a, 'p>,
+    pub held: HeldLeases<'a, 'p>,
     /// The passage through the gate.
-    pub pass: Option<&'a Pass<'p>>,
+    pub pass: Option<&'a GatePassage<'p>>,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> ThreadFrame<'a> {
     /// How keys are accessed on behalf of a client.
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
@@ -270,7 +270,7 @@ impl<'a> Frame<'a> {
             now_ms,
             may_leave,
             may_block,
-            after: After::Nothing,
+            after: NextStep::Nothing,
         }
     }
 }
@@ -306,13 +306,13 @@ pub enum Outcome {
     /// Some slot was leased by somebody else; nothing happened.
     Contended,
     /// The connection waits for something.
-    After(After),
+    After(NextStep),
 }
 
 /// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has values that
 /// are lent, or to be saved before they change.
 pub(super) fn lease<'p>(
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
     order: &mut Vec<(u16, bool, u32)>,
     many: &mut Vec<Lease<'p>>,
@@ -356,7 +356,7 @@ pub(super) fn lease<'p>(
 }
 
 #[inline]
-fn lease_one<'p>(pass: &'p Pass<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
+fn lease_one<'p>(pass: &'p GatePassage<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
     let held = if write {
         pass.write_spinning(slot).map(Lease::Write)
     } else {
@@ -370,7 +370,7 @@ fn lease_one<'p>(pass: &'p Pass<'p>, slot: usize, write: bool, failures: u32) ->
 
 /// Says that a writer keeps being refused, or ends what a writer said that has given up meanwhile.
 #[cold]
-fn insist(pass: &Pass<'_>, slot: usize, write: bool, failures: u32) {
+fn insist(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
     if write {
         pass.announce_writer(slot);
     } else if failures >= READERS_PATIENCE {
@@ -381,7 +381,7 @@ fn insist(pass: &Pass<'_>, slot: usize, write: bool, failures: u32) {
 /// Runs a plan under leases.
 pub fn run_leased<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
@@ -391,7 +391,7 @@ pub fn run_leased<'p>(
         return super::script::run_leased(thread, pass, request, keys, many, connection);
     }
     let outcome = run_leased_once(thread, pass, request, keys, many, connection);
-    if matches!(outcome, Outcome::After(After::AsWriter)) {
+    if matches!(outcome, Outcome::After(NextStep::AsWriter)) {
         for key in keys.iter_mut() {
             key.write = true;
         }
@@ -403,7 +403,7 @@ pub fn run_leased<'p>(
 #[inline]
 fn run_leased_once<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
@@ -416,18 +416,25 @@ fn run_leased_once<'p>(
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };
-            let leased = Leased {
+            let leased = SourceLeases {
                 meets_loans: lease.meets_loans(),
                 finds_expired: false,
             };
-            run_held(thread, pass, request, keys, (Held::One(lease), leased), connection)
+            run_held(
+                thread,
+                pass,
+                request,
+                keys,
+                (HeldLeases::One(lease), leased),
+                connection,
+            )
         }
         [] => {
-            let leased = Leased {
+            let leased = SourceLeases {
                 meets_loans: false,
                 finds_expired: false,
             };
-            run_held(thread, pass, request, keys, (Held::Nothing, leased), connection)
+            run_held(thread, pass, request, keys, (HeldLeases::Nothing, leased), connection)
         }
         _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach(thread, request, keys, None, connection);
@@ -438,7 +445,7 @@ fn run_leased_once<'p>(
             let Some(leased) = leased else {
                 return Outcome::Contended;
             };
-            let held = (Held::Many(many), leased);
+            let held = (HeldLeases::Many(many), leased);
             let outcome = run_held(thread, pass, request, keys, held, connection);
             many.clear();
             outcome
@@ -452,10 +459,10 @@ fn run_leased_once<'p>(
 #[inline]
 fn run_held<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    (held, leased): (Held<'_, 'p>, Leased),
+    (held, leased): (HeldLeases<'_, 'p>, SourceLeases),
     connection: &mut Connection,
 ) -> Outcome {
     if leased.meets_loans | thread.moving.is_some() {
@@ -488,7 +495,7 @@ pub fn run_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
-    let held = Held::Everything(all);
+    let held = HeldLeases::Everything(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
     }
@@ -506,7 +513,7 @@ pub(super) fn settle_moving(
     thread: &Thread,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    held: &Held<'_, '_>,
+    held: &HeldLeases<'_, '_>,
     connection: &Connection,
 ) -> Result<(), CommandError> {
     let (Some(moving), Some(view)) = (thread.moving, &thread.view) else {
@@ -548,10 +555,10 @@ pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[Plann
 #[inline]
 pub(super) fn run<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    held: Held<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> Outcome {
     run_as(thread, pass, request, keys, held, connection, request.binding.run)
@@ -561,10 +568,10 @@ pub(super) fn run<'p>(
 #[cold]
 fn run_without_expired<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    held: Held<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> Outcome {
     let handler = request.binding.run;
@@ -578,10 +585,10 @@ fn run_without_expired<'p>(
 #[inline]
 pub(super) fn run_as<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    held: Held<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
     handler: impl FnOnce(&mut Context<'_, 'p>) -> CommandResult,
 ) -> Outcome {
@@ -635,30 +642,30 @@ pub(super) fn run_as<'p>(
     }
     let request_bytes = request.plan.end - request.plan.start;
     let after = match after {
-        After::Nothing => After::Nothing,
-        After::Defer => {
+        NextStep::Nothing => NextStep::Nothing,
+        NextStep::Defer => {
             output.truncate(before);
             // The run that produces the reply is the one that counts.
             (thread.effects.hits, thread.effects.misses) = lookups;
             return Outcome::Contended;
         }
-        After::Leave(snapshot) => {
+        NextStep::Leave(snapshot) => {
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
             return detach(thread, request, keys, snapshot, connection);
         }
-        After::Background(work) => {
+        NextStep::Background(work) => {
             thread.ticks = thread.timer.raw();
             let slot = slot_stats::slot_if_counted(thread, command, args, keys);
             let work = record::counted((command, args), client, request_bytes, slot, *work);
-            return Outcome::After(After::Background(Box::new(work)));
+            return Outcome::After(NextStep::Background(Box::new(work)));
         }
-        After::AsWriter => {
+        NextStep::AsWriter => {
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
-            return Outcome::After(After::AsWriter);
+            return Outcome::After(NextStep::AsWriter);
         }
-        After::Block(mut blocked) => {
+        NextStep::Block(mut blocked) => {
             let now = thread.timer.raw();
             blocked.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
             thread.ticks = now;
@@ -666,11 +673,11 @@ pub(super) fn run_as<'p>(
             blocked.slot = slot_stats::slot_if_counted(thread, command, args, keys);
             let subject = || record::subject_of(command, args, client);
             blocked.subject = record::might_be_remembered(&thread.tunables, &blocked).then(subject);
-            return Outcome::After(After::Block(blocked));
+            return Outcome::After(NextStep::Block(blocked));
         }
         other => other,
     };
-    let ending = Ending {
+    let ending = CommandEnd {
         nanoseconds: finish_command(thread, command, failed),
         request_bytes,
         reply_bytes: output.len() - length_before,
@@ -683,7 +690,7 @@ pub(super) fn run_as<'p>(
         slot_stats::book_run(thread, (request, keys), (client, input), &ending);
     }
     match after {
-        After::Nothing => {
+        NextStep::Nothing => {
             // Nothing to drop: a call to find that out would cost more than all else here.
             std::mem::forget(after);
             let Some(unserved) = unserved else {
@@ -691,7 +698,7 @@ pub(super) fn run_as<'p>(
                 return Outcome::Done;
             };
             let reply = connection.output.split_off(before);
-            Outcome::After(After::Serve(Box::new((*unserved, reply))))
+            Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
         }
         other => {
             thread.unserved.extend(unserved.map(|unserved| *unserved));
@@ -712,7 +719,7 @@ fn detach(
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, snapshot, connection);
-    Outcome::After(After::Detached(Box::new(Box::new(|asker| command.into_job(asker)))))
+    Outcome::After(NextStep::Detached(Box::new(Box::new(|asker| command.into_job(asker)))))
 }
 
 /// The answer to a blocking command whose time is over.

@@ -23,15 +23,15 @@ use weft_resp::Args;
 use crate::commands::context::Binding;
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
-use crate::keyspace::Pass;
-use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
 use crate::net::transaction::Transaction;
 
 use super::execute::{Thread, lease};
 
 /// What is held once [`lease_sources`] has succeeded.
 #[derive(Clone, Copy)]
-pub(super) struct Leased {
+pub(super) struct SourceLeases {
     /// A slot that may be written has values that are lent, or to be saved before they change.
     pub meets_loans: bool,
     /// A key that the command only reads has expired. Its slot is held for writing.
@@ -47,26 +47,26 @@ pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bo
 /// Takes the leases of a command's keys as [`lease`] does, and those of expired keys for writing.
 pub(super) fn lease_sources<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     (command, args, db): (&Command<Binding>, Args<'_>, usize),
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
     failures: u32,
-) -> Option<Leased> {
+) -> Option<SourceLeases> {
     let meets_loans = lease(pass, keys, &mut thread.order, many, failures)?;
     let mut expired = Vec::new();
     if keys.iter().any(|key| !key.write) && deletes_expired(thread, command) {
-        let held = Held::Many(many);
+        let held = HeldLeases::Many(many);
         let is_found = |key| has_expired(&held, key, (args, db), thread.expiry_ms);
         expired.extend((0..keys.len()).filter(|index| is_found(&keys[*index])));
     }
     if expired.is_empty() {
-        return Some(Leased {
+        return Some(SourceLeases {
             meets_loans,
             finds_expired: false,
         });
     }
-    Some(Leased {
+    Some(SourceLeases {
         meets_loans: lease_as_writer(thread, pass, keys, &expired, many, failures)?,
         finds_expired: true,
     })
@@ -76,14 +76,14 @@ pub(super) fn lease_sources<'p>(
 /// for writing.
 pub(super) fn lease_transaction<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     transaction: &mut Transaction,
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
     let meets_loans = lease(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
     let commands = crate::commands::registry().commands();
-    let held = Held::Many(many);
+    let held = HeldLeases::Many(many);
     let mut expired = Vec::new();
     for queued in &transaction.commands {
         let command = commands.get(queued.command);
@@ -100,7 +100,7 @@ pub(super) fn lease_transaction<'p>(
 }
 
 /// Returns `true` if a key that is only read is there and has expired.
-fn has_expired(held: &Held<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
+fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
     if key.write {
         return false;
     }
@@ -115,7 +115,7 @@ fn has_expired(held: &Held<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usi
 #[cold]
 fn lease_as_writer<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
     expired: &[usize],
     many: &mut Vec<Lease<'p>>,

@@ -20,14 +20,14 @@ use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
 use crate::config::id;
-use crate::keyspace::Pass;
+use crate::keyspace::GatePassage;
 use crate::keyspace::effects::{Cause, Effects};
-use crate::keyspace::eviction::{Attempt, Chooser, Policy, Surroundings};
-use crate::notify::messages::Post;
+use crate::keyspace::eviction::{Chooser, EvictionAttempt, EvictionContext, Policy};
+use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::observability::used_memory::Cell;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 
 use super::effects::release;
 use super::execute::Thread;
@@ -45,7 +45,7 @@ const BUSY_ATTEMPTS: u32 = 4;
 
 /// What a thread knows of the room there is.
 #[derive(Default)]
-pub struct Room {
+pub struct MemoryLimit {
     /// Where it counts what it takes; none while there is no limit.
     cell: Option<Cell>,
     /// Its balance at which it looks again.
@@ -73,7 +73,7 @@ pub fn time_limit(tenacity: i64) -> Duration {
 /// Sees to it that there is room, as far as possible; how that ended stands in the thread's [`Room`]. The thread holds no
 /// lease. Call it only with a limit.
 #[inline]
-pub fn make(thread: &mut Thread, pass: &Pass<'_>) {
+pub fn make(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = &thread.room;
     if room.cell.is_some() && room.batch == thread.batches && memory::balance() < room.look_at {
         return;
@@ -102,17 +102,17 @@ pub fn put(thread: &mut Thread) {
 }
 
 #[inline(never)]
-fn look(thread: &mut Thread, pass: &Pass<'_>) {
+fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
     if thread.room.batch != thread.batches {
         (thread.room.batch, thread.room.spent) = (thread.batches, Duration::ZERO);
     }
     let room = match excess(thread) {
-        0 => Found::Room,
-        _ if !may_evict(thread) => Found::Room,
+        0 => LimitState::Room,
+        _ if !may_evict(thread) => LimitState::Room,
         // What is imported stays until the import has ended.
-        _ if thread.standing.has(Standing::IMPORTS) => Found::Full,
+        _ if thread.standing.has(ReplicationState::IMPORTS) => LimitState::Full,
         wanted => match thread.tunables.eviction {
-            None => Found::Full,
+            None => LimitState::Full,
             Some(policy) => evict(thread, pass, policy, wanted),
         },
     };
@@ -120,7 +120,7 @@ fn look(thread: &mut Thread, pass: &Pass<'_>) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum LimitState {
     Room,
     /// Not yet: eviction goes on between batches.
     Some,
@@ -129,10 +129,10 @@ enum Found {
     Full,
 }
 
-fn note(thread: &mut Thread, found: Found) {
-    thread.room.is_full = found == Found::Full;
-    thread.room.is_evicting = found == Found::Some;
-    thread.server.memory.note_limit(found == Found::Room);
+fn note(thread: &mut Thread, found: LimitState) {
+    thread.room.is_full = found == LimitState::Full;
+    thread.room.is_evicting = found == LimitState::Some;
+    thread.server.memory.note_limit(found == LimitState::Room);
 }
 
 /// By how much memory is above the limit. If it is not, the thread's share of the room is set anew.
@@ -159,39 +159,39 @@ fn excess(thread: &mut Thread) -> u64 {
 /// Whether this server makes room by itself at the moment.
 fn may_evict(thread: &Thread) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
-    let follows = thread.standing.has(Standing::FOLLOWS) && ignores();
-    let loads = thread.standing.has(Standing::LOADING);
+    let follows = thread.standing.has(ReplicationState::FOLLOWS) && ignores();
+    let loads = thread.standing.has(ReplicationState::LOADING);
     !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
 }
 
 /// Evicts until so many bytes are free, there is room, or the time is over.
-fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy, wanted: u64) -> Found {
+fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // Who has no time at all still evicts a few keys, as it would not look at the clock before.
     if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.scribe.is_crowded() {
         return match thread.effects.scribe.is_crowded() {
-            true => Found::Later,
-            false => Found::Some,
+            true => LimitState::Later,
+            false => LimitState::Some,
         };
     }
     let start = Instant::now();
     let (mut keys, mut busy, mut freed) = (0u32, 0, 0);
     let found = loop {
         match evict_one(thread, pass, policy) {
-            (Attempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
-            (Attempt::Nothing, _) => break Found::Full,
-            (Attempt::Busy, _) => busy += 1,
+            (EvictionAttempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
+            (EvictionAttempt::Nothing, _) => break LimitState::Full,
+            (EvictionAttempt::Busy, _) => busy += 1,
         }
         // What others are told of evicted keys takes memory too, for a moment: no key goes for that.
         if excess(thread) == 0 || freed >= wanted {
-            break Found::Room;
+            break LimitState::Room;
         }
         let is_late = keys.is_multiple_of(KEYS_A_LOOK) && start.elapsed() > limit;
         if busy == BUSY_ATTEMPTS {
-            break Found::Later;
+            break LimitState::Later;
         }
         if is_late || pass.gate_is_closing() {
-            break Found::Some;
+            break LimitState::Some;
         }
     };
     let elapsed = start.elapsed();
@@ -203,10 +203,10 @@ fn evict(thread: &mut Thread, pass: &Pass<'_>, policy: Policy, wanted: u64) -> F
 }
 
 /// Evicts one key, if it can; with what that has freed, bytes.
-fn evict_one(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> (Attempt, u64) {
+fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
-    let around = Surroundings {
+    let around = EvictionContext {
         keyspace: &server.keyspace,
         pass,
         row: thread.seat,
@@ -214,10 +214,10 @@ fn evict_one(thread: &mut Thread, pass: &Pass<'_>, policy: Policy) -> (Attempt, 
         samples: thread.tunables.eviction_samples,
         lazy: thread.tunables.lazy_eviction,
     };
-    let tell = &mut |effects: &mut Effects| Post::new(server, effects, thread.seat).tell(0);
+    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).tell(0);
     let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
     let freed = removed_bytes(&thread.effects.removed);
-    if attempt == Attempt::Evicted {
+    if attempt == EvictionAttempt::Evicted {
         release(&mut thread.effects, server);
         server.metrics.add(thread.seat, Counter::EvictedKeys, 1);
         note_spike(thread, "eviction-del", start.elapsed());

@@ -9,7 +9,7 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, Flags};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::notify::monitor::line;
 use crate::state::Server;
 
@@ -36,7 +36,7 @@ pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Call
     let (seat, by) = (ctx.keys.access.seat, ctx.client.id);
     let shows = ctx.keys.effects.hooks.has(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
     let shown = shows.then(|| monitor_line(ctx, caller));
-    let mut post = Post::new(ctx.server, ctx.keys.effects, seat);
+    let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
     post.tell(by);
     if let Some(line) = shown {
         post.show(line);

@@ -12,7 +12,7 @@ use weft_values::Value;
 use crate::commands::keys::{KeyPosition, walk};
 use crate::commands::spec::{CommandSpec, Group, KeyFlags};
 use crate::keyspace::Keyspace;
-use crate::keyspace::access::{Held, NamedKey, PlannedKey};
+use crate::keyspace::access::{HeldLeases, NamedKey, PlannedKey};
 use crate::net::connection::Connection;
 
 use super::execute::Request;
@@ -28,7 +28,7 @@ pub fn must_wait(
     keyspace: &Keyspace,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    held: &Held<'_, '_>,
+    held: &HeldLeases<'_, '_>,
     connection: &Connection,
 ) -> bool {
     let args = request.args(&connection.input);
@@ -42,7 +42,7 @@ pub fn changes_lent(
     spec: &CommandSpec,
     args: Args<'_>,
     keys: &[PlannedKey],
-    held: &Held<'_, '_>,
+    held: &HeldLeases<'_, '_>,
     db: usize,
 ) -> bool {
     // These reach other databases.

@@ -74,7 +74,7 @@ impl Plans {
 
 /// What planning a connection's input left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum InputRest {
     /// Nothing: everything received is planned.
     Nothing,
     /// Part of a request, of which at least so many bytes are missing (0: unknown).
@@ -97,7 +97,7 @@ pub struct Planner<'a> {
 
 impl Planner<'_> {
     /// Plans the complete requests in a connection's input.
-    pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
+    pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> InputRest {
         // Once for all keys of the turn: what their slots are does not change.
         match self.keyspace.hasher.is_clustered() {
             false => self.plan_in::<false>(token, connection, plans),
@@ -106,7 +106,12 @@ impl Planner<'_> {
     }
 
     #[inline]
-    fn plan_in<const CLUSTERED: bool>(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> Rest {
+    fn plan_in<const CLUSTERED: bool>(
+        &self,
+        token: usize,
+        connection: &mut Connection,
+        plans: &mut Plans,
+    ) -> InputRest {
         let authenticated = connection.client.login.is_authenticated();
         let limits = Limits {
             max_bulk_len: self.max_bulk_len,
@@ -118,17 +123,17 @@ impl Planner<'_> {
         let mut planned = 0;
         let rest = loop {
             if position == connection.input.len() {
-                break Rest::Nothing;
+                break InputRest::Nothing;
             }
             if planned == share {
-                break Rest::More;
+                break InputRest::More;
             }
             let first_range = plans.ranges.len();
             let parsed = connection
                 .parser
                 .parse(&connection.input[position..], &mut plans.ranges, &limits);
             match parsed {
-                Parsed::Incomplete { wanted } => break Rest::Partial(wanted),
+                Parsed::Incomplete { wanted } => break InputRest::Partial(wanted),
                 Parsed::Request { consumed, argc: 0 } => {
                     position += consumed;
                     match plans.list.last_mut() {
@@ -156,7 +161,7 @@ impl Planner<'_> {
                         kind: Kind::Malformed(error),
                     });
                     planned += 1;
-                    break Rest::Nothing;
+                    break InputRest::Nothing;
                 }
             }
         };

@@ -25,12 +25,12 @@
 //! other. So a turn first finds out all places, of every step, under leases, and then asks for all of them with
 //! nothing in between, so that as many page walks as possible overlap.
 
-use weft_table::Place;
+use weft_table::PrefetchTarget;
 use weft_values::list::End;
 use weft_values::{Value, records};
 
-use crate::keyspace::prefetch_policy::Reach;
-use crate::keyspace::{Pass, ReadLease, SlotTable};
+use crate::keyspace::prefetch_policy::PrefetchPolicy;
+use crate::keyspace::{GatePassage, ReadLease, SlotTable};
 
 /// Keys of one block at most: more would be pushed out of the nearest cache before they are used.
 const BLOCK_KEYS: usize = 32;
@@ -133,9 +133,9 @@ pub struct Prefetcher {
     /// Steps that the batch needs.
     steps: &'static [Step],
     /// How far lookups reach.
-    pub reach: Reach,
+    pub reach: PrefetchPolicy,
     /// What the turn asks for.
-    places: [Place; PLACES],
+    places: [PrefetchTarget; PLACES],
 }
 
 /// The most that one turn asks for.
@@ -143,7 +143,7 @@ const PLACES: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
     /// A prefetcher for the probes from `from` on, in blocks of `block` keys, which reach as far as `reach` says.
-    pub fn new(probes: &[Probe], from: usize, block: usize, reach: Reach) -> Self {
+    pub fn new(probes: &[Probe], from: usize, block: usize, reach: PrefetchPolicy) -> Self {
         let reaches_behind = probes
             .get(from..)
             .unwrap_or_default()
@@ -159,13 +159,13 @@ impl Prefetcher {
                 (false, false) => &STEPS[..2],
             },
             reach,
-            places: [Place::NOWHERE; PLACES],
+            places: [PrefetchTarget::NOWHERE; PLACES],
         }
     }
 
     /// Makes sure that the memory of all probes before `end` was asked for.
     #[inline]
-    pub fn advance(&mut self, pass: &Pass<'_>, probes: &[Probe], end: usize) {
+    pub fn advance(&mut self, pass: &GatePassage<'_>, probes: &[Probe], end: usize) {
         while self.done() < end {
             self.turn(pass, probes);
         }
@@ -188,7 +188,7 @@ impl Prefetcher {
         probes.get(first..last).unwrap_or_default()
     }
 
-    fn turn(&mut self, pass: &Pass<'_>, probes: &[Probe]) {
+    fn turn(&mut self, pass: &GatePassage<'_>, probes: &[Probe]) {
         let slots = pass.domain();
         for probe in self.block(probes, 0) {
             slots.header(probe.slot as usize).hint.prefetch_bucket(probe.hash);
@@ -209,13 +209,13 @@ impl Prefetcher {
                 Step::Index => {
                     let reach = &mut self.reach;
                     find_places_behind(pass, block, places, |value, member| {
-                        let place = Place::behind(value.and_then(|value| member.first_place(value)));
+                        let place = PrefetchTarget::behind(value.and_then(|value| member.first_place(value)));
                         reach.note_behind(!place.is_nowhere());
                         place
                     })
                 }
                 Step::Record => find_places_behind(pass, block, places, |value, member| {
-                    Place::behind(value.and_then(|value| member.second_place(value)))
+                    PrefetchTarget::behind(value.and_then(|value| member.second_place(value)))
                 }),
             };
         }
@@ -230,10 +230,10 @@ impl Prefetcher {
 /// key again, as in a pipeline on one large collection, is not looked for again.
 #[inline]
 fn find_places(
-    pass: &Pass<'_>,
+    pass: &GatePassage<'_>,
     block: &[Probe],
-    places: &mut [Place],
-    mut find: impl FnMut(&SlotTable, &Probe) -> Place,
+    places: &mut [PrefetchTarget],
+    mut find: impl FnMut(&SlotTable, &Probe) -> PrefetchTarget,
 ) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut last_hash = None;
@@ -258,10 +258,10 @@ fn find_places(
 /// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease, and the way to
 /// the value.
 fn find_places_behind(
-    pass: &Pass<'_>,
+    pass: &GatePassage<'_>,
     block: &[Probe],
-    places: &mut [Place],
-    mut find: impl FnMut(Option<&Value>, Member) -> Place,
+    places: &mut [PrefetchTarget],
+    mut find: impl FnMut(Option<&Value>, Member) -> PrefetchTarget,
 ) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut numbers = [(0, 0); BLOCK_KEYS];

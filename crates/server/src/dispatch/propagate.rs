@@ -3,20 +3,20 @@
 use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
 use crate::propagation::Target;
-use crate::state::After;
+use crate::state::NextStep;
 
 /// Ends a call: it is repeated if it has changed anything since the dirty count was `dirty`, as it was sent or as its
 /// handler said.
 #[cold]
-pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &After, dirty: u64) {
+pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
     end_call_for(keys, after, dirty, Target::ALL);
 }
 
 /// The same for some of those who listen.
 #[cold]
-pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &After, dirty: u64, wanted: Target) {
+pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: Target) {
     let effects = &mut *keys.effects;
-    if matches!(after, After::Defer | After::Leave(_) | After::AsWriter) {
+    if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
         // It runs again, from its start. What has expired meanwhile has expired.
         effects.scribe.forget_call();
         return;

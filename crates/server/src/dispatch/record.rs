@@ -45,7 +45,7 @@ impl Thresholds {
     }
 
     #[inline]
-    fn exceeded_by(&self, ending: &Ending) -> bool {
+    fn exceeded_by(&self, ending: &CommandEnd) -> bool {
         ending.nanoseconds >= self.slow_ns.min(self.spike_ns)
             || ending.request_bytes >= self.request_bytes
             || ending.reply_bytes >= self.reply_bytes
@@ -54,7 +54,7 @@ impl Thresholds {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ending {
+pub struct CommandEnd {
     /// How long it took.
     pub nanoseconds: u64,
     /// Size of its request.
@@ -69,7 +69,7 @@ pub fn remember(
     server: &Server,
     command: &Command<Binding>,
     thresholds: Thresholds,
-    ending: &Ending,
+    ending: &CommandEnd,
     subject: impl FnOnce() -> Subject,
 ) {
     if thresholds.exceeded_by(ending) {
@@ -82,7 +82,7 @@ fn remember_excess(
     server: &Server,
     command: &Command<Binding>,
     thresholds: Thresholds,
-    ending: &Ending,
+    ending: &CommandEnd,
     subject: Subject,
 ) {
     let flags = command.spec.flags;
@@ -166,7 +166,7 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
 
 /// Whether a command that begins to wait is likely to be remembered at its end. What it costs then is little.
 pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
-    let ending = Ending {
+    let ending = CommandEnd {
         nanoseconds: blocked.nanoseconds + ENDING_NS,
         request_bytes: blocked.request_bytes,
         reply_bytes: 0,
@@ -198,7 +198,7 @@ pub fn waited(
     let (Some(command), Some(subject)) = (command, blocked.subject.take()) else {
         return;
     };
-    let ending = Ending {
+    let ending = CommandEnd {
         nanoseconds,
         request_bytes: blocked.request_bytes,
         reply_bytes,
@@ -237,7 +237,7 @@ pub fn counted(
             server.metrics.add(row, Counter::ErrorReplies, 1);
             server.errors.count(code.unwrap_or_default());
         }
-        let ending = Ending {
+        let ending = CommandEnd {
             nanoseconds,
             request_bytes,
             reply_bytes: bytes.len(),

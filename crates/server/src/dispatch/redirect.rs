@@ -8,15 +8,15 @@ use std::sync::Arc;
 use weft_resp::Args;
 
 use crate::cluster::settings::Endpoint;
-use crate::cluster::view::{Asker, Owner, View};
+use crate::cluster::view::{Owner, RequesterInfo, View};
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::keys;
 use crate::commands::registry::Command;
 use crate::commands::spec::{Flags as CommandFlags, KeyFlags};
 use crate::config::id;
-use crate::keyspace::Pass;
-use crate::keyspace::access::{Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
@@ -27,7 +27,7 @@ use super::execute::Thread;
 
 /// Which way the slot of an admitted command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moving {
+pub enum MigrationState {
     /// Away from here, or from the primary of this replica.
     Out {
         /// Its number.
@@ -43,7 +43,7 @@ pub enum Moving {
 }
 
 /// What a command needs of the cluster.
-struct Wanted {
+struct ClusterRequirement {
     /// Its slot.
     slot: u16,
     /// Whether it has different keys.
@@ -74,7 +74,7 @@ pub fn take_view(thread: &mut Thread) {
 
 /// Collects what a command is about; `None` if it is about no key.
 struct Collector<'a> {
-    wanted: Option<Wanted>,
+    wanted: Option<ClusterRequirement>,
     first: &'a [u8],
     crosses: bool,
     /// Nobody has the slot.
@@ -99,7 +99,7 @@ impl<'a> Collector<'a> {
             None => {
                 self.unserved = view.owner(slot) == Owner::Nobody;
                 self.first = name;
-                self.wanted = Some(Wanted {
+                self.wanted = Some(ClusterRequirement {
                     slot,
                     many: false,
                     channels: false,
@@ -182,7 +182,7 @@ pub fn route(
     Ok(())
 }
 
-fn settled<'c>(collector: &'c Collector<'_>) -> Result<Option<&'c Wanted>, CommandError> {
+fn settled<'c>(collector: &'c Collector<'_>) -> Result<Option<&'c ClusterRequirement>, CommandError> {
     if collector.crosses {
         return Err(CROSS_SLOT);
     }
@@ -214,7 +214,7 @@ fn queues_writes(transaction: &Transaction) -> bool {
 }
 
 /// What is refused while the cluster is down.
-fn down(server: &Server, wanted: &Wanted, writes: bool) -> Result<(), CommandError> {
+fn down(server: &Server, wanted: &ClusterRequirement, writes: bool) -> Result<(), CommandError> {
     let config = &server.config;
     if wanted.channels {
         return match config.boolean(id::CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN) {
@@ -232,10 +232,10 @@ fn down(server: &Server, wanted: &Wanted, writes: bool) -> Result<(), CommandErr
 fn judge(
     view: &View,
     client: &Client,
-    wanted: &Wanted,
+    wanted: &ClusterRequirement,
     (asking, writes, migrates): (bool, bool, bool),
     endpoint: Endpoint,
-) -> Result<Option<Moving>, CommandError> {
+) -> Result<Option<MigrationState>, CommandError> {
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
     let reads = client.flags.has(Flags::READONLY);
@@ -248,10 +248,10 @@ fn judge(
     }
     if leaves && !wanted.channels {
         let runs_here = mine || !writes;
-        return Ok(Some(Moving::Out { slot, runs_here }));
+        return Ok(Some(MigrationState::Out { slot, runs_here }));
     }
     if comes && asking {
-        return Ok((!wanted.channels).then_some(Moving::In { many: wanted.many }));
+        return Ok((!wanted.channels).then_some(MigrationState::In { many: wanted.many }));
     }
     if mine {
         return Ok(None);
@@ -275,8 +275,8 @@ fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> Command
 }
 
 /// How a client asks where a node is.
-pub fn asker(client: &Client) -> Asker {
-    Asker {
+pub fn asker(client: &Client) -> RequesterInfo {
+    RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.has(Flags::TLS),
     }
@@ -291,8 +291,8 @@ pub fn settle_moving<'k>(
     thread: &Thread,
     view: &View,
     client: &Client,
-    moving: Moving,
-    held: &Held<'_, '_>,
+    moving: MigrationState,
+    held: &HeldLeases<'_, '_>,
     planned: impl Iterator<Item = (Args<'k>, &'k PlannedKey)>,
 ) -> Result<(), CommandError> {
     let (mut here, mut missing) = (0, 0);
@@ -305,18 +305,18 @@ pub fn settle_moving<'k>(
     }
     let endpoint = Endpoint::of(&thread.server.config);
     match moving {
-        Moving::Out { runs_here: true, .. } if missing == 0 => Ok(()),
-        Moving::Out { slot, .. } if missing == 0 => Err(moved(view, client, slot, endpoint)),
-        Moving::Out { .. } if here > 0 => Err(UNSTABLE),
-        Moving::Out { slot, .. } => match view.migrating(slot) {
+        MigrationState::Out { runs_here: true, .. } if missing == 0 => Ok(()),
+        MigrationState::Out { slot, .. } if missing == 0 => Err(moved(view, client, slot, endpoint)),
+        MigrationState::Out { .. } if here > 0 => Err(UNSTABLE),
+        MigrationState::Out { slot, .. } => match view.migrating(slot) {
             Some(place) => {
                 let place = place.text(endpoint, asker(client));
                 Err(CommandError::text(format!("ASK {slot} {place}")))
             }
             None => Err(UNSTABLE),
         },
-        Moving::In { many: true } if missing > 0 => Err(UNSTABLE),
-        Moving::In { .. } => Ok(()),
+        MigrationState::In { many: true } if missing > 0 => Err(UNSTABLE),
+        MigrationState::In { .. } => Ok(()),
     }
 }
 
@@ -325,7 +325,7 @@ pub fn settle_moving<'k>(
 #[cold]
 pub fn settle_queued(
     thread: &Thread,
-    pass: &Pass<'_>,
+    pass: &GatePassage<'_>,
     args: Args<'_>,
     planned: &[PlannedKey],
     client: &Client,
@@ -334,7 +334,7 @@ pub fn settle_queued(
         return Some(Ok(()));
     };
     let mut lease = Lease::Read(pass.read_spinning(first.slot as usize)?);
-    let held = Held::One(&mut lease);
+    let held = HeldLeases::One(&mut lease);
     Some(settle_moving(
         thread,
         view,
@@ -354,7 +354,7 @@ pub fn settle_transaction(
     thread: &Thread,
     client: &Client,
     transaction: &Transaction,
-    held: &Held<'_, '_>,
+    held: &HeldLeases<'_, '_>,
 ) -> Result<(), CommandError> {
     let (Some(moving), Some(view)) = (thread.moving, &thread.view) else {
         return Ok(());

@@ -14,13 +14,13 @@ use crate::commands::context::{Binding, Mode};
 use crate::commands::registry::{Command, Lookup};
 use crate::config::id;
 use crate::keyspace::Exclusive;
-use crate::keyspace::access::{Held, PlannedKey};
+use crate::keyspace::access::{HeldLeases, PlannedKey};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::persistence::aof_files::reader::{Commands, Fault};
 use crate::persistence::rdb_file::delay;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
 use super::effects::release;
@@ -35,8 +35,8 @@ const COMMANDS_A_TICK: u64 = 1024;
 
 /// Runs all commands of a file. `row` is the thread's row of counters.
 pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut Commands<File>) -> Replayed {
-    let mut player = Player::new(server, row);
-    let starts = server.repl.standing().has(Standing::LOADING);
+    let mut player = ReplayClient::new(server, row);
+    let starts = server.repl.standing().has(ReplicationState::LOADING);
     player.lets_in = starts;
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
@@ -80,7 +80,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
 }
 
 /// Who runs them.
-struct Player {
+struct ReplayClient {
     thread: Thread,
     connection: Connection,
     keys: Vec<PlannedKey>,
@@ -89,14 +89,14 @@ struct Player {
     lets_in: bool,
 }
 
-impl Player {
+impl ReplayClient {
     fn new(server: &Arc<Server>, row: usize) -> Self {
         let mut thread = Thread::new(server.clone(), row);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
         client.login = Login::repeating(&server.acl);
         client.flags.put(Flags::REPLAYS, true);
-        Player {
+        ReplayClient {
             thread,
             connection: Connection::new(client),
             keys: Vec::new(),
@@ -115,7 +115,7 @@ impl Player {
             self.thread.begin(unix_ms());
         }
         self.played += 1;
-        let Player {
+        let ReplayClient {
             thread,
             connection,
             keys: planned,
@@ -148,7 +148,7 @@ impl Player {
             Role::Exec { .. } => drop(transaction::run_exclusive(thread, all, &request, connection)),
             Role::Alone if binding.mode == Mode::Script => {
                 let Connection { client, output, .. } = &mut *connection;
-                let held = Held::Everything(all);
+                let held = HeldLeases::Everything(all);
                 thread.lets_in = *lets_in;
                 script::run_inside(thread, None, command, args, held, client, output);
                 thread.lets_in = false;
@@ -177,7 +177,7 @@ impl Player {
     }
 }
 
-impl Drop for Player {
+impl Drop for ReplayClient {
     fn drop(&mut self) {
         // What the commands counted is nobody's.
         let effects = &mut self.thread.effects;

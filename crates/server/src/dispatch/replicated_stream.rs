@@ -20,21 +20,21 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use crate::commands::context::After;
+use crate::commands::context::NextStep;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
 use crate::net::client::{Client, Flags};
 use crate::net::connection::{Connection, State};
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::propagation::Milestone;
 use crate::state::{Message, Server};
 
 use super::batch::{self, Connections};
 use super::execute::Thread;
-use super::plan::{Kind, Plan, Planner, Plans, Rest};
+use super::plan::{InputRest, Kind, Plan, Planner, Plans};
 
 /// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -49,7 +49,7 @@ const WRITTEN_PLACES: usize = 4096;
 
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum StreamError {
     /// Another primary is followed, or none.
     TermOver,
     /// What came makes no sense.
@@ -59,7 +59,7 @@ pub enum Broken {
 /// The stream of one link.
 pub struct Stream {
     thread: Thread,
-    lane: Lane,
+    lane: PrimaryConnection,
     plans: Plans,
     /// How far the data was after which ticket of the log, ascending; what the disk has left out.
     written: VecDeque<(u64, i64)>,
@@ -72,7 +72,7 @@ pub struct Stream {
 }
 
 /// The stream's only connection, as a batch sees it.
-struct Lane {
+struct PrimaryConnection {
     connection: Connection,
     term: u64,
     /// Bytes of the stream before those in the input.
@@ -85,10 +85,10 @@ struct Lane {
     relayed: u64,
     /// Bytes that were cut from the input and are not in the backlog yet.
     held: Vec<u8>,
-    after: Option<After>,
+    after: Option<NextStep>,
 }
 
-impl Lane {
+impl PrimaryConnection {
     /// Notes how far the stream is.
     fn note_place(&mut self) {
         if self.connection.client.transaction.is_none() {
@@ -97,7 +97,7 @@ impl Lane {
     }
 }
 
-impl Lane {
+impl PrimaryConnection {
     /// What is in the input, or was, of the stream's bytes from `relayed` on up to `until`.
     fn relay(&mut self, server: &Server) {
         if self.reached == self.relayed {
@@ -137,12 +137,12 @@ impl Lane {
 }
 
 /// What a batch asks of the connections: there is one.
-struct Only<'a> {
-    lane: &'a mut Lane,
+struct SingleConnection<'a> {
+    lane: &'a mut PrimaryConnection,
     server: &'a Arc<Server>,
 }
 
-impl Connections for Only<'_> {
+impl Connections for SingleConnection<'_> {
     fn connection(&mut self, _: usize) -> Option<&mut Connection> {
         if self.server.repl.term() != self.lane.term {
             return None;
@@ -152,7 +152,7 @@ impl Connections for Only<'_> {
         Some(&mut self.lane.connection)
     }
 
-    fn after(&mut self, _: usize, after: After) {
+    fn after(&mut self, _: usize, after: NextStep) {
         // Commands behind it wait until that is done.
         self.lane.connection.state = State::Parked(0);
         self.lane.after = Some(after);
@@ -182,7 +182,7 @@ impl Stream {
         client.db = db.min(counts(server).databases() - 1);
         Stream {
             thread,
-            lane: Lane {
+            lane: PrimaryConnection {
                 connection: Connection::new(client),
                 term,
                 base: 0,
@@ -252,7 +252,7 @@ impl Stream {
     ///
     /// # Errors
     /// When the stream ends. What was reached by then counts.
-    pub fn run(&mut self, seat: &mut Seat) -> Result<(), Broken> {
+    pub fn run(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
         let mut pause = FIRST_PAUSE;
         loop {
             self.begin();
@@ -262,7 +262,7 @@ impl Stream {
             if planned {
                 self.heed_disk();
                 let server = self.thread.server.clone();
-                let mut only = Only {
+                let mut only = SingleConnection {
                     lane: &mut self.lane,
                     server: &server,
                 };
@@ -280,10 +280,10 @@ impl Stream {
             self.note_written();
             let advanced = self.lane.cut();
             if self.thread.server.repl.term() != self.lane.term {
-                return Err(Broken::TermOver);
+                return Err(StreamError::TermOver);
             }
             if malformed {
-                return Err(Broken::Protocol);
+                return Err(StreamError::Protocol);
             }
             let connection = &mut self.lane.connection;
             let refused = connection.state != State::Ready;
@@ -295,7 +295,7 @@ impl Stream {
                 }
                 false => pause = FIRST_PAUSE,
             }
-            if !refused && !held_up && rest != Rest::More {
+            if !refused && !held_up && rest != InputRest::More {
                 return Ok(());
             }
         }
@@ -309,7 +309,7 @@ impl Stream {
         self.lane.connection.client.login.refresh(&server.acl);
     }
 
-    fn plan(&mut self) -> Rest {
+    fn plan(&mut self) -> InputRest {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
             max_bulk_len: i64::MAX as u64,
@@ -351,7 +351,7 @@ impl Stream {
         for unserved in thread.unserved.drain(..) {
             server.workers[0].send(Message::Serve(unserved));
         }
-        Post::new(&server, &mut thread.effects, thread.seat).broadcast();
+        NotificationSender::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
         thread.effects.outbox.clear();
         thread.effects.expired.clear();
@@ -374,37 +374,37 @@ impl Stream {
     }
 
     /// Does what a command left to be done.
-    fn finish(&mut self, seat: &mut Seat, after: After) {
+    fn finish(&mut self, seat: &mut Seat, after: NextStep) {
         let server = self.thread.server.clone();
         match after {
-            After::Background(work) => {
+            NextStep::Background(work) => {
                 self.lane
                     .connection
                     .output
                     .bytes
                     .extend_from_slice(&work(&server, seat));
             }
-            After::Serve(withheld) => server.workers[0].send(Message::Serve(withheld.0)),
-            After::Several(parts) => {
+            NextStep::Serve(withheld) => server.workers[0].send(Message::Serve(withheld.0)),
+            NextStep::Several(parts) => {
                 for (after, _) in parts.1 {
                     self.finish(seat, after);
                 }
             }
             // Answers for somebody who asks, and waits that nobody may be made to wait for.
-            After::Nothing
-            | After::Ask(_)
-            | After::Gather
-            | After::Defer
-            | After::Leave(_)
-            | After::Detached(_)
-            | After::Script(_)
-            | After::ReplyAt(_)
-            | After::AwaitLog(_)
-            | After::Supply(_)
-            | After::Take(_)
-            | After::Replicas(_)
-            | After::AsWriter
-            | After::Block(_) => {}
+            NextStep::Nothing
+            | NextStep::Ask(_)
+            | NextStep::Gather
+            | NextStep::Defer
+            | NextStep::Leave(_)
+            | NextStep::Detached(_)
+            | NextStep::Script(_)
+            | NextStep::ReplyAt(_)
+            | NextStep::AwaitLog(_)
+            | NextStep::Supply(_)
+            | NextStep::Take(_)
+            | NextStep::Replicas(_)
+            | NextStep::AsWriter
+            | NextStep::Block(_) => {}
         }
         self.lane.connection.state = State::Ready;
     }

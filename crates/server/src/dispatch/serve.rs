@@ -18,18 +18,18 @@ use std::time::Instant;
 use weft_reactor::unix_ms;
 use weft_resp::Reply;
 
-use crate::clients_waiting::blocking::{Kind, Line, Served, WaitKey, Waiter};
-use crate::commands::blocked::{self, Reach};
+use crate::clients_waiting::blocking::{Kind, Line, ServeResult, WaitKey, Waiter};
+use crate::commands::blocked::{self, KeyAccess};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, Unpermitted};
 use crate::config::Config;
-use crate::keyspace::access::{AccessContext, Held, KeyWrite, Keys, Lease, NamedKey, is_expired};
+use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, NamedKey, is_expired};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::ready_keys::{ReadyKey, kind_of};
-use crate::keyspace::{Pass, Seat, Slot, SlotHeader, WriteLease};
-use crate::notify::messages::Post;
+use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
+use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
-use crate::state::{Message, Server, Unserved};
+use crate::state::{Message, Server, UnservedKeys};
 
 use super::effects::release;
 use super::execute::{PATIENCE, Thread};
@@ -39,11 +39,11 @@ use super::propagate;
 const FURTHER_SLOTS: usize = 16;
 
 /// What serving works with: the leases of a command, and further ones taken on the way.
-struct Service<'s, 'h, 'p> {
+struct ServingLeases<'s, 'h, 'p> {
     /// What the command holds.
-    held: &'s mut Held<'h, 'p>,
+    held: &'s mut HeldLeases<'h, 'p>,
     /// The passage through the gate; `None` in exclusive mode, which holds everything.
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     /// Time, clock, counters.
     access: AccessContext<'s>,
     /// The record of effects.
@@ -51,14 +51,14 @@ struct Service<'s, 'h, 'p> {
     /// The server.
     server: &'s Arc<Server>,
     /// Who was served.
-    served: &'s mut Vec<(Arc<Waiter>, Served)>,
+    served: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
 }
 
 /// Slots that could not be leased.
-struct Refused(Vec<u16>);
+struct RefusedSlots(Vec<u16>);
 
-struct Serving<'w, 's, 'h, 'p> {
-    service: &'w mut Service<'s, 'h, 'p>,
+struct ServingWaiter<'w, 's, 'h, 'p> {
+    service: &'w mut ServingLeases<'s, 'h, 'p>,
     further: Vec<WriteLease<'p>>,
 }
 
@@ -66,12 +66,12 @@ struct Serving<'w, 's, 'h, 'p> {
 #[cold]
 pub fn serve_ready<'p>(
     keys: &mut Keys<'_, 'p>,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     server: &Arc<Server>,
-    served: &mut Vec<(Arc<Waiter>, Served)>,
-) -> Option<Box<Unserved>> {
+    served: &mut Vec<(Arc<Waiter>, ServeResult)>,
+) -> Option<Box<UnservedKeys>> {
     let ready = std::mem::take(&mut keys.effects.ready);
-    let mut service = Service {
+    let mut service = ServingLeases {
         held: &mut keys.held,
         pass,
         access: AccessContext {
@@ -89,8 +89,8 @@ pub fn serve_ready<'p>(
 }
 
 /// Serves whoever waits for these keys. What is returned could not be served yet, for want of a slot.
-fn serve(mut ready: VecDeque<ReadyKey>, service: &mut Service<'_, '_, '_>) -> Option<Unserved> {
-    let mut serving = Serving {
+fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>) -> Option<UnservedKeys> {
+    let mut serving = ServingWaiter {
         service,
         further: Vec::new(),
     };
@@ -100,9 +100,9 @@ fn serve(mut ready: VecDeque<ReadyKey>, service: &mut Service<'_, '_, '_>) -> Op
         // What was found ready again on the way has been served to the end.
         let others = effects.ready.drain(..).filter(|other| other != key);
         let others: Vec<ReadyKey> = others.collect();
-        if let Err(Refused(slots)) = result {
+        if let Err(RefusedSlots(slots)) = result {
             ready.extend(others);
-            return Some(Unserved {
+            return Some(UnservedKeys {
                 ready,
                 slots,
                 failures: 0,
@@ -114,7 +114,7 @@ fn serve(mut ready: VecDeque<ReadyKey>, service: &mut Service<'_, '_, '_>) -> Op
     None
 }
 
-impl<'p> Serving<'_, '_, '_, 'p> {
+impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
         held_slot(self.service.held, &mut self.further, slot)
     }
@@ -124,7 +124,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
     }
 
     /// Makes sure that a slot is held; `beside` is another one that must stay.
-    fn take(&mut self, slot: u16, beside: u16) -> Result<(), Refused> {
+    fn take(&mut self, slot: u16, beside: u16) -> Result<(), RefusedSlots> {
         if self.holds(slot) {
             return Ok(());
         }
@@ -137,12 +137,12 @@ impl<'p> Serving<'_, '_, '_, 'p> {
                 self.further.push(lease);
                 Ok(())
             }
-            None => Err(Refused(vec![beside, slot])),
+            None => Err(RefusedSlots(vec![beside, slot])),
         }
     }
 
     /// Serves everybody who can be served from one key.
-    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), Refused> {
+    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), RefusedSlots> {
         self.take(key.slot, key.slot)?;
         let kind = self.kind(key.db, key.slot, key.hash, &key.name);
         for line in self.concerned(key, kind) {
@@ -165,7 +165,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
     }
 
     /// Serves one line of a key, in the order of arrival, as long as the key has something for the first of it.
-    fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), Refused> {
+    fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), RefusedSlots> {
         let mut behind = 0;
         loop {
             let kind = self.kind(key.db, key.slot, key.hash, &key.name);
@@ -241,7 +241,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
             bytes.clear();
             self.write_error(&error, &mut bytes);
         }
-        let served = Served {
+        let served = ServeResult {
             reply: bytes,
             nanoseconds: start.elapsed().as_nanos() as u64,
             failed,
@@ -262,7 +262,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
                 Some(Box::new(refusal))
             }
         };
-        let served = Served {
+        let served = ServeResult {
             reply,
             nanoseconds: 0,
             failed: true,
@@ -274,7 +274,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
 
     fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
         error.write(out);
-        let Service { server, access, .. } = &*self.service;
+        let ServingLeases { server, access, .. } = &*self.service;
         server.metrics.add(access.seat, Counter::ErrorReplies, 1);
         server.errors.count(error.code());
     }
@@ -282,7 +282,7 @@ impl<'p> Serving<'_, '_, '_, 'p> {
 
 /// A slot that is held for writing: by the command, or beside it.
 fn held_slot<'l>(
-    held: &'l mut Held<'_, '_>,
+    held: &'l mut HeldLeases<'_, '_>,
     further: &'l mut [WriteLease<'_>],
     slot: u16,
 ) -> Option<(&'l SlotHeader, &'l mut Slot)> {
@@ -294,9 +294,9 @@ fn held_slot<'l>(
     Some(lease.parts_mut())
 }
 
-impl Reach for Serving<'_, '_, '_, '_> {
+impl KeyAccess for ServingWaiter<'_, '_, '_, '_> {
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
-        let Service {
+        let ServingLeases {
             held, access, effects, ..
         } = &mut *self.service;
         let Some(parts) = held_slot(held, &mut self.further, key.slot) else {
@@ -311,7 +311,7 @@ impl Reach for Serving<'_, '_, '_, '_> {
     }
 
     fn holds(&mut self, key: &WaitKey) -> bool {
-        Serving::holds(self, key.slot)
+        ServingWaiter::holds(self, key.slot)
     }
 
     fn effects(&mut self) -> &mut Effects {
@@ -334,7 +334,7 @@ pub fn mail(thread: &mut Thread) {
     }
     for (waiter, served) in thread.served.drain(..) {
         // Only now: what was done for it has its ticket.
-        waiter.put_served(Served {
+        waiter.put_served(ServeResult {
             log_ticket: thread.effects.scribe.last_ticket(),
             ..served
         });
@@ -349,14 +349,14 @@ pub fn mail(thread: &mut Thread) {
 }
 
 /// Another attempt, by a worker that holds nothing. What is returned is still to be served.
-pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: Unserved) -> Option<Unserved> {
+pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
     let left = attempt(thread, &seat.enter(), unserved);
     release(&mut thread.effects, &thread.server);
     mail(thread);
     left
 }
 
-fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Option<Unserved> {
+fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKeys) -> Option<UnservedKeys> {
     if thread.server.pause.holds_writes(unix_ms()) {
         // Serving changes data.
         unserved.failures += 1;
@@ -366,8 +366,8 @@ fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Opti
         unserved.failures += 1;
         return Some(unserved);
     };
-    let mut held = Held::Many(&mut leases);
-    let mut service = Service {
+    let mut held = HeldLeases::Many(&mut leases);
+    let mut service = ServingLeases {
         held: &mut held,
         pass: Some(pass),
         access: AccessContext {
@@ -385,12 +385,12 @@ fn attempt(thread: &mut Thread, pass: &Pass<'_>, mut unserved: Unserved) -> Opti
     service.effects.hooks = thread.server.keyspace.hooks.now();
     let left = serve(unserved.ready, &mut service);
     propagate::commit(&mut thread.effects);
-    Post::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
+    NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
     left
 }
 
 /// Leases slots for writing: all, or none.
-fn lease_all<'p>(pass: &'p Pass<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
+fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
     slots.sort_unstable();
     slots.dedup();
     let mut leases = Vec::with_capacity(slots.len());

@@ -28,7 +28,7 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
 
 use super::execute::{Request, Thread};
-use super::record::Ending;
+use super::record::CommandEnd;
 use super::redirect::routes_words;
 
 /// `MULTI`, as clients are taken to have sent it.
@@ -97,7 +97,7 @@ pub struct Cost {
 
 impl Cost {
     /// The cost of a command that ended so.
-    pub fn of(ending: &Ending, request_bytes: usize, repeated_bytes: usize) -> Self {
+    pub fn of(ending: &CommandEnd, request_bytes: usize, repeated_bytes: usize) -> Self {
         Cost {
             nanoseconds: ending.nanoseconds,
             request_bytes,
@@ -127,7 +127,7 @@ pub fn book_run(
     thread: &mut Thread,
     (request, planned): (&Request<'_>, &[PlannedKey]),
     (client, input): (&Client, &[u8]),
-    ending: &Ending,
+    ending: &CommandEnd,
 ) {
     let args = request.args(input);
     let slot = slot_of(request.command, args, planned);

@@ -26,27 +26,27 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_reactor::{Mark, Output};
+use weft_reactor::{Output, OutputMark};
 use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
-use crate::acl::Scene;
+use crate::acl::DenialContext;
 use crate::clients_waiting::watch::{Watch, Watches};
-use crate::commands::context::{After, Binding, Mode};
+use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::permission::{self, Wish};
+use crate::commands::permission::{self, CommandPermission};
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
-use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey, is_expired};
+use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey, is_expired};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::{Exclusive, Pass, Seat};
+use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::client_snapshot::Tally;
 use crate::net::connection::Connection;
 use crate::net::transaction::{Queued, Transaction};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
-use crate::state::{Onlooker, Question, Server, Unserved};
+use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
 
 use super::admit::CHANGES;
 use super::execute::{
@@ -54,7 +54,7 @@ use super::execute::{
 };
 use super::expired_sources;
 use super::notifications::{self, Caller};
-use super::record::{self, Ending, Thresholds};
+use super::record::{self, CommandEnd, Thresholds};
 use super::redirect;
 use super::slot_stats::{self, Cost};
 use super::{pins, propagate};
@@ -128,7 +128,7 @@ pub fn redirected(thread: &mut Thread, client: &mut Client, command: &Command<Bi
 /// Keeps an admitted command for EXEC, unless its keys are on their way to another node.
 pub fn queue_here(
     thread: &mut Thread,
-    pass: &Pass<'_>,
+    pass: &GatePassage<'_>,
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
@@ -234,7 +234,7 @@ pub fn forget_answer(client: &mut Client) {
 /// Runs EXEC under the leases of all keys that it needs.
 pub fn run_leased<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
@@ -266,14 +266,14 @@ pub fn run_leased<'p>(
     };
     let outcome = match (leased, scripts) {
         (false, _) => Outcome::Contended,
-        (true, false) => run(thread, Some(pass), request, Held::Many(many), connection, start),
+        (true, false) => run(thread, Some(pass), request, HeldLeases::Many(many), connection, start),
         (true, true) => {
             let mut leases = GrowingLeases::new(std::mem::take(many));
             run(
                 thread,
                 Some(pass),
                 request,
-                Held::Growing(&mut leases),
+                HeldLeases::Growing(&mut leases),
                 connection,
                 start,
             )
@@ -305,7 +305,7 @@ pub fn run_exclusive(
         }
     };
     keep_back(true);
-    let outcome = run(thread, None, request, Held::Everything(all), connection, start);
+    let outcome = run(thread, None, request, HeldLeases::Everything(all), connection, start);
     settle_effects(thread);
     keep_back(false);
     outcome
@@ -314,7 +314,7 @@ pub fn run_exclusive(
 /// Whether some command would change a large value that is lent.
 #[cold]
 fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>) -> bool {
-    let held = Held::Many(many);
+    let held = HeldLeases::Many(many);
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().any(|queued| {
         let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
@@ -333,20 +333,20 @@ fn planned(watch: &Watch) -> PlannedKey {
 
 /// Why EXEC does nothing.
 #[derive(Clone, Copy)]
-enum Verdict {
+enum ExecRefusal {
     Refused,
     Dirty,
 }
 
-fn verdict(client: &Client) -> Option<Verdict> {
+fn verdict(client: &Client) -> Option<ExecRefusal> {
     if client
         .transaction
         .as_ref()
         .is_some_and(|transaction| transaction.refused)
     {
-        Some(Verdict::Refused)
+        Some(ExecRefusal::Refused)
     } else if client.is_dirty() {
-        Some(Verdict::Dirty)
+        Some(ExecRefusal::Dirty)
     } else {
         None
     }
@@ -358,17 +358,17 @@ fn abort(
     request: &Request<'_>,
     connection: &mut Connection,
     start: u64,
-    verdict: Verdict,
+    verdict: ExecRefusal,
 ) -> Outcome {
     end(thread, &mut connection.client);
     let before = connection.output.mark();
     let failed = match verdict {
-        Verdict::Refused => {
+        ExecRefusal::Refused => {
             let error = CommandError::constant("EXECABORT Transaction discarded because of previous errors.");
             write_error(thread, &error, &mut connection.output.bytes);
             true
         }
-        Verdict::Dirty => {
+        ExecRefusal::Dirty => {
             Reply::new(&mut connection.output.bytes, connection.client.protocol).null_array();
             false
         }
@@ -394,7 +394,7 @@ fn finish_exec(
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
         let word = std::iter::once(Args::new(&word, ranges).at(0));
         let line = notifications::line_of_whole(&thread.server, &connection.client, word);
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
     thread.ticks = start;
     finish_command(thread, request.command, failed)
@@ -402,15 +402,15 @@ fn finish_exec(
 
 fn run<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
-    mut held: Held<'_, 'p>,
+    mut held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
     start: u64,
 ) -> Outcome {
     let watches = connection.client.watches.as_deref();
     let expired = watches.is_some_and(|watches| any_expired(watches, &mut held, thread.now_ms));
-    let verdict = verdict(&connection.client).or(expired.then_some(Verdict::Dirty));
+    let verdict = verdict(&connection.client).or(expired.then_some(ExecRefusal::Dirty));
     if let Some(verdict) = verdict {
         return abort(thread, request, connection, start, verdict);
     }
@@ -456,7 +456,7 @@ fn run<'p>(
 }
 
 /// Whether a watched key has expired since its watch began. One that was deleted marked the watch.
-fn any_expired(watches: &Watches, held: &mut Held<'_, '_>, now_ms: u64) -> bool {
+fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
     watches.keys.iter().any(|watch| {
         let slot = held.written_slot(watch.slot).map(|(_, slot)| slot);
         let entry = slot
@@ -466,7 +466,7 @@ fn any_expired(watches: &Watches, held: &mut Held<'_, '_>, now_ms: u64) -> bool 
     })
 }
 
-fn take_out(watches: &Watches, held: &mut Held<'_, '_>, server: &Server) {
+fn take_out(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
     for watch in &watches.keys {
         if let Some((_, slot)) = held.written_slot(watch.slot) {
             slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
@@ -477,28 +477,28 @@ fn take_out(watches: &Watches, held: &mut Held<'_, '_>, server: &Server) {
 /// Runs every command; returns where the output has gaps, and what fills them.
 fn run_all<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
-    held: &mut Held<'_, 'p>,
+    held: &mut HeldLeases<'_, 'p>,
     connection: &mut Connection,
-) -> Vec<(Mark, After)> {
+) -> Vec<(OutputMark, NextStep)> {
     let (mut parts, mut last) = (Vec::new(), None);
     let protocol = connection.client.protocol;
     let length_before = connection.output.len();
     Reply::new(&mut connection.output.bytes, protocol).array(transaction.commands.len());
     for queued in &transaction.commands {
         let held = match held {
-            Held::Many(leases) => Held::Many(leases),
-            Held::Growing(leases) => Held::Growing(leases),
-            Held::Everything(all) => Held::Everything(all),
-            Held::One(_) | Held::Private(_) | Held::Nothing => Held::Nothing,
+            HeldLeases::Many(leases) => HeldLeases::Many(leases),
+            HeldLeases::Growing(leases) => HeldLeases::Growing(leases),
+            HeldLeases::Everything(all) => HeldLeases::Everything(all),
+            HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
         };
         let after = run_queued(thread, pass, transaction, queued, held, connection);
         if thread.tunables.slot_stats {
             let so_far = connection.output.len() - length_before;
             slot_stats::book_part(thread, &connection.client, so_far);
         }
-        if !matches!(after, After::Nothing) {
+        if !matches!(after, NextStep::Nothing) {
             parts.push((connection.output.mark(), after));
         }
         if last.is_none() && connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
@@ -517,12 +517,12 @@ fn run_all<'p>(
 /// Runs one command of a transaction.
 fn run_queued<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
     queued: &Queued,
-    held: Held<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
-) -> After {
+) -> NextStep {
     let Some(command) = crate::commands::registry().commands().get(queued.command) else {
         unreachable!("a queued command is one of the registry's");
     };
@@ -540,13 +540,13 @@ fn run_queued<'p>(
     client.last_command = command.full_name;
     if let Err(error) = still_permitted(thread, client, command, args) {
         write_error(thread, &error, &mut output.bytes);
-        return After::Nothing;
+        return NextStep::Nothing;
     }
     if binding.mode == Mode::Script {
         let failed = script::run_inside(thread, pass, command, args, held, client, output);
         let length = output.len() - length_before;
         finish_queued(thread, command, (queued, args), client, (failed, length));
-        return After::Nothing;
+        return NextStep::Nothing;
     }
     let call = Call {
         command,
@@ -577,41 +577,41 @@ fn run_queued<'p>(
         write_error(thread, &error, &mut output.bytes);
     }
     let after = match after {
-        After::Ask(make) => {
+        NextStep::Ask(make) => {
             let question = make((client.worker, client.id, 0));
             let own = (&mut *client, buffers);
             output.truncate(before);
             output.bytes.extend(answer_here(thread, transaction, &question, own));
-            After::Nothing
+            NextStep::Nothing
         }
         other => other,
     };
-    if let After::Background(work) = after {
+    if let NextStep::Background(work) = after {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
         // The time of what follows behind the leases is not that of EXEC either.
         let work = record::counted((command, args), client, queued.request_bytes(), None, *work);
-        return After::Background(Box::new(work));
+        return NextStep::Background(Box::new(work));
     }
     let length = output.len() - length_before;
     finish_queued(thread, command, (queued, args), client, (failed, length));
     match after {
-        After::Nothing | After::ReplyAt(..) => after,
-        After::Background(_)
-        | After::Ask(_)
-        | After::Gather
-        | After::Defer
-        | After::Leave(_)
-        | After::Detached(_)
-        | After::Script(_)
-        | After::AsWriter
-        | After::Block(_)
-        | After::AwaitLog(_)
-        | After::Several(..)
-        | After::Supply(_)
-        | After::Take(_)
-        | After::Replicas(_)
-        | After::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
+        NextStep::Nothing | NextStep::ReplyAt(..) => after,
+        NextStep::Background(_)
+        | NextStep::Ask(_)
+        | NextStep::Gather
+        | NextStep::Defer
+        | NextStep::Leave(_)
+        | NextStep::Detached(_)
+        | NextStep::Script(_)
+        | NextStep::AsWriter
+        | NextStep::Block(_)
+        | NextStep::AwaitLog(_)
+        | NextStep::Several(..)
+        | NextStep::Supply(_)
+        | NextStep::Take(_)
+        | NextStep::Replicas(_)
+        | NextStep::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
 }
 
@@ -619,7 +619,7 @@ fn run_queued<'p>(
 fn answer_here(
     thread: &mut Thread,
     transaction: &Transaction,
-    question: &Question,
+    question: &WorkerQuery,
     (client, buffers): (&mut Client, Buffers),
 ) -> Vec<u8> {
     // It is inside its transaction until that has ended.
@@ -631,7 +631,7 @@ fn answer_here(
     }));
     client.flags.put(Flags::MULTI, true);
     client.last_command = "exec";
-    let part = (question.ask)(&mut Onlooker {
+    let part = (question.ask)(&mut ClientVisitorHost {
         server: &thread.server,
         portraits: thread.portraits.get_or_insert_default(),
         own: (client, buffers),
@@ -660,14 +660,14 @@ fn still_permitted(
     let server = &thread.server;
     // One whose user is gone is closed later; until then its last permissions hold.
     client.login.refresh(&server.acl);
-    let wish = Wish {
+    let wish = CommandPermission {
         command,
         args: &args,
         db: client.db,
         databases: permission::databases(server),
     };
     permission::check(client.login.user(), &wish).map_err(|denial| {
-        let refusal = permission::refusal(client, Scene::Transaction, (command, &args), denial);
+        let refusal = permission::refusal(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
         let line = client.describe(thread.now_ms, Buffers::default());
         permission::note((server, thread.seat, thread.now_ms), refusal, line);
@@ -683,7 +683,7 @@ fn finish_queued(
     client: &Client,
     (failed, reply_bytes): (bool, usize),
 ) {
-    let ending = Ending {
+    let ending = CommandEnd {
         nanoseconds: finish_command(thread, command, failed),
         request_bytes: queued.request_bytes(),
         reply_bytes,
@@ -697,10 +697,10 @@ fn finish_queued(
 /// Serves those who wait for what the commands made ready, and ends the effects of all of them: to the log they are one.
 pub(super) fn serve_ready<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
-    held: Held<'_, 'p>,
+    pass: Option<&'p GatePassage<'p>>,
+    held: HeldLeases<'_, 'p>,
     client: &mut Client,
-) -> Option<Box<Unserved>> {
+) -> Option<Box<UnservedKeys>> {
     thread.effects.scribe.end_measured_unit();
     let unserved = match thread.effects.ready.is_empty() {
         true => None,
@@ -714,10 +714,10 @@ pub(super) fn serve_ready<'p>(
 
 fn serve_all<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
-    held: Held<'_, 'p>,
+    pass: Option<&'p GatePassage<'p>>,
+    held: HeldLeases<'_, 'p>,
     client: &Client,
-) -> Option<Box<Unserved>> {
+) -> Option<Box<UnservedKeys>> {
     let (frame, served) = thread.split();
     let server = frame.server;
     let Some(command) = crate::commands::registry().by_original_name(b"exec") else {
@@ -733,7 +733,7 @@ fn serve_all<'p>(
     let mut keys = frame.keys(call, client);
     let unserved = serve::serve_ready(&mut keys, pass, server, served);
     let seat = keys.access.seat;
-    Post::new(server, keys.effects, seat).tell(client.id);
+    NotificationSender::new(server, keys.effects, seat).tell(client.id);
     unserved
 }
 
@@ -741,9 +741,9 @@ fn serve_all<'p>(
 fn settle(
     thread: &mut Thread,
     connection: &mut Connection,
-    before: Mark,
-    parts: Vec<(Mark, After)>,
-    unserved: Option<Box<Unserved>>,
+    before: OutputMark,
+    parts: Vec<(OutputMark, NextStep)>,
+    unserved: Option<Box<UnservedKeys>>,
 ) -> Outcome {
     if parts.is_empty() {
         return match unserved {
@@ -753,15 +753,15 @@ fn settle(
             }
             Some(unserved) => {
                 let reply = connection.output.split_off(before);
-                Outcome::After(After::Serve(Box::new((*unserved, reply))))
+                Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
             }
         };
     }
     thread.unserved.extend(unserved.map(|unserved| *unserved));
-    let mut pieces: VecDeque<(After, Output)> = VecDeque::with_capacity(parts.len());
+    let mut pieces: VecDeque<(NextStep, Output)> = VecDeque::with_capacity(parts.len());
     for (mark, after) in parts.into_iter().rev() {
         pieces.push_front((after, connection.output.split_off(mark)));
     }
     let done = connection.output.split_off(before);
-    Outcome::After(After::Several(Box::new((done, pieces))))
+    Outcome::After(NextStep::Several(Box::new((done, pieces))))
 }

@@ -37,8 +37,8 @@ use weft_values::Value;
 
 use super::access::NamedKey;
 use super::hash::KeyHasher;
-use super::pinned::Loan;
-use super::{Exclusive, Pass, SLOTS, SlotTable, Slots};
+use super::pinned::Pin;
+use super::{Exclusive, GatePassage, SLOTS, SlotTable, Slots};
 use crate::observability::lock;
 
 /// Keys visited under one lease.
@@ -74,7 +74,7 @@ pub fn is_large(value: ValueRef<'_, Value>) -> bool {
 
 /// What a slot keeps of one database.
 #[derive(Default)]
-struct Images {
+struct DatabaseImages {
     /// The database, by its number at the snapshot's moment.
     database: u32,
     /// Keys as they were.
@@ -86,17 +86,17 @@ struct Images {
     /// The rest of the table, if the database was emptied.
     whole: SlotTable,
     /// What the keys as they were take.
-    weight: Weight,
+    weight: ImageBytes,
 }
 
 /// Bytes that images take, as a part of what all take.
 #[derive(Default)]
-struct Weight {
+struct ImageBytes {
     all: Option<Arc<AtomicU64>>,
     bytes: u64,
 }
 
-impl Weight {
+impl ImageBytes {
     fn add(&mut self, all: &Arc<AtomicU64>, bytes: u64) {
         self.bytes += bytes;
         self.all
@@ -105,7 +105,7 @@ impl Weight {
     }
 }
 
-impl Drop for Weight {
+impl Drop for ImageBytes {
     fn drop(&mut self) {
         if let Some(all) = &self.all {
             all.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Drop for Weight {
     }
 }
 
-impl Images {
+impl DatabaseImages {
     fn has(&self, hash: u64, name: &[u8]) -> bool {
         self.before.find(hash, name).is_some() || self.settled.find(hash, name).is_some()
     }
@@ -147,26 +147,26 @@ impl Images {
 
 /// A slot's images, by database; few slots have more than one.
 #[derive(Default)]
-struct SlotImages(Vec<Images>);
+struct SlotImages(Vec<DatabaseImages>);
 
 impl SlotImages {
-    fn of(&self, database: u32) -> Option<&Images> {
+    fn of(&self, database: u32) -> Option<&DatabaseImages> {
         self.0.iter().find(|images| images.database == database)
     }
 
-    fn of_mut(&mut self, database: u32) -> &mut Images {
+    fn of_mut(&mut self, database: u32) -> &mut DatabaseImages {
         let found = self.0.iter().position(|images| images.database == database);
         let index = found.unwrap_or_else(|| {
-            self.0.push(Images {
+            self.0.push(DatabaseImages {
                 database,
-                ..Images::default()
+                ..DatabaseImages::default()
             });
             self.0.len() - 1
         });
         &mut self.0[index]
     }
 
-    fn take(&mut self, database: u32) -> Option<Images> {
+    fn take(&mut self, database: u32) -> Option<DatabaseImages> {
         let index = self.0.iter().position(|images| images.database == database)?;
         let images = self.0.swap_remove(index);
         if self.0.is_empty() {
@@ -178,7 +178,7 @@ impl SlotImages {
 
 /// A key whose value somebody wants to change, and that is to be saved first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct AwaitedKey {
     database: u32,
     slot: u16,
     hash: u64,
@@ -186,7 +186,7 @@ pub struct Wanted {
 }
 
 /// The images of all slots, and how far the snapshot is.
-pub struct Preimages {
+pub struct BeforeImages {
     cursor: AtomicU64,
     /// For each database, which one it was at the snapshot's moment.
     origins: Box<[AtomicU32]>,
@@ -194,18 +194,18 @@ pub struct Preimages {
     places: Box<[AtomicU32]>,
     /// Made for the first snapshot.
     slots: OnceLock<Box<[Mutex<SlotImages>]>>,
-    wanted: Mutex<VecDeque<Wanted>>,
+    wanted: Mutex<VecDeque<AwaitedKey>>,
     any_wanted: AtomicBool,
     kept_bytes: AtomicU64,
     /// Bytes that are kept at the moment, values that only a handle keeps included.
     held_bytes: Arc<AtomicU64>,
 }
 
-impl Preimages {
+impl BeforeImages {
     /// None, for so many databases.
     pub fn new(databases: usize) -> Self {
         let none = || (0..databases).map(|_| AtomicU32::new(NONE)).collect();
-        Preimages {
+        BeforeImages {
             cursor: AtomicU64::new(BEHIND_EVERYTHING),
             origins: none(),
             places: none(),
@@ -274,7 +274,7 @@ impl Preimages {
                 return false;
             }
         }
-        let key = Wanted {
+        let key = AwaitedKey {
             database,
             slot: key.slot,
             hash: key.hash,
@@ -387,7 +387,7 @@ impl Preimages {
     }
 
     /// A key that is to be saved out of turn.
-    pub fn next_wanted(&self) -> Option<Wanted> {
+    pub fn next_wanted(&self) -> Option<AwaitedKey> {
         if !self.any_wanted.load(Ordering::Acquire) {
             return None;
         }
@@ -401,11 +401,11 @@ impl Preimages {
     /// the key counts as saved from then on. `None` if somebody writes the slot.
     pub fn settle_wanted<R>(
         &self,
-        pass: &Pass<'_>,
-        wanted: &Wanted,
+        pass: &GatePassage<'_>,
+        wanted: &AwaitedKey,
         share: impl FnOnce(u16, EntryRef<'_, Value>) -> Option<R>,
     ) -> Option<Option<R>> {
-        let Wanted {
+        let AwaitedKey {
             database,
             slot,
             hash,
@@ -438,7 +438,7 @@ impl Preimages {
     }
 
     /// Adds the record of a wanted key, to be written when it is its slot's turn.
-    pub fn add_record(&self, wanted: &Wanted, record: Vec<u8>) {
+    pub fn add_record(&self, wanted: &AwaitedKey, record: Vec<u8>) {
         let mut images = self.lock(usize::from(wanted.slot));
         images.of_mut(wanted.database).records.push(record);
     }
@@ -453,7 +453,7 @@ impl Preimages {
 }
 
 /// What a walker shows of a snapshot. What it shows under a lease is to be read quickly.
-pub trait Visit {
+pub trait SnapshotVisitor {
     /// A key under a lease of its slot, or of which nobody else knows.
     fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
     /// A key that was written out of turn.
@@ -465,7 +465,7 @@ pub enum Step {
     /// There is more.
     More,
     /// The images of a slot that was passed, to be visited without the pass.
-    Left(Box<Left>),
+    Left(Box<RemainingImages>),
     /// Somebody is writing the slot.
     Contended,
     /// The database is saved.
@@ -474,7 +474,7 @@ pub enum Step {
 
 /// Walks over one database of a snapshot. Databases come in the order of their numbers, the last of them as such.
 pub struct Walker<'w> {
-    preimages: &'w Preimages,
+    preimages: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
     slot: usize,
@@ -484,18 +484,18 @@ pub struct Walker<'w> {
 }
 
 /// The images of a slot that was passed: nobody else knows of them.
-pub struct Left {
+pub struct RemainingImages {
     slot: u16,
-    images: Images,
+    images: DatabaseImages,
     /// How far the walker had come when the rest of the table was taken over.
     position: u32,
     /// Images may share values with keys that the slot's mark guards no longer.
-    _loan: Option<Loan>,
+    _loan: Option<Pin>,
 }
 
 impl<'w> Walker<'w> {
     /// In front of a database.
-    pub fn new(preimages: &'w Preimages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
+    pub fn new(preimages: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
         Walker {
             preimages,
             hasher,
@@ -507,7 +507,7 @@ impl<'w> Walker<'w> {
     }
 
     /// Visits the next keys. `lend` makes a loan of values of a slot.
-    pub fn step(&mut self, pass: &Pass<'_>, lend: &dyn Fn(u16) -> Loan, visit: &mut dyn Visit) -> Step {
+    pub fn step(&mut self, pass: &GatePassage<'_>, lend: &dyn Fn(u16) -> Pin, visit: &mut dyn SnapshotVisitor) -> Step {
         let mut visited = 0;
         while self.slot < SLOTS {
             match self.step_in_slot(pass, lend, visit, &mut visited) {
@@ -523,11 +523,11 @@ impl<'w> Walker<'w> {
     /// Visits some keys of a slot; `None` if it is being written. At its end, images that it has.
     fn step_in_slot(
         &mut self,
-        pass: &Pass<'_>,
-        lend: &dyn Fn(u16) -> Loan,
-        visit: &mut dyn Visit,
+        pass: &GatePassage<'_>,
+        lend: &dyn Fn(u16) -> Pin,
+        visit: &mut dyn SnapshotVisitor,
         visited: &mut usize,
-    ) -> Option<Option<Box<Left>>> {
+    ) -> Option<Option<Box<RemainingImages>>> {
         let (preimages, slot) = (self.preimages, self.slot);
         let header = pass.domain().header(slot);
         let lease = if header.may_hold_any() {
@@ -555,7 +555,7 @@ impl<'w> Walker<'w> {
         }
         let left = all.take(self.database).map(|images| {
             let any_large = images.before.iter().any(|image| is_large(image.value()));
-            Box::new(Left {
+            Box::new(RemainingImages {
                 _loan: any_large.then(|| lend(slot as u16)),
                 slot: slot as u16,
                 images,
@@ -579,7 +579,7 @@ impl<'w> Walker<'w> {
     }
 
     /// Visits what a step has left.
-    pub fn visit_left(&self, left: &Left, visit: &mut dyn Visit) {
+    pub fn visit_left(&self, left: &RemainingImages, visit: &mut dyn SnapshotVisitor) {
         let images = &left.images;
         let mut position = Some(left.position);
         while let Some(from) = position {

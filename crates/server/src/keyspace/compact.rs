@@ -2,7 +2,7 @@
 
 use weft_table::{OldArrays, Table};
 
-use super::{Pass, SLOTS, Seat, Slot, publish};
+use super::{GatePassage, SLOTS, Seat, Slot, publish};
 
 /// Old arrays are dropped when so many are together: one by one, each would be the allocator's next answer.
 const OLD_ARRAYS: usize = 512;
@@ -25,7 +25,7 @@ pub fn compact(seat: &mut Seat) {
     }
 }
 
-fn compact_slot(pass: &Pass<'_>, index: usize, old: &mut Vec<OldArrays>) {
+fn compact_slot(pass: &GatePassage<'_>, index: usize, old: &mut Vec<OldArrays>) {
     if !pass.domain().header(index).may_hold_any() {
         return;
     }

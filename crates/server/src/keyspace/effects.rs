@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::access::{NamedKey, PlannedKey};
-use super::before_image::Preimages;
+use super::before_image::BeforeImages;
 use super::ready_keys::ReadyKey;
 use super::writable_replica_keys::LocalKey;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::Event;
 use crate::notify::pubsub::{Publication, Recipient};
-use crate::notify::tracking::{Invalidation, Redirected};
+use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
-use crate::propagation::{Scribe, Target};
+use crate::propagation::{LogWriter, Target};
 
 /// Which consumers of what commands do are switched on; with none, nothing is recorded for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,12 +104,12 @@ pub struct Change {
     /// Its name.
     pub name: Box<[u8]>,
     /// What.
-    pub what: What,
+    pub what: ChangeKind,
 }
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ChangeKind {
     /// Something to be published.
     Event(Event),
     /// Copies of the key are invalid.
@@ -118,7 +118,7 @@ pub enum What {
 
 /// What clients are to be told, on its way to the worker that owns them.
 #[derive(Clone)]
-pub enum Notice {
+pub enum ClientNotification {
     /// Subscribers get a message.
     Published(Arc<Publication>),
     /// These subscribers of the thread's own get a message, though they may end their subscription meanwhile.
@@ -126,7 +126,7 @@ pub enum Notice {
     /// Clients that keep copies are told to drop them.
     Invalidated(Arc<Invalidation>),
     /// A client gets the invalidations of another.
-    Redirected(Box<Redirected>),
+    Redirected(Box<RedirectedInvalidation>),
     /// Monitors get a line.
     Line(Arc<[u8]>),
     /// A client gets these bytes, whatever it said about replies.
@@ -178,13 +178,13 @@ pub struct Effects {
     /// Fields of hashes deleted because they were expired.
     pub expired_fields: u64,
     /// What the log is to repeat.
-    pub scribe: Scribe,
+    pub scribe: LogWriter,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
     pub broadcast: BTreeMap<Box<[u8]>, u64>,
     /// What this worker's own clients are to be told behind the reply of the command.
-    pub outbox: Vec<Notice>,
+    pub outbox: Vec<ClientNotification>,
     /// Workers that have mail and are to be woken once the leases have ended.
     pub wakes: Vec<usize>,
     /// A worker that was sent more mail than it can read at the moment.
@@ -202,7 +202,7 @@ pub struct Effects {
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
     /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
-    pub preimages: Option<Arc<Preimages>>,
+    pub preimages: Option<Arc<BeforeImages>>,
 }
 
 impl Effects {
@@ -309,7 +309,7 @@ impl Effects {
         self.changes.push(Change {
             db,
             name: name.into(),
-            what: What::Event(event),
+            what: ChangeKind::Event(event),
         });
     }
 
@@ -319,7 +319,7 @@ impl Effects {
         self.changes.push(Change {
             db,
             name: name.into(),
-            what: What::Value,
+            what: ChangeKind::Value,
         });
     }
 

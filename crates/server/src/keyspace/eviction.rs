@@ -21,8 +21,8 @@ use weft_values::Value;
 use super::access::{NamedKey, value_due_ms};
 use super::clock::AccessClock;
 use super::effects::{Cause, Effects, Hooks};
-use super::expiry::{Tell, note_waited};
-use super::{Keyspace, Pass, SLOTS, SlotTable, publish};
+use super::expiry::{OnExpired, note_waited};
+use super::{GatePassage, Keyspace, SLOTS, SlotTable, publish};
 use crate::notify::keyspace_event::Event;
 
 /// Candidates that a thread remembers.
@@ -32,7 +32,7 @@ const BUSY_SLOTS: usize = 64;
 
 /// By what a key is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum EvictionOrder {
     /// By chance.
     #[default]
     Random,
@@ -48,7 +48,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// By what keys are chosen.
-    pub order: Order,
+    pub order: EvictionOrder,
     /// Only keys that have an expiry.
     pub volatile: bool,
 }
@@ -58,10 +58,10 @@ impl Policy {
     pub fn named(name: &str) -> Option<Policy> {
         let (keys, order) = name.split_once('-')?;
         let order = match order {
-            "lru" => Order::Lru,
-            "lfu" => Order::Lfu,
-            "ttl" => Order::Ttl,
-            _ => Order::Random,
+            "lru" => EvictionOrder::Lru,
+            "lfu" => EvictionOrder::Lfu,
+            "ttl" => EvictionOrder::Ttl,
+            _ => EvictionOrder::Random,
         };
         Some(Policy {
             order,
@@ -72,10 +72,10 @@ impl Policy {
     /// How well a key serves: the highest goes first.
     fn score(self, entry: EntryRef<'_, Value>, clock: &AccessClock) -> u64 {
         match self.order {
-            Order::Random => 0,
-            Order::Lru => clock.idle_s(entry.clock()),
-            Order::Lfu => 255 - u64::from(clock.frequency(entry.clock())),
-            Order::Ttl => u64::MAX - entry.expire_at_ms().unwrap_or(u64::MAX),
+            EvictionOrder::Random => 0,
+            EvictionOrder::Lru => clock.idle_s(entry.clock()),
+            EvictionOrder::Lfu => 255 - u64::from(clock.frequency(entry.clock())),
+            EvictionOrder::Ttl => u64::MAX - entry.expire_at_ms().unwrap_or(u64::MAX),
         }
     }
 }
@@ -101,7 +101,7 @@ pub struct Chooser {
 
 /// How an attempt to delete a key ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
+pub enum EvictionAttempt {
     /// A key is gone.
     Evicted,
     /// There may be keys, but their slots are in use.
@@ -111,11 +111,11 @@ pub enum Attempt {
 }
 
 /// What an eviction works with.
-pub struct Surroundings<'a, 'p> {
+pub struct EvictionContext<'a, 'p> {
     /// The keys.
     pub keyspace: &'a Keyspace,
     /// The passage of the gate; the thread holds no lease.
-    pub pass: &'a Pass<'p>,
+    pub pass: &'a GatePassage<'p>,
     /// The thread's row of counters.
     pub row: usize,
     /// How long or often keys were used.
@@ -131,38 +131,38 @@ impl Chooser {
     pub fn evict(
         &mut self,
         policy: Policy,
-        around: &Surroundings<'_, '_>,
+        around: &EvictionContext<'_, '_>,
         effects: &mut Effects,
-        tell: Tell<'_>,
-    ) -> Attempt {
+        tell: OnExpired<'_>,
+    ) -> EvictionAttempt {
         if self.policy != policy {
             self.pool.clear();
             self.policy = policy;
         }
         if !may_find(policy, around.keyspace) {
             self.pool.clear();
-            return Attempt::Nothing;
+            return EvictionAttempt::Nothing;
         }
-        if policy.order == Order::Random {
+        if policy.order == EvictionOrder::Random {
             self.pool.clear();
         }
         for only_saved in [true, false] {
             self.look(around, only_saved);
             while let Some(candidate) = self.pool.pop() {
                 if delete(&candidate, policy, around, effects, tell) {
-                    return Attempt::Evicted;
+                    return EvictionAttempt::Evicted;
                 }
             }
         }
-        Attempt::Busy
+        EvictionAttempt::Busy
     }
 
     /// Looks at a few keys, from a random slot on.
-    fn look(&mut self, around: &Surroundings<'_, '_>, only_saved: bool) {
+    fn look(&mut self, around: &EvictionContext<'_, '_>, only_saved: bool) {
         let slots = around.pass.domain();
         let start = fastrand::usize(..SLOTS);
         let wanted = match self.policy.order {
-            Order::Random => 1,
+            EvictionOrder::Random => 1,
             _ => around.samples,
         };
         let (mut found, mut busy) = (0, 0);
@@ -189,7 +189,7 @@ impl Chooser {
                 if let Some(table) = lease.table(db) {
                     found += self.look_at(table, (db, slot), wanted, around);
                 }
-                if found >= wanted && self.policy.order == Order::Random {
+                if found >= wanted && self.policy.order == EvictionOrder::Random {
                     return;
                 }
             }
@@ -205,7 +205,7 @@ impl Chooser {
         table: &SlotTable,
         (db, slot): (usize, usize),
         wanted: usize,
-        around: &Surroundings<'_, '_>,
+        around: &EvictionContext<'_, '_>,
     ) -> usize {
         let policy = self.policy;
         table.sample(fastrand::u64(..), wanted, policy.volatile, &mut |entry| {
@@ -245,9 +245,9 @@ fn may_find(policy: Policy, keyspace: &Keyspace) -> bool {
 fn delete(
     candidate: &Candidate,
     policy: Policy,
-    around: &Surroundings<'_, '_>,
+    around: &EvictionContext<'_, '_>,
     effects: &mut Effects,
-    tell: Tell<'_>,
+    tell: OnExpired<'_>,
 ) -> bool {
     let Candidate {
         db, slot, hash, name, ..

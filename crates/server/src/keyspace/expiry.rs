@@ -12,7 +12,7 @@ use weft_values::Value;
 
 use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Cause, Effects, ExpiredKey, Hooks};
-use super::{Keyspace, Pass, SLOTS, Seat, Slot, Slots, publish, ready_keys};
+use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish, ready_keys};
 use crate::notify::keyspace_event::Event;
 use crate::observability::lock;
 
@@ -38,7 +38,7 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
 }
 
 /// Tells others what was recorded, while the slot is still leased.
-pub type Tell<'a> = &'a mut dyn FnMut(&mut Effects);
+pub type OnExpired<'a> = &'a mut dyn FnMut(&mut Effects);
 
 /// One slice of active expiry.
 pub struct Slice<'a> {
@@ -59,7 +59,7 @@ pub fn run_slice(
     seat: &mut Seat,
     slice: &Slice<'_>,
     effects: &mut Effects,
-    tell: Tell<'_>,
+    tell: OnExpired<'_>,
 ) -> bool {
     let start = Instant::now();
     let queue = slice.queue;
@@ -100,7 +100,7 @@ fn expire_slot(
     slot: u16,
     slice: &Slice<'_>,
     effects: &mut Effects,
-    tell: Tell<'_>,
+    tell: OnExpired<'_>,
 ) -> Option<bool> {
     let (row, now_ms) = (seat.index(), slice.now_ms);
     let mut removed: Vec<Removed<Value>> = Vec::new();
@@ -301,7 +301,7 @@ pub fn delete_found(
     now_ms: u64,
     may_delete: &dyn Fn() -> bool,
     effects: &mut Effects,
-    tell: Tell<'_>,
+    tell: OnExpired<'_>,
 ) {
     let row = seat.index();
     let pass = seat.enter();
@@ -314,7 +314,7 @@ pub fn delete_found(
 
 /// Leaves the keys that readers found expired where they are: somebody else decides about their end.
 #[cold]
-pub fn forget_found(effects: &mut Effects, tell: Tell<'_>) {
+pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
     for key in std::mem::take(&mut effects.expired) {
         if key.missed {
             effects.note(key.db, &key.name, Event::MISSED);
@@ -327,11 +327,11 @@ pub fn forget_found(effects: &mut Effects, tell: Tell<'_>) {
 #[cold]
 pub fn delete_found_within(
     keyspace: &Keyspace,
-    pass: &Pass<'_>,
+    pass: &GatePassage<'_>,
     row: usize,
     now_ms: u64,
     effects: &mut Effects,
-    tell: Tell<'_>,
+    tell: OnExpired<'_>,
 ) {
     for key in std::mem::take(&mut effects.expired) {
         let ExpiredKey {

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use weft_reactor::unix_ms;
 
-use super::access::{Whole, is_expired};
+use super::access::{WholeKeyspace, is_expired};
 use super::{Keyspace, SLOTS, Slot, SlotTable, publish, publish_due_of};
-use crate::clients_waiting::watch::Presence;
+use crate::clients_waiting::watch::KeyPresence;
 
 /// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
 pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
@@ -17,13 +17,13 @@ pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     let presence = |db: usize, hash: u64, name: &[u8]| {
         let entry = slot.table(db).and_then(|table| table.find(hash, name));
         match entry {
-            None => Presence::Missing,
-            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
-            Some(_) => Presence::Live,
+            None => KeyPresence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => KeyPresence::Expired,
+            Some(_) => KeyPresence::Live,
         }
     };
     watching.touch_database(db, |hash, name| {
-        let after = by.map_or(Presence::Missing, |by| presence(by, hash, name));
+        let after = by.map_or(KeyPresence::Missing, |by| presence(by, hash, name));
         (presence(db, hash, name), after)
     });
 }
@@ -35,9 +35,9 @@ pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u6
     };
     let presence =
         |table: Option<&SlotTable>, hash: u64, name: &[u8]| match table.and_then(|table| table.find(hash, name)) {
-            None => Presence::Missing,
-            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => Presence::Expired,
-            Some(_) => Presence::Live,
+            None => KeyPresence::Missing,
+            Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => KeyPresence::Expired,
+            Some(_) => KeyPresence::Live,
         };
     watching.touch_database(db, |hash, name| {
         (presence(slot.table(db), hash, name), presence(by, hash, name))
@@ -45,7 +45,7 @@ pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u6
 }
 
 /// What was in some databases.
-pub struct Taken {
+pub struct DetachedTables {
     /// Its tables.
     pub tables: Vec<SlotTable>,
     /// Its keys.
@@ -53,7 +53,12 @@ pub struct Taken {
 }
 
 /// Empties databases; `seat` is the row of counts that this thread writes. A snapshot keeps what it has not saved.
-pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, keyspace: &Keyspace, seat: usize) -> Taken {
+pub fn take(
+    all: &mut WholeKeyspace<'_, '_>,
+    databases: Range<usize>,
+    keyspace: &Keyspace,
+    seat: usize,
+) -> DetachedTables {
     let Keyspace { counts, preimages, .. } = keyspace;
     let now_ms = unix_ms();
     let mut tables = Vec::new();
@@ -90,5 +95,5 @@ pub fn take(all: &mut Whole<'_, '_>, databases: Range<usize>, keyspace: &Keyspac
         counts.add_volatile(seat, db, -volatile);
     }
     let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
-    Taken { tables, keys }
+    DetachedTables { tables, keys }
 }

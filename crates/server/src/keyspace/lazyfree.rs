@@ -7,18 +7,18 @@ use std::sync::mpsc;
 use crate::observability::used_memory::UsedMemory;
 
 /// What can be freed: anything owned.
-pub type Burden = Box<dyn std::any::Any + Send>;
+pub type DeferredFree = Box<dyn std::any::Any + Send>;
 
-struct Load {
+struct LazyFreeLoad {
     objects: u64,
     bytes: usize,
-    burden: Burden,
+    burden: DeferredFree,
 }
 
 /// The way to the freeing thread.
 #[derive(Clone)]
 pub struct LazyFree {
-    sender: mpsc::Sender<Load>,
+    sender: mpsc::Sender<LazyFreeLoad>,
     pending: Arc<AtomicU64>,
     freed: Arc<AtomicU64>,
     memory: Arc<UsedMemory>,
@@ -30,7 +30,7 @@ impl LazyFree {
     /// # Errors
     /// When the operating system refuses a thread.
     pub fn start(memory: Arc<UsedMemory>) -> std::io::Result<Self> {
-        let (sender, receiver) = mpsc::channel::<Load>();
+        let (sender, receiver) = mpsc::channel::<LazyFreeLoad>();
         let pending = Arc::new(AtomicU64::new(0));
         let freed = Arc::new(AtomicU64::new(0));
         let (still_pending, done, counted) = (pending.clone(), freed.clone(), memory.clone());
@@ -39,7 +39,7 @@ impl LazyFree {
             .spawn(move || {
                 let mut cell = counted.freeing_cell();
                 for load in receiver {
-                    let Load { objects, bytes, burden } = load;
+                    let LazyFreeLoad { objects, bytes, burden } = load;
                     counted.begins_to_free();
                     drop(burden);
                     counted.left(bytes, &mut cell);
@@ -56,10 +56,10 @@ impl LazyFree {
     }
 
     /// Hands over something that counts as `objects` objects and has about so many bytes, 0 if that is not known.
-    pub fn free(&self, objects: u64, bytes: usize, burden: Burden) {
+    pub fn free(&self, objects: u64, bytes: usize, burden: DeferredFree) {
         self.pending.fetch_add(objects, Ordering::Relaxed);
         self.memory.leave(bytes);
-        let load = Load { objects, bytes, burden };
+        let load = LazyFreeLoad { objects, bytes, burden };
         if let Err(mpsc::SendError(load)) = self.sender.send(load) {
             // The thread is gone only at shutdown; free here then.
             drop(load);

@@ -43,9 +43,9 @@ pub type SlotTable = Table<Value>;
 /// The leased cells of the whole keyspace.
 pub type Slots = Domain<SlotHeader, Slot>;
 /// A thread's place at the gate of the keyspace.
-pub type Seat = weft_sync::Seat<SlotHeader, Slot>;
+pub type Seat = weft_sync::ThreadSeat<SlotHeader, Slot>;
 /// A passage through the gate, for one batch.
-pub type Pass<'a> = weft_sync::Pass<'a, SlotHeader, Slot>;
+pub type GatePassage<'a> = weft_sync::GatePassage<'a, SlotHeader, Slot>;
 /// A reader's lease of one slot.
 pub type ReadLease<'a> = weft_sync::ReadLease<'a, SlotHeader, Slot>;
 /// The writer's lease of one slot.
@@ -154,19 +154,19 @@ const fn database_bit(db: usize) -> u16 {
 pub struct Slot {
     first: SlotTable,
     /// Boxed, for a slot's word, header and table share a cache line.
-    extra: Option<Box<Extra>>,
+    extra: Option<Box<SlotExtension>>,
 }
 
 /// What few slots have: further databases, clients that wait for keys, and clients that watch keys.
 #[derive(Default)]
-struct Extra {
+struct SlotExtension {
     others: Vec<SlotTable>,
-    interested: Interested,
+    interested: InterestedClients,
 }
 
 /// Clients that have to do with what becomes of keys of a slot.
 #[derive(Default)]
-pub struct Interested {
+pub struct InterestedClients {
     /// Keys that either of them may name.
     filter: KeyFilter,
     /// They wait for them.
@@ -175,7 +175,7 @@ pub struct Interested {
     pub watching: Watching,
 }
 
-impl Interested {
+impl InterestedClients {
     #[inline]
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.watching.is_empty()
@@ -232,7 +232,7 @@ impl Slot {
     /// The table of database `db`, and the clients that wait for or watch keys of this slot, if there may be any that
     /// name a key of this hash.
     #[inline]
-    pub fn table_and_interested(&mut self, db: usize, hash: u64) -> (&mut SlotTable, Option<&Interested>) {
+    pub fn table_and_interested(&mut self, db: usize, hash: u64) -> (&mut SlotTable, Option<&InterestedClients>) {
         if db > 0 {
             self.others_mut(db);
         }
@@ -273,7 +273,7 @@ impl Slot {
         self.change_interested(hash, |interested| change(&mut interested.watching))
     }
 
-    fn change_interested<R>(&mut self, hash: u64, change: impl FnOnce(&mut Interested) -> R) -> R {
+    fn change_interested<R>(&mut self, hash: u64, change: impl FnOnce(&mut InterestedClients) -> R) -> R {
         let extra = self.extra.get_or_insert_default();
         let result = change(&mut extra.interested);
         extra.interested.note(hash);
@@ -363,9 +363,9 @@ pub struct Keyspace {
     /// Keys that a writable replica deletes by itself.
     pub local: writable_replica_keys::LocalKeys,
     /// The slots whose values are lent.
-    pub lent: Arc<pinned::Lent>,
+    pub lent: Arc<pinned::PinnedSlots>,
     /// What a snapshot still needs of keys that change.
-    pub preimages: Arc<before_image::Preimages>,
+    pub preimages: Arc<before_image::BeforeImages>,
 }
 
 impl Keyspace {
@@ -384,7 +384,7 @@ impl Keyspace {
             hooks: effects::SharedHooks::default(),
             local: writable_replica_keys::LocalKeys::default(),
             lent: Arc::default(),
-            preimages: Arc::new(before_image::Preimages::new(databases)),
+            preimages: Arc::new(before_image::BeforeImages::new(databases)),
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::observability::lock;
 const RESERVED: Duration = Duration::from_millis(5);
 
 /// What is known of a slot that lends, or is wanted.
-struct Record {
+struct PinRecord {
     /// Loans that have not ended.
     loans: u32,
     /// Queued commands that want to change a value of the slot.
@@ -47,9 +47,9 @@ struct Record {
 /// A key that nobody may write: its database and its name.
 pub type FrozenKey = (usize, Box<[u8]>);
 
-impl Record {
+impl PinRecord {
     fn new() -> Self {
-        Record {
+        PinRecord {
             loans: 0,
             writers: 0,
             reserved_until: None,
@@ -64,16 +64,16 @@ impl Record {
 
 /// The slots that lend.
 #[derive(Default)]
-pub struct Lent {
-    records: Mutex<HashMap<u16, Record>>,
+pub struct PinnedSlots {
+    records: Mutex<HashMap<u16, PinRecord>>,
     /// How many keys are frozen. Hardly ever any, so writers in slots that lend, or that a snapshot has not saved, need not
     /// lock the records to find that out. Raised under leases of the slots of these keys.
     frozen: AtomicUsize,
 }
 
 /// Values of some slots are out. Whoever holds handles drops them before this.
-pub struct Loan {
-    lent: Arc<Lent>,
+pub struct Pin {
+    lent: Arc<PinnedSlots>,
     slots: Arc<Slots>,
     numbers: Vec<u16>,
     frozen: Vec<(u16, FrozenKey)>,
@@ -81,11 +81,11 @@ pub struct Loan {
 
 /// Slots that lend nothing more to commands until a queued command has changed them.
 pub struct Reservation {
-    lent: Arc<Lent>,
+    lent: Arc<PinnedSlots>,
     numbers: Vec<u16>,
 }
 
-impl Lent {
+impl PinnedSlots {
     /// Reserves slots for a queued command that wants to change their values. It holds nothing that another command waits
     /// for: loans that have begun go on, and a command that is refused a new one holds none.
     pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
@@ -93,7 +93,7 @@ impl Lent {
         numbers.dedup();
         let mut records = lock(&self.records);
         for number in &numbers {
-            records.entry(*number).or_insert_with(Record::new).writers += 1;
+            records.entry(*number).or_insert_with(PinRecord::new).writers += 1;
         }
         Reservation {
             lent: self.clone(),
@@ -102,7 +102,7 @@ impl Lent {
     }
 
     /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is wanted.
-    pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Loan> {
+    pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
         let records = lock(&self.records);
@@ -110,7 +110,7 @@ impl Lent {
         let is_reserved = |number| {
             records
                 .get(number)
-                .is_some_and(|record: &Record| record.is_reserved(now))
+                .is_some_and(|record: &PinRecord| record.is_reserved(now))
         };
         if numbers.iter().any(is_reserved) {
             return None;
@@ -120,22 +120,22 @@ impl Lent {
 
     /// Begins a loan of values of a slot that the caller has a lease of, wanted or not: what a snapshot reads of them
     /// has to be read at some time, and who wants to change them waits for that.
-    pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Loan {
+    pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
         self.begin(lock(&self.records), slots, vec![number])
     }
 
     fn begin(
         self: &Arc<Self>,
-        mut records: MutexGuard<'_, HashMap<u16, Record>>,
+        mut records: MutexGuard<'_, HashMap<u16, PinRecord>>,
         slots: &Arc<Slots>,
         numbers: Vec<u16>,
-    ) -> Loan {
+    ) -> Pin {
         for number in &numbers {
-            let record = records.entry(*number).or_insert_with(Record::new);
+            let record = records.entry(*number).or_insert_with(PinRecord::new);
             record.loans += 1;
             slots.header(usize::from(*number)).set_lent(true);
         }
-        Loan {
+        Pin {
             lent: self.clone(),
             slots: slots.clone(),
             numbers,
@@ -145,7 +145,7 @@ impl Lent {
 
     /// Begins a loan of the values of these keys, which nobody may write until it ends; `None` if a slot is wanted or a
     /// key is frozen already. The caller has leases of all their slots.
-    pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Loan> {
+    pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Pin> {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
         }
@@ -201,7 +201,7 @@ impl Drop for Reservation {
     }
 }
 
-impl Drop for Loan {
+impl Drop for Pin {
     fn drop(&mut self) {
         if self.numbers.is_empty() {
             return;

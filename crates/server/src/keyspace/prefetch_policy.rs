@@ -5,7 +5,7 @@
 //! the head cannot be told before the head is there, but the entries of one workload are much alike. Likewise for what lies
 //! behind the values of large collections: small ones have nothing there.
 
-use weft_table::{Head, Place};
+use weft_table::{Head, PrefetchTarget};
 
 use super::SlotTable;
 
@@ -14,7 +14,7 @@ const SAMPLE: u16 = 16;
 
 /// What samples of lookups have shown; at first, that everything has to be fetched.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach {
+pub struct PrefetchPolicy {
     head: Head,
     values: bool,
     /// Whether a sample is being taken.
@@ -22,28 +22,28 @@ pub struct Reach {
     seen: u16,
     in_short: u16,
     in_wide: u16,
-    behind: Behind,
+    behind: IndirectionStatistics,
 }
 
 /// The same for what lies behind values.
 #[derive(Clone, Copy, Debug)]
-struct Behind {
+struct IndirectionStatistics {
     needed: bool,
     learning: bool,
     seen: u16,
     found: u16,
 }
 
-impl Default for Reach {
+impl Default for PrefetchPolicy {
     fn default() -> Self {
-        Reach {
+        PrefetchPolicy {
             head: Head::Short,
             values: true,
             learning: true,
             seen: 0,
             in_short: 0,
             in_wide: 0,
-            behind: Behind {
+            behind: IndirectionStatistics {
                 needed: true,
                 learning: true,
                 seen: 0,
@@ -53,7 +53,7 @@ impl Default for Reach {
     }
 }
 
-impl Reach {
+impl PrefetchPolicy {
     /// How much of an entry to fetch first.
     #[inline]
     pub fn head(&self) -> Head {
@@ -88,7 +88,7 @@ impl Reach {
         behind.seen += 1;
         behind.found += u16::from(found);
         if behind.seen == SAMPLE {
-            *behind = Behind {
+            *behind = IndirectionStatistics {
                 needed: behind.found >= SAMPLE / 8,
                 learning: false,
                 seen: 0,
@@ -99,7 +99,7 @@ impl Reach {
 
     /// Where the value of a key is.
     #[inline]
-    pub fn value_place(&mut self, table: &SlotTable, hash: u64) -> Place {
+    pub fn value_place(&mut self, table: &SlotTable, hash: u64) -> PrefetchTarget {
         let value = table.value_place(hash);
         if self.learning {
             self.note(table, hash, value);
@@ -109,7 +109,7 @@ impl Reach {
 
     /// Adds a lookup to the sample. When there are enough, seven of eight decide.
     #[cold]
-    fn note(&mut self, table: &SlotTable, hash: u64, value: Place) {
+    fn note(&mut self, table: &SlotTable, hash: u64, value: PrefetchTarget) {
         self.seen += 1;
         self.in_short += u16::from(value.is_within(table.entry_place(hash, Head::Short)));
         self.in_wide += u16::from(value.is_within(table.entry_place(hash, Head::Wide)));
@@ -136,7 +136,7 @@ mod tests {
 
     fn learned(lens: &[usize]) -> (Head, bool) {
         let mut table = SlotTable::new();
-        let mut reach = Reach::default();
+        let mut reach = PrefetchPolicy::default();
         for (number, len) in lens.iter().cycle().take(usize::from(SAMPLE)).enumerate() {
             assert!(reach.needs_values());
             let hash = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn what_lies_behind_values_is_fetched_where_there_is_something() {
         for (found, needed) in [(0, false), (1, false), (2, true), (16, true)] {
-            let mut reach = Reach::default();
+            let mut reach = PrefetchPolicy::default();
             (0..SAMPLE).for_each(|number| reach.note_behind(number < found));
             assert_eq!(reach.needs_behind(), needed, "{found} of {SAMPLE}");
             reach.learn_anew();
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn other_keys_are_noticed_in_the_next_sample() {
         let empty = SlotTable::new();
-        let mut reach = Reach::default();
+        let mut reach = PrefetchPolicy::default();
         for number in 0..SAMPLE {
             reach.value_place(&empty, number.into()).prefetch();
         }

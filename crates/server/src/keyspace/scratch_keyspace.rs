@@ -8,7 +8,7 @@ use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
 use super::hash::KeyHasher;
-use super::pinned::Loan;
+use super::pinned::Pin;
 use super::{Exclusive, Keyspace, Slot, publish, publish_due_of};
 use crate::keyspace::access::value_due_ms;
 
@@ -20,7 +20,7 @@ impl Keyspace {
 }
 
 /// A value as it was taken.
-enum Taken {
+enum CopiedValue {
     Int(i64),
     Bytes(Vec<u8>),
     Packed(Vec<u8>),
@@ -33,7 +33,7 @@ struct Key {
     db: usize,
     name: Box<[u8]>,
     hash: u64,
-    value: Taken,
+    value: CopiedValue,
     expire_at_ms: Option<u64>,
     clock: u32,
 }
@@ -42,7 +42,7 @@ struct Key {
 #[derive(Default)]
 pub struct Copies {
     keys: Vec<Key>,
-    loans: Vec<Loan>,
+    loans: Vec<Pin>,
 }
 
 impl Copies {
@@ -77,7 +77,7 @@ impl Copies {
     fn lend(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
         let any_large = self.keys[from..]
             .iter()
-            .any(|key| matches!(key.value, Taken::Blob(_) | Taken::Object(_)));
+            .any(|key| matches!(key.value, CopiedValue::Blob(_) | CopiedValue::Object(_)));
         if any_large {
             let loan = keyspace.lent.lend(&keyspace.slots, vec![number]);
             let Some(loan) = loan else {
@@ -100,11 +100,11 @@ impl Copies {
 impl Key {
     fn of(db: usize, hash: u64, entry: EntryRef<'_, Value>) -> Self {
         let value = match (entry.value(), entry.share()) {
-            (_, Some(object)) => Taken::Object(object),
-            (ValueRef::Int(number), _) => Taken::Int(number),
-            (ValueRef::Bytes(bytes), _) => Taken::Bytes(bytes.to_vec()),
-            (ValueRef::Packed(bytes), _) => Taken::Packed(bytes.to_vec()),
-            (ValueRef::Blob(blob), _) => Taken::Blob(blob.clone()),
+            (_, Some(object)) => CopiedValue::Object(object),
+            (ValueRef::Int(number), _) => CopiedValue::Int(number),
+            (ValueRef::Bytes(bytes), _) => CopiedValue::Bytes(bytes.to_vec()),
+            (ValueRef::Packed(bytes), _) => CopiedValue::Packed(bytes.to_vec()),
+            (ValueRef::Blob(blob), _) => CopiedValue::Blob(blob.clone()),
             (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
         };
         Key {
@@ -120,11 +120,11 @@ impl Key {
     fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
         let (header, slot) = all.parts_mut(KeyHasher::slot(self.hash));
         let value = match &self.value {
-            Taken::Int(number) => NewValue::Int(*number),
-            Taken::Bytes(bytes) => NewValue::Bytes(bytes),
-            Taken::Packed(bytes) => NewValue::Packed(bytes),
-            Taken::Blob(blob) => NewValue::Blob(Blob::from_slice(blob)),
-            Taken::Object(object) => NewValue::Shared(Shared::new(Value::clone(object))),
+            CopiedValue::Int(number) => NewValue::Int(*number),
+            CopiedValue::Bytes(bytes) => NewValue::Bytes(bytes),
+            CopiedValue::Packed(bytes) => NewValue::Packed(bytes),
+            CopiedValue::Blob(blob) => NewValue::Blob(Blob::from_slice(blob)),
+            CopiedValue::Object(object) => NewValue::Shared(Shared::new(Value::clone(object))),
         };
         let table = slot.table_mut(self.db);
         drop(table.insert(self.hash, &self.name, value, self.expire_at_ms, self.clock));

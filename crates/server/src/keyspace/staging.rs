@@ -4,22 +4,22 @@
 //! emptying a database, whatever is in it.
 
 use super::access::KeyCounts;
-use super::flush::{Taken, touch_replaced};
+use super::flush::{DetachedTables, touch_replaced};
 use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
 
 /// Keys, keys with an expiry and volatile values of a database.
 type Figures = [i64; 3];
 
 /// Databases that are part of no keyspace yet.
-pub struct Apart {
+pub struct StagedDatabases {
     slots: Vec<Slot>,
     figures: Vec<Figures>,
 }
 
-impl Apart {
+impl StagedDatabases {
     /// So many empty databases.
     pub fn new(databases: usize) -> Self {
-        Apart {
+        StagedDatabases {
             slots: (0..SLOTS).map(|_| Slot::new()).collect(),
             figures: vec![[0; 3]; databases],
         }
@@ -39,7 +39,7 @@ impl Apart {
 
     /// Puts all of it in the place of what the keyspace has, which comes back. `seat` is the row of counts that this
     /// thread writes.
-    pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> Taken {
+    pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> DetachedTables {
         let mut tables = Vec::new();
         let mut before = vec![[0i64; 3]; self.figures.len()];
         for (index, new) in self.slots.iter_mut().enumerate() {
@@ -65,7 +65,7 @@ impl Apart {
             counts.add_volatile(seat, db, new[2] - counts.volatile(db) as i64);
         }
         let keys = before.iter().map(|figures| figures[0] as u64).sum();
-        Taken { tables, keys }
+        DetachedTables { tables, keys }
     }
 }
 

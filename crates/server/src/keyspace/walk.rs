@@ -11,8 +11,8 @@ use std::time::Duration;
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::{GrowingLeases, Held};
-use super::{Exclusive, Pass, SLOTS, Seat, Slot, SlotHeader};
+use super::access::{GrowingLeases, HeldLeases};
+use super::{Exclusive, GatePassage, SLOTS, Seat, Slot, SlotHeader};
 
 /// How long a patient walker stays away from a slot that is being written.
 const RETRY: Duration = Duration::from_micros(50);
@@ -64,40 +64,40 @@ impl Cursor {
 }
 
 /// By what right slots are reached.
-pub enum Reach<'r, 'p> {
+pub enum WalkAccess<'r, 'p> {
     /// Through the gate, one lease at a time.
-    Pass(&'r Pass<'p>),
+    Pass(&'r GatePassage<'p>),
     /// Under leases of all slots.
     Leases(&'r GrowingLeases<'p>),
     /// In exclusive mode.
     Everything(&'r Exclusive<'p>),
 }
 
-impl<'r, 'p> Reach<'r, 'p> {
+impl<'r, 'p> WalkAccess<'r, 'p> {
     /// The way of a command that holds `held`, behind the gate unless it holds everything.
-    pub fn of(held: &'r Held<'_, 'p>, pass: Option<&'r Pass<'p>>) -> Self {
+    pub fn of(held: &'r HeldLeases<'_, 'p>, pass: Option<&'r GatePassage<'p>>) -> Self {
         match (held, pass) {
-            (Held::Everything(all), _) => Reach::Everything(all),
-            (Held::Growing(leases), _) if leases.is_everything() => Reach::Leases(leases),
-            (_, Some(pass)) => Reach::Pass(pass),
+            (HeldLeases::Everything(all), _) => WalkAccess::Everything(all),
+            (HeldLeases::Growing(leases), _) if leases.is_everything() => WalkAccess::Leases(leases),
+            (_, Some(pass)) => WalkAccess::Pass(pass),
             (_, None) => unreachable!("a command runs behind the gate or in exclusive mode"),
         }
     }
 
     /// The way of a command that holds every slot; `None` if it does not.
-    pub fn of_whole(held: &'r Held<'_, 'p>) -> Option<Self> {
-        held.is_everything().then(|| Reach::of(held, None))
+    pub fn of_whole(held: &'r HeldLeases<'_, 'p>) -> Option<Self> {
+        held.is_everything().then(|| WalkAccess::of(held, None))
     }
 }
 
-impl Reach<'_, '_> {
+impl WalkAccess<'_, '_> {
     /// The header of a slot.
     #[inline]
     pub fn header(&self, slot: usize) -> &SlotHeader {
         match self {
-            Reach::Pass(pass) => pass.domain().header(slot),
-            Reach::Leases(leases) => leases.header(slot),
-            Reach::Everything(all) => all.header(slot),
+            WalkAccess::Pass(pass) => pass.domain().header(slot),
+            WalkAccess::Leases(leases) => leases.header(slot),
+            WalkAccess::Everything(all) => all.header(slot),
         }
     }
 
@@ -115,16 +115,16 @@ impl Reach<'_, '_> {
     #[inline]
     pub fn view<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
         match self {
-            Reach::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
-            Reach::Leases(leases) => leases.cell(slot).map(look),
-            Reach::Everything(all) => Some(look(all.cell(slot))),
+            WalkAccess::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
+            WalkAccess::Leases(leases) => leases.cell(slot).map(look),
+            WalkAccess::Everything(all) => Some(look(all.cell(slot))),
         }
     }
 }
 
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum WalkEnd {
     /// Nothing is left.
     End,
     /// Enough keys were visited; the walk goes on from here.
@@ -135,12 +135,12 @@ pub enum Stop {
 
 /// Visits keys of database `db` from `from` on, until at least `at_least` were visited.
 pub fn walk(
-    reach: &Reach<'_, '_>,
+    reach: &WalkAccess<'_, '_>,
     db: usize,
     from: Cursor,
     at_least: usize,
     visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
-) -> Stop {
+) -> WalkEnd {
     let mut position = from.position;
     let mut visited = 0;
     for slot in from.slot as usize..SLOTS {
@@ -157,51 +157,51 @@ pub fn walk(
                 position,
             };
             match scanned {
-                None => return Stop::Contended(here),
-                Some(Some(position)) => return Stop::Enough(Cursor { position, ..here }),
+                None => return WalkEnd::Contended(here),
+                Some(Some(position)) => return WalkEnd::Enough(Cursor { position, ..here }),
                 Some(None) if visited >= at_least => return end_or(slot + 1),
                 Some(None) => {}
             }
         }
         position = 0;
     }
-    Stop::End
+    WalkEnd::End
 }
 
 /// Visits keys of one slot alone, from `from` on.
 pub fn walk_slot(
-    reach: &Reach<'_, '_>,
+    reach: &WalkAccess<'_, '_>,
     db: usize,
     only: u16,
     from: Cursor,
     at_least: usize,
     visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
-) -> Stop {
+) -> WalkEnd {
     let slot = u32::from(only);
     let position = match slot.cmp(&from.slot) {
-        std::cmp::Ordering::Less => return Stop::End,
+        std::cmp::Ordering::Less => return WalkEnd::End,
         std::cmp::Ordering::Equal => from.position,
         std::cmp::Ordering::Greater => 0,
     };
     if !reach.header(usize::from(only)).may_hold(db) {
-        return Stop::End;
+        return WalkEnd::End;
     }
     let scanned = reach.view(usize::from(only), |data| {
         data.table(db)?
             .scan(position, at_least, &mut |entry| visit(only, entry))
     });
     match scanned {
-        None => Stop::Contended(Cursor { slot, position }),
-        Some(Some(position)) => Stop::Enough(Cursor { slot, position }),
-        Some(None) => Stop::End,
+        None => WalkEnd::Contended(Cursor { slot, position }),
+        Some(Some(position)) => WalkEnd::Enough(Cursor { slot, position }),
+        Some(None) => WalkEnd::End,
     }
 }
 
-fn end_or(slot: usize) -> Stop {
+fn end_or(slot: usize) -> WalkEnd {
     if slot < SLOTS {
-        Stop::Enough(Cursor::of_slot(slot))
+        WalkEnd::Enough(Cursor::of_slot(slot))
     } else {
-        Stop::End
+        WalkEnd::End
     }
 }
 
@@ -214,12 +214,12 @@ pub fn walk_patiently(
     from: Cursor,
     at_least: usize,
     visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
-) -> Stop {
+) -> WalkEnd {
     let mut cursor = from;
     let mut rest = at_least;
     loop {
         let pass = seat.enter();
-        let reach = Reach::Pass(&pass);
+        let reach = WalkAccess::Pass(&pass);
         let contended = loop {
             let mut visited = 0;
             let stop = walk(&reach, db, cursor, rest.min(KEYS_A_STEP), &mut |slot, entry| {
@@ -228,12 +228,12 @@ pub fn walk_patiently(
             });
             rest = rest.saturating_sub(visited);
             match stop {
-                Stop::Enough(next) if rest > 0 => cursor = next,
-                Stop::Contended(here) => {
+                WalkEnd::Enough(next) if rest > 0 => cursor = next,
+                WalkEnd::Contended(here) => {
                     cursor = here;
                     break true;
                 }
-                Stop::Enough(_) | Stop::End => return stop,
+                WalkEnd::Enough(_) | WalkEnd::End => return stop,
             }
             if pass.gate_is_closing() {
                 break false;
@@ -241,7 +241,7 @@ pub fn walk_patiently(
         };
         drop(pass);
         if contended && gives_up(cursor.slot as u16) {
-            return Stop::Contended(cursor);
+            return WalkEnd::Contended(cursor);
         }
         if contended {
             std::thread::sleep(RETRY);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::access::is_expired;
 use super::effects::{Effects, ExpiredKey};
-use super::expiry::{Tell, delete_found};
+use super::expiry::{OnExpired, delete_found};
 use super::{Keyspace, Seat};
 use crate::observability::lock;
 
@@ -37,7 +37,7 @@ pub struct LocalKey {
 /// The keys.
 #[derive(Default)]
 pub struct LocalKeys {
-    known: Mutex<Known>,
+    known: Mutex<LocalExpiry>,
     /// When the first of them is due, ms since the epoch; 0 for none.
     next_ms: AtomicU64,
 }
@@ -45,11 +45,11 @@ pub struct LocalKeys {
 /// A database and the name of a key in it.
 type Name = (usize, Box<[u8]>);
 /// When a key expires, its hash and its slot.
-type When = (u64, u64, u16);
+type ExpiringKey = (u64, u64, u16);
 
 #[derive(Default)]
-struct Known {
-    by_name: HashMap<Name, When>,
+struct LocalExpiry {
+    by_name: HashMap<Name, ExpiringKey>,
     by_time: BTreeSet<(u64, usize, Box<[u8]>)>,
 }
 
@@ -62,7 +62,7 @@ impl LocalKeys {
     /// Forgets all of them.
     pub fn clear(&self) {
         let mut known = lock(&self.known);
-        *known = Known::default();
+        *known = LocalExpiry::default();
         self.next_ms.store(0, Ordering::Relaxed);
     }
 
@@ -112,14 +112,14 @@ impl LocalKeys {
         due
     }
 
-    fn publish(&self, known: &Known) {
+    fn publish(&self, known: &LocalExpiry) {
         let next_ms = known.by_time.first().map_or(0, |(at_ms, ..)| *at_ms);
         self.next_ms.store(next_ms, Ordering::Relaxed);
     }
 }
 
 /// Deletes those that have expired.
-pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: Tell<'_>) {
+pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: OnExpired<'_>) {
     let mut again = Vec::new();
     for mut key in keyspace.local.take_due(now_ms) {
         let expiry = {

@@ -139,7 +139,7 @@ impl ClientKind {
 
 /// What a replica says about itself (REPLCONF).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Introduction {
+pub struct ReplicaHandshake {
     /// Where it listens; 0 if it has not said.
     pub port: i64,
     /// Its address; empty if that of its connection is right.
@@ -166,7 +166,7 @@ pub struct Introduction {
     pub dump_client: Option<u64>,
 }
 
-impl Introduction {
+impl ReplicaHandshake {
     /// Where the log says that a replica is, if its connection comes from `peer`.
     pub fn name(&self, peer: &str) -> String {
         let host = self.host(peer);
@@ -233,7 +233,7 @@ pub struct Client {
     /// How it tracks keys.
     pub tracking: Option<Box<Tracking>>,
     /// What it says about itself as a replica.
-    pub introduction: Option<Box<Introduction>>,
+    pub introduction: Option<Box<ReplicaHandshake>>,
     /// What is told of its transaction and its watches instead of what is here: in portraits, and while EXEC runs.
     pub tally: Option<Box<Tally>>,
 }

@@ -6,7 +6,7 @@ use super::client::{Buffers, Client};
 use crate::clients_waiting::blocking::Waiter;
 
 /// What a client was waiting for.
-pub enum Waiting {
+pub enum WaitState {
     /// Keys.
     Keys(Arc<Waiter>),
     /// Something else, under this ticket.
@@ -14,13 +14,13 @@ pub enum Waiting {
 }
 
 /// A client at one moment.
-pub struct Portrait {
+pub struct ClientSnapshot {
     /// What is shown of it.
     pub client: Client,
     /// The figures of its connection.
     pub buffers: Buffers,
     /// What it was waiting for.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitState>,
 }
 
 /// What is told of a client's transaction and watches where those themselves are not at hand.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use weft_reactor::{Mark, Output, Registered};
+use weft_reactor::{DetachedConnection, Output, OutputMark};
 use weft_resp::Parser;
 
 use crate::clients_waiting::blocking::Waiter;
@@ -67,7 +67,7 @@ pub struct Connection {
     /// Its layer of TLS, if it has one.
     pub tls: Option<Tls>,
     /// The socket and what it did not take yet, while no reactor has them: between two workers.
-    pub in_transit: Option<Registered>,
+    pub in_transit: Option<DetachedConnection>,
     /// Since when it is above the soft output limit, ms since the epoch.
     pub over_soft_limit_since_ms: u64,
     /// With what memory its worker has counted it.
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Applies CLIENT REPLY to the reply that began at `before`.
     #[inline]
-    pub fn settle_reply(&mut self, before: Mark) {
+    pub fn settle_reply(&mut self, before: OutputMark) {
         let silent = Flags::REPLY_OFF.with(Flags::REPLY_SKIP);
         let flags = &mut self.client.flags;
         if !flags.has_any(silent.with(Flags::REPLY_SKIP_NEXT)) {

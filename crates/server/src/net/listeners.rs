@@ -15,7 +15,7 @@ use crate::observability::log;
 
 /// A connection that somebody has made.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct AcceptedConnection {
     /// Its socket.
     pub socket: Socket,
     /// Whether it was made to the port for TLS.
@@ -31,14 +31,14 @@ pub struct CannotListen;
 /// What is listened on. The sockets are in a reactor.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    tcp: Vec<Open>,
+    tcp: Vec<OpenListener>,
     unix: Option<SocketFile>,
     /// Whether new ones offer Multipath TCP.
     is_multipath: bool,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenListener {
     address: IpAddr,
     port: u16,
     is_tls: bool,
@@ -57,7 +57,7 @@ pub struct Kinds {
 }
 
 /// One word of `bind`.
-struct Place<'config> {
+struct BindAddress<'config> {
     /// As configured, without the sign.
     name: &'config str,
     /// It may be missing.
@@ -96,7 +96,7 @@ impl Listeners {
     fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (u16, bool)> {
         let ports = [(id::PORT, false), (id::TLS_PORT, true)].map(|(id, is_tls)| (config.integer(id) as u16, is_tls));
         let addresses = config.addresses(id::BIND);
-        let places: Vec<Place<'_>> = addresses.iter().map(|word| Place::read(word)).collect();
+        let places: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::read(word)).collect();
         let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| {
             !ports.contains(&(open.port, open.is_tls)) || !wanted.contains(&open.address)
@@ -119,7 +119,7 @@ impl Listeners {
 
     fn listen_at_place(
         &mut self,
-        place: &Place<'_>,
+        place: &BindAddress<'_>,
         (port, is_tls): (u16, bool),
         config: &Config,
         reactor: &mut Reactor,
@@ -160,7 +160,7 @@ impl Listeners {
         }
     }
 
-    fn close_tcp(&mut self, reactor: &mut Reactor, unwanted: impl Fn(&Open) -> bool) {
+    fn close_tcp(&mut self, reactor: &mut Reactor, unwanted: impl Fn(&OpenListener) -> bool) {
         self.tcp.retain(|open| {
             let closes = unwanted(open);
             if closes {
@@ -172,13 +172,13 @@ impl Listeners {
 
     fn listen_at(
         &mut self,
-        place: &Place<'_>,
+        place: &BindAddress<'_>,
         (port, is_tls): (u16, bool),
         config: &Config,
         reactor: &mut Reactor,
     ) -> io::Result<()> {
         let address = place.address()?;
-        let is_same = |open: &Open| (open.address, open.port, open.is_tls) == (address, port, is_tls);
+        let is_same = |open: &OpenListener| (open.address, open.port, open.is_tls) == (address, port, is_tls);
         if self.tcp.iter().any(is_same) {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Listeners {
         };
         mark(&listener, config);
         let token = self.register(listener, reactor)?;
-        self.tcp.push(Open {
+        self.tcp.push(OpenListener {
             address,
             port,
             is_tls,
@@ -243,11 +243,11 @@ impl Listeners {
     }
 }
 
-impl<'config> Place<'config> {
-    fn read(word: &'config str) -> Place<'config> {
+impl<'config> BindAddress<'config> {
+    fn read(word: &'config str) -> BindAddress<'config> {
         match word.strip_prefix('-') {
-            Some(name) => Place { name, optional: true },
-            None => Place {
+            Some(name) => BindAddress { name, optional: true },
+            None => BindAddress {
                 name: word,
                 optional: false,
             },

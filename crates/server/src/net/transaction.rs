@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weft_resp::{ArgRange, Args};
 
-use super::client_snapshot::Portrait;
+use super::client_snapshot::ClientSnapshot;
 use crate::keyspace::access::PlannedKey;
 
 /// One queued command.
@@ -56,7 +56,7 @@ pub struct Transaction {
     /// Whether a command tells of clients: EXEC needs their portraits.
     pub asks: bool,
     /// The other clients as they are right before EXEC, once that has asked for them.
-    pub portraits: Option<Vec<Portrait>>,
+    pub portraits: Option<Vec<ClientSnapshot>>,
     /// Whether a command runs a script.
     pub scripts: bool,
     /// Whether a script says what it does, and may write.

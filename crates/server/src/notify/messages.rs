@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weft_resp::{Protocol, Reply};
 
 use crate::config::{id, keyspace_events};
-use crate::keyspace::effects::{Change, Effects, Hooks, Notice, What};
+use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, Flags};
 use crate::notify::keyspace_event::{Class, Event};
@@ -24,7 +24,7 @@ use crate::state::{Server, WorkerId};
 const FORGOTTEN_A_TURN: usize = 100;
 
 /// Sends notices from one thread.
-pub struct Post<'a> {
+pub struct NotificationSender<'a> {
     server: &'a Server,
     effects: &'a mut Effects,
     /// The row of this thread.
@@ -33,12 +33,12 @@ pub struct Post<'a> {
     own: Option<WorkerId>,
 }
 
-impl<'a> Post<'a> {
+impl<'a> NotificationSender<'a> {
     /// The post of the thread in row `seat`.
     pub fn new(server: &'a Server, effects: &'a mut Effects, seat: usize) -> Self {
         // Workers took the first seats.
         let own = Some(seat).filter(|seat| *seat < server.workers.len());
-        Post {
+        NotificationSender {
             server,
             effects,
             seat,
@@ -51,7 +51,7 @@ impl<'a> Post<'a> {
         self.own == Some(worker) && self.server.workers[worker].mailbox.is_empty_hint()
     }
 
-    fn send(&mut self, worker: WorkerId, notice: Notice) {
+    fn send(&mut self, worker: WorkerId, notice: ClientNotification) {
         if self.tells_itself(worker) {
             self.effects.outbox.push(notice);
             return;
@@ -78,10 +78,10 @@ impl<'a> Post<'a> {
             if self.tells_itself(worker) {
                 let mut recipients = Vec::new();
                 self.server.pubsub.recipients(worker, &publication, &mut recipients);
-                let received = Notice::Received(Box::new((publication.clone(), recipients)));
+                let received = ClientNotification::Received(Box::new((publication.clone(), recipients)));
                 self.effects.outbox.push(received);
             } else {
-                self.send(worker, Notice::Published(publication.clone()));
+                self.send(worker, ClientNotification::Published(publication.clone()));
             }
         }
         if space == Space::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
@@ -146,7 +146,10 @@ impl<'a> Post<'a> {
         }
         for (worker, clients) in by_worker {
             let invalid = invalid.clone();
-            self.send(worker, Notice::Invalidated(Arc::new(Invalidation { clients, invalid })));
+            self.send(
+                worker,
+                ClientNotification::Invalidated(Arc::new(Invalidation { clients, invalid })),
+            );
         }
     }
 
@@ -165,8 +168,8 @@ impl<'a> Post<'a> {
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, what } in changes.drain(..) {
             match what {
-                What::Event(event) => self.event(classes, db, &name, event),
-                What::Value => self.invalidate(name, by),
+                ChangeKind::Event(event) => self.event(classes, db, &name, event),
+                ChangeKind::Value => self.invalidate(name, by),
             }
         }
         self.effects.changes = changes;
@@ -212,13 +215,15 @@ impl<'a> Post<'a> {
     pub fn show(&mut self, line: Vec<u8>) {
         let line: Arc<[u8]> = line.into();
         for worker in self.server.monitors.workers() {
-            self.send(worker, Notice::Line(line.clone()));
+            self.send(worker, ClientNotification::Line(line.clone()));
         }
     }
 
     /// Gives one of this thread's own clients something that is no reply.
     pub fn push(&mut self, client: u64, bytes: Vec<u8>) {
-        self.effects.outbox.push(Notice::Push(Box::new((client, bytes))));
+        self.effects
+            .outbox
+            .push(ClientNotification::Push(Box::new((client, bytes))));
     }
 }
 

@@ -79,7 +79,7 @@ pub enum Invalid {
 
 /// What one client is told in place of another: these keys, or all there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirected {
+pub struct RedirectedInvalidation {
     /// The client.
     pub client: u64,
     /// The keys.

@@ -40,8 +40,8 @@ use crate::observability::used_memory::UsedMemory;
 mod reader;
 mod writer;
 
-pub use reader::{Consumer, Feeds, start};
-pub use writer::{Said, Scribe, Target, begin_command, write_command, write_word};
+pub use reader::{ConsumerStreams, LogConsumer, start};
+pub use writer::{LogWriter, RewrittenCommands, Target, begin_command, write_command, write_word};
 
 /// Bytes of one thread that the log thread has not taken, above which its connections' writes are put off.
 pub const CROWDED_BYTES: usize = 16 << 20;
@@ -56,7 +56,7 @@ pub enum Milestone {
 }
 
 /// What happens at a place of the order.
-type Mark = (u64, Box<dyn FnOnce(&mut Feeds) + Send>);
+type LogMark = (u64, Box<dyn FnOnce(&mut ConsumerStreams) + Send>);
 
 /// Rings that are in use.
 #[derive(Default)]
@@ -70,11 +70,11 @@ struct Rings {
 }
 
 /// The log's shared state.
-pub struct Journal {
+pub struct PropagationLog {
     /// The last ticket that was taken.
     tickets: AtomicU64,
     rings: Mutex<Rings>,
-    marks: Mutex<VecDeque<Mark>>,
+    marks: Mutex<VecDeque<LogMark>>,
     /// Whether there are rings or marks that the log thread has not seen.
     has_orders: AtomicBool,
     /// Whether the log thread sleeps, or is about to.
@@ -90,10 +90,10 @@ pub struct Journal {
     memory: Arc<UsedMemory>,
 }
 
-impl Journal {
+impl PropagationLog {
     /// A log without consumers, for so many workers.
     pub fn new(workers: usize, memory: Arc<UsedMemory>) -> Self {
-        Journal {
+        PropagationLog {
             tickets: AtomicU64::new(0),
             rings: Mutex::default(),
             marks: Mutex::default(),
@@ -109,7 +109,7 @@ impl Journal {
     }
 
     /// A writer's end of the log. A thread keeps it as long as it may write.
-    pub fn scribe(self: &Arc<Self>) -> Scribe {
+    pub fn scribe(self: &Arc<Self>) -> LogWriter {
         let mut rings = lock(&self.rings);
         let writer = rings.idle.pop().unwrap_or_else(|| {
             let (writer, reader) = ring();
@@ -119,7 +119,7 @@ impl Journal {
         });
         drop(rings);
         self.has_orders.store(true, Ordering::SeqCst);
-        Scribe::new(self.clone(), writer)
+        LogWriter::new(self.clone(), writer)
     }
 
     fn give_back(&self, writer: RingWriter) {
@@ -145,7 +145,7 @@ impl Journal {
 
     /// Has the log thread do something between what was written before and what comes afterwards. Only for who has the
     /// whole keyspace, for else there is no such place.
-    pub fn mark(&self, action: impl FnOnce(&mut Feeds) + Send + 'static) {
+    pub fn mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
         let at = self.last_ticket();
         lock(&self.marks).push_back((at, Box::new(action)));
         self.has_orders.store(true, Ordering::SeqCst);

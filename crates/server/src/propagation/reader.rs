@@ -7,7 +7,7 @@ use std::time::Duration;
 use weft_sync::RingReader;
 
 use super::writer::{CLOSES, OP_HEADER_BYTES, OPENS, Target, db_and_length, write_command};
-use super::{Journal, Mark};
+use super::{LogMark, PropagationLog};
 use crate::observability::lock;
 
 /// Tickets after which consumers act upon what they got, even if there are more.
@@ -18,7 +18,7 @@ const BYTES_A_ROUND: usize = 4 << 20;
 const MOMENT: Duration = Duration::from_micros(50);
 
 /// Somebody who gets the log, on the log thread.
-pub trait Consumer: Send {
+pub trait LogConsumer: Send {
     /// Which ops it gets.
     fn target(&self) -> Target;
 
@@ -31,9 +31,9 @@ pub trait Consumer: Send {
 }
 
 /// A consumer and its place in its stream.
-struct Feed {
+struct ConsumerStream {
     name: &'static str,
-    consumer: Box<dyn Consumer>,
+    consumer: Box<dyn LogConsumer>,
     target: u8,
     selected: Option<u32>,
     offset: u64,
@@ -42,17 +42,17 @@ struct Feed {
 
 /// The consumers.
 #[derive(Default)]
-pub struct Feeds {
-    list: Vec<Feed>,
+pub struct ConsumerStreams {
+    list: Vec<ConsumerStream>,
     /// The ticket up to which everything has been given to them.
     passed: u64,
 }
 
-impl Feeds {
+impl ConsumerStreams {
     /// From now on this consumer gets the log; its offsets begin at `offset`. One of the same name goes.
-    pub fn add(&mut self, name: &'static str, consumer: Box<dyn Consumer>, offset: u64) {
+    pub fn add(&mut self, name: &'static str, consumer: Box<dyn LogConsumer>, offset: u64) {
         drop(self.remove(name));
-        self.list.push(Feed {
+        self.list.push(ConsumerStream {
             name,
             target: consumer.target().0,
             consumer,
@@ -63,7 +63,7 @@ impl Feeds {
     }
 
     /// A consumer gets nothing more.
-    pub fn remove(&mut self, name: &'static str) -> Option<Box<dyn Consumer>> {
+    pub fn remove(&mut self, name: &'static str) -> Option<Box<dyn LogConsumer>> {
         let at = self.list.iter().position(|feed| feed.name == name)?;
         Some(self.list.remove(at).consumer)
     }
@@ -101,7 +101,7 @@ impl Feeds {
     }
 }
 
-impl Feed {
+impl ConsumerStream {
     /// Gives the consumer the ops of one ticket.
     fn give(&mut self, mut ops: &[u8]) {
         while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
@@ -144,31 +144,31 @@ struct Head {
 }
 
 /// What the log thread works with.
-struct Merger {
-    journal: Arc<Journal>,
+struct LogReader {
+    journal: Arc<PropagationLog>,
     heads: Vec<Head>,
     /// Which ring had the last ticket: it often has the next one.
     last: usize,
-    marks: Vec<Mark>,
-    feeds: Feeds,
+    marks: Vec<LogMark>,
+    feeds: ConsumerStreams,
 }
 
 /// Starts the log thread, if it does not run yet. It sleeps as long as there is nothing to do.
 ///
 /// # Errors
 /// When there can be no further thread.
-pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
+pub fn start(journal: &Arc<PropagationLog>) -> std::io::Result<()> {
     // Held until the thread is known: who finds it asleep must be able to wake it.
     let mut known = lock(&journal.thread);
     if known.is_some() {
         return Ok(());
     }
-    let mut merger = Merger {
+    let mut merger = LogReader {
         journal: journal.clone(),
         heads: Vec::new(),
         last: 0,
         marks: Vec::new(),
-        feeds: Feeds::default(),
+        feeds: ConsumerStreams::default(),
     };
     let thread = std::thread::Builder::new()
         .name("weft-log".to_owned())
@@ -177,7 +177,7 @@ pub fn start(journal: &Arc<Journal>) -> std::io::Result<()> {
     Ok(())
 }
 
-impl Merger {
+impl LogReader {
     fn run(&mut self) {
         let memory = self.journal.memory.clone();
         let mut cell = memory.log_cell();
@@ -207,7 +207,7 @@ impl Merger {
     fn round(&mut self) -> usize {
         let (mut taken, mut bytes) = (0, 0);
         while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
-            let is_due = |mark: &Mark| mark.0 <= self.feeds.passed;
+            let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed;
             if self.marks.first().is_some_and(is_due) {
                 let (_, action) = self.marks.remove(0);
                 // What came before it is complete for everybody.

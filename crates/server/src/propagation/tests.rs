@@ -8,7 +8,7 @@ use super::*;
 /// Remembers its stream.
 struct Listener(Arc<Mutex<(Vec<u8>, u64)>>, Target);
 
-impl Consumer for Listener {
+impl LogConsumer for Listener {
     fn target(&self) -> Target {
         self.1
     }
@@ -25,7 +25,7 @@ impl Consumer for Listener {
     }
 }
 
-fn listen(journal: &Journal, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
+fn listen(journal: &PropagationLog, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
     let heard = Arc::new(Mutex::new((Vec::new(), 0)));
     let listener = Box::new(Listener(heard.clone(), target));
     journal.mark(move |feeds| feeds.add(name, listener, 0));
@@ -41,13 +41,13 @@ fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
     String::from_utf8_lossy(&lock(heard).0).replace("\r\n", " ")
 }
 
-fn say(scribe: &mut Scribe, db: usize, words: &[&[u8]]) {
+fn say(scribe: &mut LogWriter, db: usize, words: &[&[u8]]) {
     scribe.end_call(Target::ALL, db, true, words.iter().copied());
 }
 
 #[test]
 fn units_of_several_ops_are_transactions_and_databases_are_selected() {
-    let journal = Arc::new(Journal::new(1, Arc::new(UsedMemory::new(1))));
+    let journal = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&journal).expect("there is a thread");
     let file = listen(&journal, "file", Target::FILE);
     let replicas = listen(&journal, "replicas", Target::REPLICAS);
@@ -78,7 +78,7 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
 
 #[test]
 fn many_threads_have_one_order_and_marks_their_place_in_it() {
-    let journal = Arc::new(Journal::new(1, Arc::new(UsedMemory::new(1))));
+    let journal = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&journal).expect("there is a thread");
     let heard = listen(&journal, "file", Target::FILE);
     // Stands for the leases of one slot: what is done under it has an order.
@@ -119,7 +119,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
 
 #[test]
 fn whoever_asks_for_news_is_told_once() {
-    let journal = Journal::new(2, Arc::new(UsedMemory::new(2)));
+    let journal = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
     journal.withhold_replies(Some(Milestone::Synced));
     assert!(journal.withholds(5) && !journal.withholds(0));
     journal.ask_for_news(1);

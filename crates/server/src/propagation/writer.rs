@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weft_sync::RingWriter;
 
-use super::{CROWDED_BYTES, Journal};
+use super::{CROWDED_BYTES, PropagationLog};
 
 /// For whom an op is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ enum Repeat {
 }
 
 /// What a call said about itself.
-pub struct Said {
+pub struct RewrittenCommands {
     repeat: Repeat,
     instead: Vec<u8>,
     ops: Vec<u8>,
@@ -88,8 +88,8 @@ pub struct Said {
 
 /// A thread's end of the log.
 #[derive(Default)]
-pub struct Scribe {
-    end: Option<(Arc<Journal>, RingWriter)>,
+pub struct LogWriter {
+    end: Option<(Arc<PropagationLog>, RingWriter)>,
     /// Ops since the last ticket: header and command each.
     ops: Vec<u8>,
     /// Where the unit under way begins in them.
@@ -112,9 +112,9 @@ pub struct Scribe {
     news: bool,
 }
 
-impl Scribe {
-    pub(super) fn new(journal: Arc<Journal>, writer: RingWriter) -> Self {
-        let mut scribe = Scribe::default();
+impl LogWriter {
+    pub(super) fn new(journal: Arc<PropagationLog>, writer: RingWriter) -> Self {
+        let mut scribe = LogWriter::default();
         scribe.end = Some((journal, writer));
         scribe
     }
@@ -159,8 +159,8 @@ impl Scribe {
     }
 
     /// Takes out what a call on copies of its keys said, to be said again when its work is done to the keys themselves.
-    pub fn take_said(&mut self) -> Said {
-        let said = Said {
+    pub fn take_said(&mut self) -> RewrittenCommands {
+        let said = RewrittenCommands {
             repeat: self.repeat,
             instead: std::mem::take(&mut self.instead),
             ops: std::mem::take(&mut self.ops),
@@ -172,7 +172,7 @@ impl Scribe {
     }
 
     /// Says what [`Self::take_said`] has returned.
-    pub fn say_again(&mut self, said: Said) {
+    pub fn say_again(&mut self, said: RewrittenCommands) {
         if said.unit_ops > 0 {
             self.last_op = self.ops.len() + said.last_op;
             self.unit_ops += said.unit_ops;
@@ -322,7 +322,7 @@ impl Scribe {
     }
 }
 
-impl Drop for Scribe {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         if let Some((journal, writer)) = self.end.take() {
             journal.wake();

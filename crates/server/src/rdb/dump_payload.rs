@@ -125,44 +125,44 @@ pub fn is_collection(payload: &[u8]) -> bool {
 
 /// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
 /// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
-pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<Restored<'p>> {
+pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<RestoredValue<'p>> {
     let mut reader = Reader::new(payload);
     let kind = reader.byte()?;
     read(kind, &mut reader, config)
 }
 
 /// A value of this type; `None` if it makes no sense, or has no elements. `config` has the limits of compact forms.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Restored<'p>> {
+pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     match kind {
-        TYPE_STRING => reader.string().map(Restored::String),
+        TYPE_STRING => reader.string().map(RestoredValue::String),
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
             lists::read(kind, reader, config)
         }
         kind if hashes::TYPES.contains(&kind) => {
             hashes::read(kind, reader, config.hash_limits()).map(|hash| match hash {
-                hashes::Read::Packed(packed) => Restored::Packed(packed),
-                hashes::Read::Large(hash) => Restored::Object(Value::Hash(hash)),
+                hashes::Read::Packed(packed) => RestoredValue::Packed(packed),
+                hashes::Read::Large(hash) => RestoredValue::Object(Value::Hash(hash)),
             })
         }
         kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, reader, config),
         version @ (streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD) => {
             let stream = streams::read(reader, version)?;
-            Some(Restored::Object(Value::Stream(stream)))
+            Some(RestoredValue::Object(Value::Stream(stream)))
         }
         kind => sorted_sets::read(kind, reader, config.sorted_set_limits()).map(sorted_set),
     }
 }
 
-fn sorted_set<'p>(draft: Draft) -> Restored<'p> {
+fn sorted_set<'p>(draft: Draft) -> RestoredValue<'p> {
     match draft {
-        Draft::Packed(packed) => Restored::Packed(packed.bytes().to_vec()),
-        Draft::Large(set) => Restored::Object(Value::SortedSet(set)),
+        Draft::Packed(packed) => RestoredValue::Packed(packed.bytes().to_vec()),
+        Draft::Large(set) => RestoredValue::Object(Value::SortedSet(set)),
     }
 }
 
 /// A value that came out of a payload.
 #[derive(Debug)]
-pub enum Restored<'p> {
+pub enum RestoredValue<'p> {
     /// A string.
     String(Loaded<'p>),
     /// A small collection.
@@ -173,7 +173,7 @@ pub enum Restored<'p> {
 
 /// What a value that was read consists of.
 #[derive(Debug)]
-pub enum Content<'v> {
+pub enum PayloadContent<'v> {
     /// A string.
     String(Cow<'v, [u8]>),
     /// A list.
@@ -188,25 +188,27 @@ pub enum Content<'v> {
     Stream(&'v Stream),
 }
 
-impl Restored<'_> {
+impl RestoredValue<'_> {
     /// Its elements.
-    pub fn content(&self) -> Content<'_> {
+    pub fn content(&self) -> PayloadContent<'_> {
         match self {
-            Restored::String(Loaded::Int(number)) => Content::String(number.to_string().into_bytes().into()),
-            Restored::String(Loaded::Bytes(bytes)) => Content::String(Cow::Borrowed(bytes)),
-            Restored::String(Loaded::Unpacked(bytes)) => Content::String(Cow::Borrowed(bytes)),
-            Restored::Packed(packed) => match PackedKind::of(packed) {
-                PackedKind::List => Content::List(ListRef::Packed(PackedList::new(packed))),
-                PackedKind::Hash => Content::Hash(HashRef::Packed(hash::run_of(packed))),
-                PackedKind::Set | PackedKind::IntegerSet => Content::Set(SetView::of_packed(packed)),
-                PackedKind::SortedSet => Content::SortedSet(View::Packed(Packed::new(packed))),
+            RestoredValue::String(Loaded::Int(number)) => {
+                PayloadContent::String(number.to_string().into_bytes().into())
+            }
+            RestoredValue::String(Loaded::Bytes(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
+            RestoredValue::String(Loaded::Unpacked(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
+            RestoredValue::Packed(packed) => match PackedKind::of(packed) {
+                PackedKind::List => PayloadContent::List(ListRef::Packed(PackedList::new(packed))),
+                PackedKind::Hash => PayloadContent::Hash(HashRef::Packed(hash::run_of(packed))),
+                PackedKind::Set | PackedKind::IntegerSet => PayloadContent::Set(SetView::of_packed(packed)),
+                PackedKind::SortedSet => PayloadContent::SortedSet(View::Packed(Packed::new(packed))),
             },
-            Restored::Object(object) => match object {
-                Value::List(list) => Content::List(ListRef::Large(list)),
-                Value::Hash(hash) => Content::Hash(HashRef::Large(hash)),
-                Value::Set(set) => Content::Set(set.view()),
-                Value::SortedSet(set) => Content::SortedSet(View::Large(set)),
-                Value::Stream(stream) => Content::Stream(stream),
+            RestoredValue::Object(object) => match object {
+                Value::List(list) => PayloadContent::List(ListRef::Large(list)),
+                Value::Hash(hash) => PayloadContent::Hash(HashRef::Large(hash)),
+                Value::Set(set) => PayloadContent::Set(set.view()),
+                Value::SortedSet(set) => PayloadContent::SortedSet(View::Large(set)),
+                Value::Stream(stream) => PayloadContent::Stream(stream),
             },
         }
     }
@@ -218,9 +220,9 @@ impl Restored<'_> {
         put: impl FnOnce(NewValue<'_, Value>) -> R,
     ) -> R {
         match self {
-            Restored::String(loaded) => put(loaded.as_new(stored)),
-            Restored::Packed(packed) => put(NewValue::Packed(&packed)),
-            Restored::Object(value) => put(NewValue::Object(value)),
+            RestoredValue::String(loaded) => put(loaded.as_new(stored)),
+            RestoredValue::Packed(packed) => put(NewValue::Packed(&packed)),
+            RestoredValue::Object(value) => put(NewValue::Object(value)),
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use weft_values::hash::{self, Before, FieldExpiry, Hash, HashRef, Limits, Reported};
+use weft_values::hash::{self, FieldExpiry, Hash, HashRef, Limits, PreviousField, Reported};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::{LARGEST_BYTES, PackedKind};
 
@@ -119,7 +119,7 @@ impl Draft {
     fn add(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry) -> Option<()> {
         self.run_bytes += Element::of(name).run_bytes() + Element::of(value).run_bytes();
         // Nothing has expired at the beginning of time, so a field that is there twice is noticed.
-        (self.hash.set(name, value, expiry, 0) == Before::Absent).then_some(())
+        (self.hash.set(name, value, expiry, 0) == PreviousField::Absent).then_some(())
     }
 
     fn finish(self) -> Option<Read> {

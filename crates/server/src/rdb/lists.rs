@@ -11,7 +11,7 @@ use weft_values::Value;
 use weft_values::list::{Container, End, Form, Limits, List, ListRef};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, decimal};
 
-use super::dump_payload::Restored;
+use super::dump_payload::RestoredValue;
 use super::strings::{Loaded, Reader, write_compressed, write_length, write_string};
 use super::ziplist::{Element, Ziplist};
 use crate::config::{Config, id};
@@ -61,7 +61,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
 }
 
 /// Reads a list of a type; `None` if the bytes are none, or an empty one.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Restored<'p>> {
+pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     let fill = config.integer(id::LIST_MAX_LISTPACK_SIZE);
     let mut list = List::quicklist(fill, config.integer(id::LIST_COMPRESS_DEPTH));
     match kind {
@@ -75,11 +75,11 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
     }
     // A single ziplist stays a quicklist, as in Valkey.
     if kind == TYPE_ZIPLIST {
-        return Some(Restored::Object(Value::List(list)));
+        return Some(RestoredValue::Object(Value::List(list)));
     }
     Some(match list.into_form(Limits::new(fill)) {
-        Form::Packed(bytes) => Restored::Packed(bytes),
-        Form::Large(list) => Restored::Object(Value::List(list)),
+        Form::Packed(bytes) => RestoredValue::Packed(bytes),
+        Form::Large(list) => RestoredValue::Object(Value::List(list)),
     })
 }
 

@@ -19,21 +19,21 @@ use weft_values::set::SetView;
 use weft_values::sorted_set::View;
 use weft_values::stream::{Group, Stream, StreamId};
 
-use super::dump_payload::{Content, Restored};
+use super::dump_payload::{PayloadContent, RestoredValue};
 use crate::propagation::{begin_command, write_command, write_word};
 
 /// Elements that one command adds at most.
 const BATCH: usize = 64;
 
 /// Appends the commands that make a key.
-pub fn write_key(name: &[u8], value: &Restored<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
+pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
     match value.content() {
-        Content::String(bytes) => write_command([&b"SET"[..], name, &bytes].into_iter(), out),
-        Content::List(list) => write_list(name, list, out),
-        Content::Set(set) => write_set(name, set, out),
-        Content::SortedSet(set) => write_sorted_set(name, set, out),
-        Content::Hash(hash) => write_hash(name, hash, out),
-        Content::Stream(stream) => write_stream(name, stream, out),
+        PayloadContent::String(bytes) => write_command([&b"SET"[..], name, &bytes].into_iter(), out),
+        PayloadContent::List(list) => write_list(name, list, out),
+        PayloadContent::Set(set) => write_set(name, set, out),
+        PayloadContent::SortedSet(set) => write_sorted_set(name, set, out),
+        PayloadContent::Hash(hash) => write_hash(name, hash, out),
+        PayloadContent::Stream(stream) => write_stream(name, stream, out),
     }
     if expire_at_ms > 0 {
         let at_ms = expire_at_ms.to_string();

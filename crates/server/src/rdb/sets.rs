@@ -10,7 +10,7 @@ use weft_values::Value;
 use weft_values::listpack;
 use weft_values::set::{Integers, Limits, Set, SetView};
 
-use super::dump_payload::Restored;
+use super::dump_payload::RestoredValue;
 use super::strings::{Loaded, Reader, write_length, write_string};
 use crate::config::Config;
 
@@ -49,11 +49,11 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
 }
 
 /// A set of one of the types above, in the form that it has under the limits in `config`. `None` if it is broken.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<Restored<'p>> {
+pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<RestoredValue<'p>> {
     let set = read_set(kind, reader, config.set_limits())?;
     Some(match set.packed() {
-        Some(packed) => Restored::Packed(packed.to_vec()),
-        None => Restored::Object(Value::Set(set)),
+        Some(packed) => RestoredValue::Packed(packed.to_vec()),
+        None => RestoredValue::Object(Value::Set(set)),
     })
 }
 

@@ -11,7 +11,7 @@
 
 use weft_resp::number::{format_f64, parse_score_bound};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
-use weft_values::sorted_set::{Draft, Encoding, Gathering, LONGEST_MEMBER_BYTES, Limits, View};
+use weft_values::sorted_set::{Draft, Encoding, LONGEST_MEMBER_BYTES, Limits, MemberBuilder, View};
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
@@ -88,7 +88,7 @@ pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Draft> 
 
 fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option<Draft> {
     let count = reader.length()?;
-    let mut gathering = Gathering::default();
+    let mut gathering = MemberBuilder::default();
     for _ in 0..count {
         let member = reader.string()?;
         let score = if binary {
@@ -108,12 +108,12 @@ fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option
     finish(gathering, limits)
 }
 
-fn gather(gathering: &mut Gathering, member: &[u8], score: f64) -> Option<()> {
+fn gather(gathering: &mut MemberBuilder, member: &[u8], score: f64) -> Option<()> {
     let fits = member.len() <= LONGEST_MEMBER_BYTES && !score.is_nan();
     fits.then(|| gathering.push(member, score))
 }
 
-fn finish(gathering: Gathering, limits: Limits) -> Option<Draft> {
+fn finish(gathering: MemberBuilder, limits: Limits) -> Option<Draft> {
     let sound = !gathering.is_empty() && !gathering.has_duplicates();
     sound.then(|| gathering.into_draft(limits))
 }
@@ -140,7 +140,7 @@ fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
     if count % 2 == 1 {
         return None;
     }
-    let mut gathering = Gathering::with_room(count / 2);
+    let mut gathering = MemberBuilder::with_room(count / 2);
     let mut elements = run.iter().map(|(_, element)| element);
     while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
         gather_pair(&mut gathering, member, score)?;
@@ -150,7 +150,7 @@ fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
 
 fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
     let ziplist = Ziplist::check(whole)?;
-    let mut gathering = Gathering::default();
+    let mut gathering = MemberBuilder::default();
     let mut elements = ziplist.iter().map(|element| match element {
         ziplist::Element::Int(number) => Element::Int(number),
         ziplist::Element::Bytes(bytes) => Element::Bytes(bytes),
@@ -161,7 +161,7 @@ fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
     finish(gathering, limits_of_packed(limits))
 }
 
-fn gather_pair(gathering: &mut Gathering, member: Element<'_>, score: Element<'_>) -> Option<()> {
+fn gather_pair(gathering: &mut MemberBuilder, member: Element<'_>, score: Element<'_>) -> Option<()> {
     let score = match score {
         Element::Int(number) => number as f64,
         Element::Bytes(text) => parse_score_bound(text)?,

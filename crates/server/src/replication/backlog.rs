@@ -18,7 +18,7 @@ const MILESTONES: usize = 4096;
 
 /// The backlog and who reads it.
 #[derive(Default)]
-pub struct Shelf {
+pub struct ReplicationBacklog {
     backlog: Option<Backlog>,
     /// The places of connected replicas, by their ids.
     places: BTreeMap<u64, i64>,
@@ -44,7 +44,7 @@ pub struct Extent {
     pub end: i64,
 }
 
-impl Shelf {
+impl ReplicationBacklog {
     /// Begins a backlog at an offset of the history; an old one is dropped, with the places of its readers.
     pub fn open(&mut self, offset: i64) {
         self.backlog = Some(Backlog {

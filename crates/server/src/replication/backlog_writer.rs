@@ -17,8 +17,8 @@ use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
-use crate::propagation::{self, Consumer, Feeds, Target, write_command};
-use crate::replication::{History, HistoryId};
+use crate::propagation::{self, ConsumerStreams, LogConsumer, Target, write_command};
+use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
 
 /// The name under which the log knows it.
@@ -27,13 +27,13 @@ pub const NAME: &str = "replicas";
 const GATHERED_BYTES: usize = 256 * 1024;
 
 /// Fills the backlog, on the log thread.
-struct Feeder {
+struct BacklogWriter {
     server: Arc<Server>,
     gathered: Vec<u8>,
     last_ping: Instant,
 }
 
-impl Feeder {
+impl BacklogWriter {
     fn put(&mut self) {
         let repl = &self.server.repl;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
@@ -69,7 +69,7 @@ impl Feeder {
     }
 }
 
-impl Consumer for Feeder {
+impl LogConsumer for BacklogWriter {
     fn target(&self) -> Target {
         Target::REPLICAS
     }
@@ -100,7 +100,7 @@ impl Consumer for Feeder {
 pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
     propagation::start(&server.journal)?;
     let repl = &server.repl;
-    let history = History::default();
+    let history = ReplicationHistory::default();
     repl.replicas.shelf().open(repl.offset());
     repl.state().history = history.clone();
     log::notice!(
@@ -114,16 +114,16 @@ pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
 
 /// A place in the history, for who goes on from there.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HistoryPosition {
     /// The name of the history.
-    pub id: HistoryId,
+    pub id: ReplicationId,
     /// Bytes of it.
     pub offset: i64,
     /// The database that its stream has selected.
     pub db: usize,
 }
 
-impl Place {
+impl HistoryPosition {
     /// What a dump says of it.
     pub fn notes(&self) -> Vec<(&'static str, Vec<u8>)> {
         vec![
@@ -135,11 +135,11 @@ impl Place {
 }
 
 /// The place where the data is, which may be known in a moment only: when the log thread has got there.
-pub struct Pending(Option<mpsc::Receiver<Place>>);
+pub struct Pending(Option<mpsc::Receiver<HistoryPosition>>);
 
 impl Pending {
     /// Waits for it; `None` if the data is part of no history.
-    pub fn wait(self) -> Option<Place> {
+    pub fn wait(self) -> Option<HistoryPosition> {
         self.0?.recv().ok()
     }
 
@@ -150,7 +150,10 @@ impl Pending {
 }
 
 /// Where the data is. In exclusive mode; `then` is called when that is known, by who must do nothing slow.
-pub fn place_then(server: &Server, then: impl FnOnce(&mut Feeds, &Place) + Send + 'static) -> Pending {
+pub fn place_then(
+    server: &Server,
+    then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
+) -> Pending {
     let repl = &server.repl;
     let (follows, feeds_backlog) = (repl.follows(), repl.feeds.load(Ordering::SeqCst));
     let (id, resumable) = {
@@ -166,8 +169,8 @@ pub fn place_then(server: &Server, then: impl FnOnce(&mut Feeds, &Place) + Send 
         return Pending(None);
     };
     let (told, place) = mpsc::sync_channel(1);
-    let tell = move |feeds: &mut Feeds, db: usize| {
-        let place = Place {
+    let tell = move |feeds: &mut ConsumerStreams, db: usize| {
+        let place = HistoryPosition {
             id,
             offset: myself.repl.offset(),
             db,
@@ -178,7 +181,10 @@ pub fn place_then(server: &Server, then: impl FnOnce(&mut Feeds, &Place) + Send 
     };
     if follows && !feeds_backlog {
         // The stream has got exactly so far (see `dispatch/replicated_stream.rs`).
-        tell(&mut Feeds::default(), server.repl.stream_db.load(Ordering::Relaxed));
+        tell(
+            &mut ConsumerStreams::default(),
+            server.repl.stream_db.load(Ordering::Relaxed),
+        );
     } else {
         server.journal.mark(move |feeds| {
             let db = feeds.selected(NAME).unwrap_or(0);
@@ -203,7 +209,7 @@ pub fn prepare(server: &Server) {
 ///
 /// # Errors
 /// When the log thread cannot be started.
-pub fn resume(server: &Arc<Server>, id: HistoryId, offset: i64) -> std::io::Result<()> {
+pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
     propagation::start(&server.journal)?;
     let repl = &server.repl;
     let end = repl.replicas.shelf().rebase(offset);
@@ -217,7 +223,7 @@ pub fn resume(server: &Arc<Server>, id: HistoryId, offset: i64) -> std::io::Resu
 }
 
 /// A replica that starts has the data of a place: it asks for what follows.
-pub fn resume_as_replica(server: &Server, place: &Place) {
+pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     let repl = &server.repl;
     repl.replicas.shelf().open(place.offset);
     repl.state().history.id.clone_from(&place.id);
@@ -228,7 +234,7 @@ pub fn resume_as_replica(server: &Server, place: &Place) {
 
 /// From this place of the order on, the log fills the backlog.
 fn attach(server: &Arc<Server>) {
-    let feeder = Feeder {
+    let feeder = BacklogWriter {
         server: server.clone(),
         gathered: Vec::new(),
         last_ping: Instant::now(),
@@ -279,5 +285,5 @@ pub fn on_unfollow(server: &Arc<Server>) {
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     detach(server);
     server.repl.replicas.shelf().close();
-    server.repl.state().history = History::default();
+    server.repl.state().history = ReplicationHistory::default();
 }

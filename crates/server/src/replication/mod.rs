@@ -21,7 +21,7 @@ pub mod backlog;
 mod psync;
 mod replicas;
 
-pub use replicas::{Channel, Known, NO_LOG, Progress, Replicas, Wait};
+pub use replicas::{Channel, NO_LOG, Progress, ReplicaInfo, Replicas, Wait};
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -36,34 +36,34 @@ const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
 /// What a server's role in replication, and the state of its data, mean for commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing(u32);
+pub struct ReplicationState(u32);
 
-impl Standing {
+impl ReplicationState {
     /// It follows a primary.
-    pub const FOLLOWS: Standing = Standing(1);
+    pub const FOLLOWS: ReplicationState = ReplicationState(1);
     /// It has no link to that primary: its data may be stale.
-    pub const CUT_OFF: Standing = Standing(1 << 1);
+    pub const CUT_OFF: ReplicationState = ReplicationState(1 << 1);
     /// It has no data yet: a dump is being loaded.
-    pub const LOADING: Standing = Standing(1 << 2);
+    pub const LOADING: ReplicationState = ReplicationState(1 << 2);
     /// It has its old data while a dump is being loaded beside it.
-    pub const LOADING_ASIDE: Standing = Standing(1 << 3);
+    pub const LOADING_ASIDE: ReplicationState = ReplicationState(1 << 3);
     /// Too few replicas keep up (`min-replicas-to-write`).
-    pub const LACKS_REPLICAS: Standing = Standing(1 << 4);
+    pub const LACKS_REPLICAS: ReplicationState = ReplicationState(1 << 4);
     /// A script runs for too long (`busy-reply-threshold`).
-    pub const BUSY: Standing = Standing(1 << 5);
+    pub const BUSY: ReplicationState = ReplicationState(1 << 5);
     /// It is about to follow another server, as a node of a cluster, and only waits for a script to end.
-    pub const YIELDS: Standing = Standing(1 << 6);
+    pub const YIELDS: ReplicationState = ReplicationState(1 << 6);
     /// It takes in the data of another server, which decides about what expires (`import-mode`).
-    pub const IMPORTS: Standing = Standing(1 << 7);
+    pub const IMPORTS: ReplicationState = ReplicationState(1 << 7);
 
     /// Both.
-    pub const fn with(self, other: Standing) -> Standing {
-        Standing(self.0 | other.0)
+    pub const fn with(self, other: ReplicationState) -> ReplicationState {
+        ReplicationState(self.0 | other.0)
     }
 
     /// The first without the bits of the second.
-    pub const fn without(self, other: Standing) -> Standing {
-        Standing(self.0 & !other.0)
+    pub const fn without(self, other: ReplicationState) -> ReplicationState {
+        ReplicationState(self.0 & !other.0)
     }
 
     /// Whether commands need not look any further.
@@ -74,14 +74,14 @@ impl Standing {
 
     /// Whether all of `other` holds.
     #[inline]
-    pub const fn has(self, other: Standing) -> bool {
+    pub const fn has(self, other: ReplicationState) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Whether somebody else decides about the end of what has expired: the primary, or the server that data is imported from.
     #[inline]
     pub const fn leaves_expired(self) -> bool {
-        self.0 & Standing::FOLLOWS.with(Standing::IMPORTS).0 != 0
+        self.0 & ReplicationState::FOLLOWS.with(ReplicationState::IMPORTS).0 != 0
     }
 }
 
@@ -127,15 +127,15 @@ pub struct Endpoint {
 }
 
 /// A replication ID: 40 hexadecimal digits.
-pub type HistoryId = String;
+pub type ReplicationId = String;
 
 /// The second ID of who has none.
-pub fn no_id() -> HistoryId {
+pub fn no_id() -> ReplicationId {
     "0".repeat(40)
 }
 
 /// A new replication ID.
-pub fn new_id() -> HistoryId {
+pub fn new_id() -> ReplicationId {
     std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
         .take(40)
         .collect()
@@ -143,18 +143,18 @@ pub fn new_id() -> HistoryId {
 
 /// What the history of the data is called.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct ReplicationHistory {
     /// Its name.
-    pub id: HistoryId,
+    pub id: ReplicationId,
     /// What it was called before this server stopped following.
-    pub second_id: HistoryId,
+    pub second_id: ReplicationId,
     /// The first offset at which the second name is wrong; -1 for none.
     pub second_offset: i64,
 }
 
-impl Default for History {
+impl Default for ReplicationHistory {
     fn default() -> Self {
-        History {
+        ReplicationHistory {
             id: new_id(),
             second_id: no_id(),
             second_offset: -1,
@@ -191,7 +191,7 @@ pub struct State {
     /// How far the link is.
     pub phase: Phase,
     /// What the data's history is called.
-    pub history: History,
+    pub history: ReplicationHistory,
     /// Whether the data is at the offset of the history that a primary told: the link may go on from there.
     pub resumable: bool,
     /// Since when there has been no link, seconds since the epoch; `None` if there never was one.
@@ -311,12 +311,12 @@ pub struct Replication {
 impl Replication {
     /// What commands have to heed.
     #[inline]
-    pub fn standing(&self) -> Standing {
-        Standing(self.standing.load(Ordering::Acquire))
+    pub fn standing(&self) -> ReplicationState {
+        ReplicationState(self.standing.load(Ordering::Acquire))
     }
 
     /// Changes what commands have to heed.
-    pub fn put(&self, what: Standing, on: bool) {
+    pub fn put(&self, what: ReplicationState, on: bool) {
         if on {
             self.standing.fetch_or(what.0, Ordering::AcqRel);
         } else {
@@ -330,18 +330,18 @@ impl Replication {
         let most_lag_s = config.unsigned(id::MIN_REPLICAS_MAX_LAG);
         let now_s = weft_reactor::unix_ms() / 1000;
         let lacks = wanted > 0 && most_lag_s > 0 && self.replicas.good(now_s, most_lag_s) < wanted;
-        self.put(Standing::LACKS_REPLICAS, lacks);
+        self.put(ReplicationState::LACKS_REPLICAS, lacks);
     }
 
     /// Whether this server follows another.
     pub fn follows(&self) -> bool {
-        self.standing().has(Standing::FOLLOWS)
+        self.standing().has(ReplicationState::FOLLOWS)
     }
 
     /// Whether data is being loaded, in the place of what there is or beside it.
     pub fn is_loading(&self) -> bool {
         let standing = self.standing();
-        standing.has(Standing::LOADING) || standing.has(Standing::LOADING_ASIDE)
+        standing.has(ReplicationState::LOADING) || standing.has(ReplicationState::LOADING_ASIDE)
     }
 
     /// The number of the last decision about whom to follow.
@@ -413,14 +413,14 @@ impl Replication {
         state.primary = Some(primary);
         state.phase = Phase::Connect;
         state.transfer = Transfer::default();
-        self.put(Standing::FOLLOWS, true);
-        self.put(Standing::CUT_OFF, true);
+        self.put(ReplicationState::FOLLOWS, true);
+        self.put(ReplicationState::CUT_OFF, true);
         self.begin_term(state);
     }
 
     /// Follows nobody any more. In exclusive mode. The old and the new name of the history; `None` if this server did
     /// not follow anybody.
-    pub fn unfollow(&self) -> Option<History> {
+    pub fn unfollow(&self) -> Option<ReplicationHistory> {
         let mut state = self.state();
         state.primary.take()?;
         state.phase = Phase::None;
@@ -431,8 +431,8 @@ impl Replication {
         state.history.second_id = old_id;
         state.history.second_offset = self.offset() + 1;
         let history = state.history.clone();
-        self.put(Standing::FOLLOWS, false);
-        self.put(Standing::CUT_OFF, false);
+        self.put(ReplicationState::FOLLOWS, false);
+        self.put(ReplicationState::CUT_OFF, false);
         self.begin_term(state);
         Some(history)
     }
@@ -545,7 +545,7 @@ impl Replication {
 
     /// Begins a new history, for tests: neither ID is valid any more.
     pub fn rename_history(&self) {
-        self.state().history = History::default();
+        self.state().history = ReplicationHistory::default();
     }
 }
 

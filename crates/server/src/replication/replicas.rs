@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use super::backlog::Shelf;
+use super::backlog::ReplicationBacklog;
 use crate::observability::lock;
 
 /// For how many seconds what follows a dump is kept when the connection that it went over is gone.
@@ -50,7 +50,7 @@ pub enum Channel {
 
 /// A replica as others see it.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ReplicaInfo {
     /// The id of its client.
     pub id: u64,
     /// Where it is reached.
@@ -71,7 +71,7 @@ pub struct Known {
     pub heard_s: u64,
 }
 
-impl Known {
+impl ReplicaInfo {
     /// The word that INFO has for what this connection is for.
     pub fn kind(&self) -> &'static str {
         match (self.channel, self.progress) {
@@ -104,11 +104,11 @@ pub struct Wait {
 
 /// The replicas of this server.
 pub struct Replicas {
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<ReplicationBacklog>,
     backlog_bytes: AtomicU64,
     /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
     pub under_way_bytes: AtomicU64,
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<ReplicaInfo>>,
     waits: Mutex<Vec<Wait>>,
     /// The clients that get or got a dump alone, and whose other connection has not asked for the stream yet.
     awaited: Mutex<BTreeSet<u64>>,
@@ -150,7 +150,7 @@ impl Default for Replicas {
 
 impl Replicas {
     /// The backlog. Held for moments only.
-    pub fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    pub fn shelf(&self) -> MutexGuard<'_, ReplicationBacklog> {
         lock(&self.shelf)
     }
 
@@ -163,7 +163,7 @@ impl Replicas {
     }
 
     /// The replicas. Held for moments only.
-    pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+    pub fn known(&self) -> MutexGuard<'_, Vec<ReplicaInfo>> {
         lock(&self.known)
     }
 
@@ -215,7 +215,7 @@ impl Replicas {
         offset.map_or(0, |offset| self.having_synced(offset))
     }
 
-    fn count(&self, counts: impl Fn(&Known) -> bool) -> i64 {
+    fn count(&self, counts: impl Fn(&ReplicaInfo) -> bool) -> i64 {
         let known = self.known();
         known
             .iter()

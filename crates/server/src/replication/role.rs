@@ -19,7 +19,7 @@ use crate::observability::log;
 use crate::replication::backlog_writer;
 use crate::replication::{Endpoint, Handover, HandoverState, Progress};
 use crate::runtime::config_changes::role_changed;
-use crate::state::{Message, PauseReason, Server, SupplyOrder};
+use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 
 /// Follows a primary from now on: clients that wait for something are not served any more.
 /// `anew` if the primary cannot know the history of the data that is here.
@@ -48,7 +48,7 @@ pub fn unfollow(server: &Arc<Server>) -> bool {
     server.config.follow(None);
     backlog_writer::on_unfollow(server);
     // They come back and learn the history's new name.
-    server.order_supply(SupplyOrder::DisconnectAll);
+    server.order_supply(PrimaryThreadCommand::DisconnectAll);
     role_changed(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
@@ -69,7 +69,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
     *server.repl.handover() = wanted;
     server.repl.hands_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
-    server.order_supply(SupplyOrder::Look);
+    server.order_supply(PrimaryThreadCommand::Look);
 }
 
 /// The handover is over.

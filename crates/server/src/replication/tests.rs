@@ -1,6 +1,6 @@
 //! Tests of the decisions about whom to follow.
 
-use super::{Endpoint, Phase, Replication, Standing, no_id};
+use super::{Endpoint, Phase, Replication, ReplicationState, no_id};
 
 fn endpoint(port: u16) -> Endpoint {
     Endpoint {
@@ -19,7 +19,9 @@ fn who_stops_following_keeps_the_old_name_up_to_where_it_was() {
         "a primary has nobody to leave"
     );
     replication.follow(endpoint(1), false);
-    assert!(replication.standing().has(Standing::FOLLOWS) && replication.standing().has(Standing::CUT_OFF));
+    assert!(
+        replication.standing().has(ReplicationState::FOLLOWS) && replication.standing().has(ReplicationState::CUT_OFF)
+    );
     replication.state().history.id = "a".repeat(40);
     replication.set_offset(100);
     let history = replication.unfollow().expect("it followed");

@@ -6,16 +6,16 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::config::{Applied, Config, ParameterId, id};
+use crate::config::{ApplyResult, Config, ParameterId, id};
 use crate::keyspace::effects::Hooks;
 use crate::net::tls::{Contexts, Unusable};
 use crate::notify::messages::refresh_event_hook;
 use crate::observability::log;
 use crate::observability::log_line::Role;
 use crate::persistence::aof;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
-use crate::state::{Message, Order, Server};
+use crate::state::{CoordinatorCommand, Message, Server};
 
 /// How long the coordinator may take for an order. It is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The parameter at fault, and the reason for the client.
-pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> Applied {
+pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> ApplyResult {
     let is_changed = |ids: &[ParameterId]| changed.iter().copied().find(|id| ids.contains(id));
     if is_changed(&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT]).is_some() {
         shape_log(&server.config);
@@ -78,7 +78,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
         aof::refresh(server);
     }
     if is_changed(&[id::APPENDONLY]).is_some() {
-        aof::switch(server, may_wait).map_err(|aof::Failed| {
+        aof::switch(server, may_wait).map_err(|aof::AofFailed| {
             let reason = "Unable to turn on AOF. Check server logs.";
             (id::APPENDONLY, reason.to_owned())
         })?;
@@ -106,7 +106,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     if is_changed(&[id::IMPORT_MODE]).is_some() {
         server
             .repl
-            .put(Standing::IMPORTS, server.config.boolean(id::IMPORT_MODE));
+            .put(ReplicationState::IMPORTS, server.config.boolean(id::IMPORT_MODE));
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ const OF_TLS: [ParameterId; 17] = [
 ];
 
 /// New certificates, ciphers and the like; or TLS is used for the first time.
-fn configure_tls(server: &Server, changed: &[ParameterId]) -> Applied {
+fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     let config = &server.config;
     let is_of_tls = |id: &ParameterId| OF_TLS.contains(id) || *id == id::TLS_CLUSTER;
     let anew = changed
@@ -195,7 +195,7 @@ fn warn_about_small_limit(server: &Server) {
     }
 }
 
-fn make_room_for_clients(server: &Server) -> Applied {
+fn make_room_for_clients(server: &Server) -> ApplyResult {
     let clients = server.config.unsigned(id::MAXCLIENTS);
     let allowed = open_files::make_room(clients, server.workers.len());
     if allowed >= clients {
@@ -206,9 +206,9 @@ fn make_room_for_clients(server: &Server) -> Applied {
     Err((id::MAXCLIENTS, reason))
 }
 
-fn listen(server: &Server, at_fault: ParameterId) -> Applied {
+fn listen(server: &Server, at_fault: ParameterId) -> ApplyResult {
     let (answer, answered) = mpsc::sync_channel(1);
-    let ordered = server.order(Order::Listen(answer));
+    let ordered = server.order(CoordinatorCommand::Listen(answer));
     if ordered && answered.recv_timeout(ORDER_TIMEOUT).unwrap_or(false) {
         return Ok(());
     }

@@ -8,17 +8,17 @@ use weft_reactor::{Event, Reactor, Signal, Signals, Socket, Token};
 
 use crate::config::id;
 use crate::keyspace::{compact, expiry};
-use crate::net::listeners::{Arrival, Listeners};
+use crate::net::listeners::{AcceptedConnection, Listeners};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::save;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::runtime::process::threads;
 use crate::runtime::reclaim;
 use crate::runtime::reclaim::Reclaimer;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tuning::Tuner;
-use crate::state::{Job, Message, Order, Server};
+use crate::state::{CoordinatorCommand, Job, Message, Server};
 use weft_reactor::unix_ms;
 
 /// One window of the rates that INFO shows.
@@ -35,7 +35,7 @@ pub struct Coordinator {
     server: Arc<Server>,
     reactor: Reactor,
     listeners: Listeners,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<CoordinatorCommand>,
     signals: Signals,
     tuner: Tuner,
     next_cron: Instant,
@@ -61,7 +61,7 @@ impl Coordinator {
         reactor: Reactor,
         signals: Signals,
         listeners: Listeners,
-        orders: mpsc::Receiver<Order>,
+        orders: mpsc::Receiver<CoordinatorCommand>,
     ) -> Self {
         let tuner = Tuner::new(&server);
         Coordinator {
@@ -171,7 +171,7 @@ impl Coordinator {
     fn obey(&mut self) {
         while let Ok(order) = self.orders.try_recv() {
             match order {
-                Order::Listen(answer) => {
+                CoordinatorCommand::Listen(answer) => {
                     let listens = self
                         .listeners
                         .listen_tcp(&self.server.config, &mut self.reactor)
@@ -235,7 +235,7 @@ impl Coordinator {
         };
         server.connections.fetch_add(1, Ordering::Relaxed);
         server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
-        server.workers[worker].send(Message::Connect(Arrival {
+        server.workers[worker].send(Message::Connect(AcceptedConnection {
             socket,
             is_tls,
             refusal,
@@ -268,7 +268,7 @@ impl Coordinator {
         crate::persistence::aof::begin_due(server);
         let now_ms = unix_ms();
         let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
-        let imports = server.repl.standing().has(Standing::IMPORTS);
+        let imports = server.repl.standing().has(ReplicationState::IMPORTS);
         let some_are_due = || match server.repl.follows() {
             true => server.keyspace.local.is_due(now_ms),
             false if imports => false,

@@ -19,23 +19,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use super::moving_connections::Query;
-use super::{Asker, ClientVisitor, Message, Server};
+use super::{ClientVisitor, Message, QueryOrigin, Server};
 use crate::net::client::{Buffers, Client, Flags};
-use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::observability::lock;
 
 /// Portraits on their way to who asked for them.
-pub struct Gathering {
-    asker: Asker,
-    portraits: Mutex<Vec<Portrait>>,
+pub struct ClientCollection {
+    asker: QueryOrigin,
+    portraits: Mutex<Vec<ClientSnapshot>>,
     /// Workers whose clients are missing.
     missing: AtomicUsize,
 }
 
 impl Server {
     /// Has all workers send portraits of their clients, which reach the asker as [`Message::Gathered`].
-    pub fn gather(&self, asker: Asker) {
-        let gathering = Arc::new(Gathering {
+    pub fn gather(&self, asker: QueryOrigin) {
+        let gathering = Arc::new(ClientCollection {
             asker,
             portraits: Mutex::default(),
             missing: AtomicUsize::new(self.workers.len()),
@@ -44,14 +44,14 @@ impl Server {
     }
 }
 
-impl Gathering {
+impl ClientCollection {
     /// Whose portrait is not wanted.
     pub fn asking_client(&self) -> u64 {
         self.asker.1
     }
 
     /// Adds the clients of one worker; with the last ones, the asker gets all.
-    pub fn add(&self, server: &Server, portraits: Vec<Portrait>) {
+    pub fn add(&self, server: &Server, portraits: Vec<ClientSnapshot>) {
         let mut all = lock(&self.portraits);
         all.extend(portraits);
         if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -73,31 +73,31 @@ impl Gathering {
 }
 
 /// Who looks at all clients from within a transaction.
-pub struct Onlooker<'a> {
+pub struct ClientVisitorHost<'a> {
     /// The server.
     pub server: &'a Server,
     /// The other clients.
-    pub portraits: &'a mut Vec<Portrait>,
+    pub portraits: &'a mut Vec<ClientSnapshot>,
     /// The client that runs the transaction.
     pub own: (&'a mut Client, Buffers),
 }
 
-impl Onlooker<'_> {
-    fn is_gone(portrait: &Portrait) -> bool {
+impl ClientVisitorHost<'_> {
+    fn is_gone(portrait: &ClientSnapshot) -> bool {
         portrait.client.flags.has(Flags::CLOSE_ASAP)
     }
 }
 
-impl ClientVisitor for Onlooker<'_> {
+impl ClientVisitor for ClientVisitorHost<'_> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         visit(self.own.0, self.own.1);
         for portrait in self
             .portraits
             .iter_mut()
-            .filter(|portrait| !Onlooker::is_gone(portrait))
+            .filter(|portrait| !ClientVisitorHost::is_gone(portrait))
         {
             visit(&mut portrait.client, portrait.buffers);
-            if Onlooker::is_gone(portrait)
+            if ClientVisitorHost::is_gone(portrait)
                 && let Some(worker) = self.server.directory.worker_of(portrait.client.id)
             {
                 self.server.workers[worker].send(Message::Close(portrait.client.id));
@@ -116,9 +116,9 @@ impl ClientVisitor for Onlooker<'_> {
         };
         let worker = match &waiting {
             // Somebody has served it meanwhile, or its time is over.
-            Waiting::Keys(waiter) if !waiter.try_claim() => return false,
-            Waiting::Keys(waiter) => waiter.worker(),
-            Waiting::Other(_) => portrait.client.worker,
+            WaitState::Keys(waiter) if !waiter.try_claim() => return false,
+            WaitState::Keys(waiter) => waiter.worker(),
+            WaitState::Other(_) => portrait.client.worker,
         };
         portrait.client.flags.put(Flags::BLOCKED, false);
         self.server.workers[worker].send(Message::EndWait {
@@ -130,7 +130,10 @@ impl ClientVisitor for Onlooker<'_> {
     }
 
     fn closing(&self) -> u64 {
-        let gone = self.portraits.iter().filter(|portrait| Onlooker::is_gone(portrait));
+        let gone = self
+            .portraits
+            .iter()
+            .filter(|portrait| ClientVisitorHost::is_gone(portrait));
         gone.count() as u64
     }
 }

@@ -16,14 +16,14 @@ use crate::clients_waiting::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::keyspace::access::Snapshot;
-use crate::keyspace::effects::Notice;
+use crate::keyspace::effects::ClientNotification;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{Buffers, Client, Flags};
-use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
-use crate::net::listeners::Arrival;
+use crate::net::listeners::AcceptedConnection;
 use crate::net::tls::Contexts;
 use crate::net::usage::ClientMemory;
 use crate::notify::monitor::Monitors;
@@ -40,7 +40,7 @@ use crate::persistence::aof_files::Files;
 use crate::persistence::aof_files::reader::{Commands, Fault};
 use crate::persistence::rdb_file::Status;
 use crate::persistence::snapshot_state::Running;
-use crate::propagation::Journal;
+use crate::propagation::PropagationLog;
 use crate::replication::{Replication, Wait};
 use crate::runtime::shutdown::{Shutdown, ShutdownRequest};
 use crate::scripting::Scripts;
@@ -54,9 +54,9 @@ mod moving_connections;
 mod parts;
 mod pause;
 
-pub use collect_clients::{Gathering, Onlooker};
-pub use moving_connections::Moves;
-pub use parts::Parts;
+pub use collect_clients::{ClientCollection, ClientVisitorHost};
+pub use moving_connections::MovingConnections;
+pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
 
 /// Index of a worker.
@@ -65,7 +65,7 @@ pub type WorkerId = usize;
 /// What is sent to a worker.
 pub enum Message {
     /// A connection that was accepted and placed here.
-    Connect(Arrival),
+    Connect(AcceptedConnection),
     /// A connection that moves here with everything it has, its wait for keys included.
     Adopt(Box<Connection>, Option<Box<Blocked>>),
     /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
@@ -95,20 +95,20 @@ pub enum Message {
         /// Its reply.
         output: Output,
         /// What is left to be done before the client goes on.
-        after: After,
+        after: NextStep,
         /// The ticket of its last write in the log.
         log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
     /// Waiters to be served that no command of a worker can serve.
-    Serve(Unserved),
+    Serve(UnservedKeys),
     /// Clients of this worker are told what others did.
-    Notice(Notice),
+    Notice(ClientNotification),
     /// A question about this worker's clients.
-    Question(Arc<Question>),
+    Question(Arc<WorkerQuery>),
     /// Portraits of this worker's clients are wanted.
-    Gather(Arc<Gathering>),
+    Gather(Arc<ClientCollection>),
     /// The portraits that a transaction waits for.
     Gathered {
         /// The client that waits.
@@ -116,7 +116,7 @@ pub enum Message {
         /// What it waits for.
         ticket: u64,
         /// The other clients.
-        portraits: Vec<Portrait>,
+        portraits: Vec<ClientSnapshot>,
     },
     /// A transaction has closed this client's connection.
     Close(u64),
@@ -125,7 +125,7 @@ pub enum Message {
         /// The client that waits.
         client: u64,
         /// What it waits for.
-        waiting: Waiting,
+        waiting: WaitState,
         /// Whether it gets an error.
         with_error: bool,
     },
@@ -195,8 +195,8 @@ impl WorkerLink {
 
     /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
     #[must_use = "the worker sleeps on if it is not woken"]
-    pub fn post(&self, notice: Notice) -> bool {
-        if let Notice::Published(publication) = &notice {
+    pub fn post(&self, notice: ClientNotification) -> bool {
+        if let ClientNotification::Published(publication) = &notice {
             self.published_bytes.fetch_add(publication.bytes(), Ordering::Relaxed);
         }
         self.mailbox.push(Message::Notice(notice))
@@ -223,26 +223,26 @@ impl WorkerLink {
 }
 
 /// One worker's part of an answer.
-pub type Part = Vec<u8>;
+pub type TransactionPart = Vec<u8>;
 
 /// What a worker does to answer: looks at its clients.
-pub type Ask = Box<dyn Fn(&mut dyn ClientVisitor) -> Part + Send + Sync>;
+pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> TransactionPart + Send + Sync>;
 
 /// What makes a reply of the workers' answers.
-pub type Combine = Box<dyn Fn(Vec<Part>) -> Vec<u8> + Send + Sync>;
+pub type CombineAnswers = Box<dyn Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync>;
 
 /// A question to all workers: each runs `ask` over its clients; the last one completes it.
-pub struct Question {
+pub struct WorkerQuery {
     /// Runs on each worker; returns that worker's part.
-    pub ask: Ask,
+    pub ask: QueryTask,
     /// Makes the reply of the parts.
-    pub combine: Combine,
+    pub combine: CombineAnswers,
     /// Parts so far.
-    pub parts: Mutex<Vec<Part>>,
+    pub parts: Mutex<Vec<TransactionPart>>,
     /// Workers that have not answered.
     pub missing: AtomicUsize,
     /// Who asked.
-    pub asker: Asker,
+    pub asker: QueryOrigin,
     /// Where the reply goes instead of into the asker's mail, when a thread waits for it.
     pub waits: Option<SyncSender<Vec<u8>>>,
 }
@@ -260,16 +260,16 @@ pub trait ClientVisitor {
 }
 
 /// Who waits for an answer: worker, client, ticket.
-pub type Asker = (WorkerId, u64, u64);
+pub type QueryOrigin = (WorkerId, u64, u64);
 
 /// What is to be done once the handler has returned and its leases have ended.
 #[derive(Default)]
-pub enum After {
+pub enum NextStep {
     /// Send the reply.
     #[default]
     Nothing,
     /// Park the connection and ask all workers.
-    Ask(Box<Box<dyn FnOnce(Asker) -> Question + Send>>),
+    Ask(Box<Box<dyn FnOnce(QueryOrigin) -> WorkerQuery + Send>>),
     /// Park the connection until there are portraits of all clients, and run the request then.
     Gather,
     /// Park the connection and run this on a background thread; its bytes are the reply.
@@ -280,9 +280,9 @@ pub enum After {
     /// there are any.
     Leave(Option<Box<Snapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
-    Detached(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
+    Detached(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
     /// The same, for a thread that runs scripts.
-    Script(Box<Box<dyn FnOnce(Asker) -> Job + Send>>),
+    Script(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
     /// Park the connection until its writes are on the disk, or the time is over.
@@ -293,7 +293,7 @@ pub enum After {
     Block(Box<Blocked>),
     /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
     /// follows.
-    Several(Box<(Output, VecDeque<(After, Output)>)>),
+    Several(Box<(Output, VecDeque<(NextStep, Output)>)>),
     /// The connection is that of a replica: it moves to the thread that serves them.
     Supply(Box<SyncRequest>),
     /// The connection leaves its worker, and is never seen again: this takes it.
@@ -301,18 +301,18 @@ pub enum After {
     /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
     Replicas(Box<(u64, Wait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
-    Serve(Box<(Unserved, Output)>),
+    Serve(Box<(UnservedKeys, Output)>),
 }
 
-impl After {
+impl NextStep {
     /// Whether the command runs again, from its start: nothing of this run counts.
     pub fn runs_again(&self) -> bool {
-        matches!(self, After::Defer | After::Leave(_) | After::AsWriter)
+        matches!(self, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter)
     }
 }
 
 // It is moved with the outcome of every command, in two registers: hence the boxes of boxes.
-const _: () = assert!(size_of::<After>() <= 16);
+const _: () = assert!(size_of::<NextStep>() <= 16);
 
 /// A wait for the log (WAITAOF).
 #[derive(Clone, Copy)]
@@ -341,11 +341,11 @@ pub struct Blocked {
     pub slot: Option<u16>,
 }
 
-impl Unserved {
+impl UnservedKeys {
     /// Keys of which nothing is known yet but that they are ready.
     pub fn new(ready: VecDeque<ReadyKey>) -> Self {
         let slots = ready.iter().take(1).map(|key| key.slot).collect();
-        Unserved {
+        UnservedKeys {
             ready,
             slots,
             failures: 0,
@@ -354,7 +354,7 @@ impl Unserved {
 }
 
 /// Keys whose waiters could not be served at once: a slot that is needed was leased by somebody else.
-pub struct Unserved {
+pub struct UnservedKeys {
     /// The keys, in the order in which they became ready.
     pub ready: VecDeque<ReadyKey>,
     /// The slots that the first of them needs.
@@ -393,7 +393,7 @@ pub struct SyncRequest {
 }
 
 /// What the thread that serves replicas shall do.
-pub enum SupplyOrder {
+pub enum PrimaryThreadCommand {
     /// Serve a replica.
     Adopt(Box<Connection>, Box<SyncRequest>),
     /// A dump for these replicas has ended; some of them have it.
@@ -426,7 +426,7 @@ pub struct Acknowledgement {
 }
 
 /// What only the coordinator can do, for others.
-pub enum Order {
+pub enum CoordinatorCommand {
     /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
     /// worked.
     Listen(mpsc::SyncSender<bool>),
@@ -445,7 +445,7 @@ pub struct Server {
     /// The cluster, in cluster mode.
     pub cluster: Option<Cluster>,
     /// The log of writes.
-    pub journal: Arc<Journal>,
+    pub journal: Arc<PropagationLog>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.
@@ -473,7 +473,7 @@ pub struct Server {
     /// Where clients are.
     pub directory: Directory,
     /// Connections between two workers.
-    pub moves: Moves,
+    pub moves: MovingConnections,
     /// Takes long commands.
     pub background: mpsc::Sender<Job>,
     /// Takes scripts that may be long.
@@ -485,7 +485,7 @@ pub struct Server {
     /// The primary and the replicas as clients, by id, for those who look at all clients.
     pub linked_clients: Mutex<BTreeMap<u64, (Client, Buffers)>>,
     /// The way to the thread that serves replicas.
-    pub supply: mpsc::Sender<SupplyOrder>,
+    pub supply: mpsc::Sender<PrimaryThreadCommand>,
     /// Wakes it.
     pub supply_waker: OnceLock<Waker>,
     /// This server, for what outlives a call.
@@ -521,7 +521,7 @@ pub struct Server {
     /// The snapshot that is being written.
     pub snapshot: Running,
     /// What the coordinator shall do.
-    pub orders: mpsc::Sender<Order>,
+    pub orders: mpsc::Sender<CoordinatorCommand>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
     /// What clients take, while there is a limit for it.
@@ -564,7 +564,7 @@ impl Server {
             }
             match client.flags.has(Flags::PRIMARY) {
                 true => self.repl.sever(),
-                false => self.order_supply(SupplyOrder::Disconnect(*id)),
+                false => self.order_supply(PrimaryThreadCommand::Disconnect(*id)),
             }
         }
     }
@@ -585,14 +585,14 @@ impl Server {
     }
 
     /// Gives the thread that serves replicas an order.
-    pub fn order_supply(&self, order: SupplyOrder) {
+    pub fn order_supply(&self, order: PrimaryThreadCommand) {
         // The thread is gone only at shutdown.
         let _ = self.supply.send(order);
         self.wake_supply();
     }
 
     /// Gives the coordinator an order; whether there still is one.
-    pub fn order(&self, order: Order) -> bool {
+    pub fn order(&self, order: CoordinatorCommand) -> bool {
         let taken = self.orders.send(order).is_ok();
         self.wake_coordinator();
         taken
@@ -610,16 +610,16 @@ impl Server {
     }
 
     /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
-    pub fn ask_all(&self, question: Question) {
+    pub fn ask_all(&self, question: WorkerQuery) {
         let question = Arc::new(question);
         question.missing.store(self.workers.len(), Ordering::Release);
         self.begin_query(moving_connections::Query::Question(question));
     }
 }
 
-impl Question {
+impl WorkerQuery {
     /// Adds a worker's part; the last part completes the reply and mails it.
-    pub fn answer(&self, server: &Server, part: Part) {
+    pub fn answer(&self, server: &Server, part: TransactionPart) {
         let parts = {
             let mut parts = lock(&self.parts);
             parts.push(part);

@@ -12,21 +12,21 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use super::{Gathering, Message, Question, Server, WorkerId};
+use super::{ClientCollection, Message, Server, WorkerId, WorkerQuery};
 use crate::observability::lock;
 
 /// A query to all workers.
 pub(super) enum Query {
-    Question(Arc<Question>),
-    Gathering(Arc<Gathering>),
+    Question(Arc<WorkerQuery>),
+    Gathering(Arc<ClientCollection>),
 }
 
 /// Moves and queries under way.
 #[derive(Default)]
-pub struct Moves(Mutex<UnderWay>);
+pub struct MovingConnections(Mutex<InTransit>);
 
 #[derive(Default)]
-struct UnderWay {
+struct InTransit {
     /// Connections that have left a worker and have not arrived at the next one.
     moving: usize,
     /// Queries that were sent and are not answered by all workers.
@@ -37,7 +37,7 @@ struct UnderWay {
     refused: Vec<(WorkerId, Range<WorkerId>, usize)>,
 }
 
-impl Moves {
+impl MovingConnections {
     /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
     pub fn begin(&self, worker: WorkerId, to: &Range<WorkerId>, keep: usize) -> bool {
         let mut now = lock(&self.0);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Instant;
 
-use super::{Job, Order, Pause, Server, SupplyOrder, WorkerLink};
+use super::{CoordinatorCommand, Job, Pause, PrimaryThreadCommand, Server, WorkerLink};
 use crate::acl::Acl;
 use crate::cluster::Cluster;
 use crate::config::{Config, id};
@@ -15,11 +15,11 @@ use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::rdb_file::Status;
-use crate::propagation::Journal;
+use crate::propagation::PropagationLog;
 use crate::runtime::shutdown::ShutdownRequest;
 
 /// What a server is made of. The fields are those of [`Server`].
-pub struct Parts {
+pub struct ServerParts {
     /// Parameters.
     pub config: Config,
     /// Users.
@@ -39,9 +39,9 @@ pub struct Parts {
     /// Takes scripts that may be long.
     pub script_jobs: mpsc::Sender<Job>,
     /// The way to the thread that serves replicas.
-    pub supply: mpsc::Sender<SupplyOrder>,
+    pub supply: mpsc::Sender<PrimaryThreadCommand>,
     /// What the coordinator shall do.
-    pub orders: mpsc::Sender<Order>,
+    pub orders: mpsc::Sender<CoordinatorCommand>,
     /// 40 hexadecimal digits.
     pub run_id: String,
     /// When the process started, and the same in seconds since the epoch.
@@ -52,13 +52,13 @@ pub struct Parts {
 
 impl Server {
     /// A server of which nobody knows yet.
-    pub fn new(parts: Parts) -> Server {
+    pub fn new(parts: ServerParts) -> Server {
         let seats = parts.keyspace.slots.seats();
         Server {
             acl: parts.acl,
             keyspace: parts.keyspace,
             cluster: parts.cluster,
-            journal: Arc::new(Journal::new(parts.workers, parts.memory.clone())),
+            journal: Arc::new(PropagationLog::new(parts.workers, parts.memory.clone())),
             workers: (0..parts.workers).map(|_| WorkerLink::new()).collect(),
             metrics: parts.metrics,
             slot_stats: SlotStats::new(seats, SLOTS),

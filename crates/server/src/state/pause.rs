@@ -14,7 +14,7 @@ pub struct Pause {
     /// Until when reads wait too.
     all_until_ms: AtomicU64,
     /// Who wants what, of which the above is the sum. Held while that changes.
-    wanted: Mutex<[Option<Hold>; PAUSE_REASONS]>,
+    wanted: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
 }
 
 /// Why commands are held back.
@@ -32,7 +32,7 @@ const PAUSE_REASONS: usize = 3;
 
 /// What is held back.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct PauseScope {
     until_ms: u64,
     all: bool,
 }
@@ -52,7 +52,7 @@ impl Pause {
         let mut wanted = lock(&self.wanted);
         let hold = &mut wanted[reason as usize];
         let current = hold.filter(|hold| now_ms < hold.until_ms);
-        *hold = Some(Hold {
+        *hold = Some(PauseScope {
             until_ms: current.map_or(until_ms, |hold| hold.until_ms.max(until_ms)),
             all: all || current.is_some_and(|hold| hold.all),
         });
@@ -90,7 +90,7 @@ impl Pause {
         (load(&self.until_ms), load(&self.all_until_ms))
     }
 
-    fn sum_up(&self, wanted: &[Option<Hold>; PAUSE_REASONS]) {
+    fn sum_up(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS]) {
         let last = |all: bool| {
             let holds = wanted.iter().flatten().filter(|hold| hold.all || !all);
             holds.map(|hold| hold.until_ms).max().unwrap_or(0)

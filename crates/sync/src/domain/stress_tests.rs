@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use super::{Domain, Pass, Seat};
+use super::{Domain, GatePassage, ThreadSeat};
 
 const THREADS: usize = 16;
 const START: i64 = 1000;
@@ -50,7 +50,7 @@ fn bank(cells: usize) -> Arc<Bank> {
 }
 
 /// Runs `work` on every seat, each with its own random numbers, and says what they returned together.
-fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(Seat<AtomicU64, Account>, fastrand::Rng) -> u64 + Sync) -> u64 {
+fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(ThreadSeat<AtomicU64, Account>, fastrand::Rng) -> u64 + Sync) -> u64 {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(Seat<AtomicU64, Account>, fastra
 }
 
 /// Moves money between two cells under both leases, all or nothing; says whether it got them.
-fn transfer(pass: &Pass<'_, AtomicU64, Account>, from: usize, to: usize, amount: i64) -> bool {
+fn transfer(pass: &GatePassage<'_, AtomicU64, Account>, from: usize, to: usize, amount: i64) -> bool {
     let (Some(mut from), Some(mut to)) = (pass.try_write(from), pass.write_spinning(to)) else {
         return false;
     };
@@ -83,7 +83,7 @@ fn two_cells(random: &mut fastrand::Rng, cells: usize) -> (usize, usize) {
 }
 
 /// The whole bank, seen by somebody who is alone: nothing is missing, and no write went uncounted.
-fn audit(seat: &mut Seat<AtomicU64, Account>) {
+fn audit(seat: &mut ThreadSeat<AtomicU64, Account>) {
     let alone = seat.exclusive();
     assert_eq!(
         alone.iter().map(Account::check).sum::<i64>(),

@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Domain, Exclusive, Pass, ReadLease, Seat, WriteLease};
+use super::{Domain, Exclusive, GatePassage, ReadLease, ThreadSeat, WriteLease};
 
 /// Compiles only if the type lacks the trait: otherwise two implementations answer and the `_` is ambiguous.
 macro_rules! assert_lacks {
@@ -26,7 +26,7 @@ macro_rules! assert_lacks {
 
 assert_lacks!(ReadLease<'static, (), u8>: Send, Sync);
 assert_lacks!(WriteLease<'static, (), u8>: Send, Sync);
-assert_lacks!(Pass<'static, (), u8>: Send, Sync);
+assert_lacks!(GatePassage<'static, (), u8>: Send, Sync);
 assert_lacks!(Exclusive<'static, (), u8>: Send, Sync);
 assert_lacks!(Domain<(), Rc<u8>>: Send, Sync);
 assert_lacks!(Domain<(), StdCell<u8>>: Sync);
@@ -38,7 +38,7 @@ const _: fn() = || {
     crosses_threads::<Domain<AtomicU64, Vec<u8>>>();
     crosses_threads::<Arc<Domain<AtomicU64, Vec<u8>>>>();
     fn moves<T: Send>() {}
-    moves::<Seat<AtomicU64, Vec<u8>>>();
+    moves::<ThreadSeat<AtomicU64, Vec<u8>>>();
 };
 
 fn numbers(cells: usize, seats: usize) -> Arc<Domain<AtomicU64, usize>> {

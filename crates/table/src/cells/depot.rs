@@ -8,13 +8,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::run::{Plan, Run};
+use super::run::{Plan, SlabRun};
 
 /// Room for so many runs is made at the beginning.
 const FIRST_RUNS: usize = 256;
 const WORD_BITS: usize = u64::BITS as usize;
 
-pub(super) struct Depot {
+pub(super) struct SlabPool {
     plan: Plan,
     shelves: Mutex<Shelves>,
     /// Runs in all; changed under the mutex.
@@ -25,7 +25,7 @@ pub(super) struct Depot {
 
 struct Shelves {
     /// The runs by their numbers.
-    runs: Vec<Option<Run>>,
+    runs: Vec<Option<SlabRun>>,
     /// Numbers that are free again.
     vacant: Vec<u32>,
     /// Runs with free cells.
@@ -36,9 +36,9 @@ struct Shelves {
     has_empty: bool,
 }
 
-impl Depot {
+impl SlabPool {
     pub(super) const fn new(class: usize) -> Self {
-        Depot {
+        SlabPool {
             plan: Plan::new(class),
             shelves: Mutex::new(Shelves {
                 runs: Vec::new(),
@@ -85,13 +85,13 @@ impl Depot {
     pub(super) unsafe fn put(&self, cells: &[*mut u8]) -> isize {
         for &cell in cells {
             // SAFETY: rule 10: a cell that somebody owns keeps its run alive.
-            unsafe { Run::of_cell(cell) }.prefetch(&self.plan, cell);
+            unsafe { SlabRun::of_cell(cell) }.prefetch(&self.plan, cell);
         }
         let mut shelves = self.lock();
         let mut gone = 0;
         for &cell in cells {
             // SAFETY: as above.
-            let run = unsafe { Run::of_cell(cell) };
+            let run = unsafe { SlabRun::of_cell(cell) };
             let free = run.put(&self.plan, cell);
             if free == 1 {
                 shelves.open(run.number());
@@ -121,7 +121,7 @@ impl Depot {
 
 /// Depots of the program are never dropped; those of tests give back the run that stays.
 #[cfg(test)]
-impl Drop for Depot {
+impl Drop for SlabPool {
     fn drop(&mut self) {
         assert_eq!(self.given.load(Relaxed), 0, "cells are in use");
         for run in self.lock().runs.iter().flatten() {
@@ -133,14 +133,14 @@ impl Drop for Depot {
 
 impl Shelves {
     /// The run with free cells that has the smallest number.
-    fn first_open(&self) -> Option<Run> {
+    fn first_open(&self) -> Option<SlabRun> {
         let high = self.words.iter().position(|word| *word != 0)?;
         let word = high * WORD_BITS + self.words[high].trailing_zeros() as usize;
         let number = word * WORD_BITS + self.open[word].trailing_zeros() as usize;
         self.runs[number]
     }
 
-    fn add(&mut self, plan: &Plan) -> Run {
+    fn add(&mut self, plan: &Plan) -> SlabRun {
         if self.runs.is_empty() {
             self.runs.reserve(FIRST_RUNS);
             self.vacant.reserve(FIRST_RUNS);
@@ -158,7 +158,7 @@ impl Shelves {
             }
             u32::try_from(number).expect("fewer runs than would fill the address space")
         });
-        let run = Run::create(plan, number);
+        let run = SlabRun::create(plan, number);
         self.runs[number as usize] = Some(run);
         self.open(number);
         run

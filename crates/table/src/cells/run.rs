@@ -90,12 +90,12 @@ const fn first_cell(cells: usize) -> usize {
 
 /// A run. Whoever uses one answers for rule 10: it lives, and the depot's mutex is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run(NonNull<u8>);
+pub(super) struct SlabRun(NonNull<u8>);
 
 // SAFETY: rule 10: a run is used under the mutex of its depot, by whatever thread.
-unsafe impl Send for Run {}
+unsafe impl Send for SlabRun {}
 
-impl Run {
+impl SlabRun {
     /// A new one with all cells free; ends the process if there is no memory.
     pub(super) fn create(plan: &Plan, number: u32) -> Self {
         // SAFETY: the layout is not empty.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
-use super::depot::Depot;
+use super::depot::SlabPool;
 use super::run::{Plan, RUN_BYTES};
 use super::*;
 use crate::size_class::entry_class;
@@ -54,7 +54,7 @@ fn every_class_is_a_cell_or_one_of_the_allocator() {
 fn cells_fill_their_run_and_are_found_again() {
     for number in Number::all() {
         let (class, plan) = (number.bytes(), Plan::new(number.bytes()));
-        let depot = Depot::new(class);
+        let depot = SlabPool::new(class);
         let mut cells = vec![ptr::null_mut(); plan.cells];
         assert_eq!(depot.take(&mut cells), 1);
         let addresses: Vec<usize> = cells.iter().map(|cell| cell.addr()).collect();
@@ -80,7 +80,7 @@ fn cells_fill_their_run_and_are_found_again() {
 
 #[test]
 fn runs_go_back_when_they_are_empty_and_the_first_ones_are_filled_first() {
-    let depot = Depot::new(88);
+    let depot = SlabPool::new(88);
     let count = Plan::new(88).cells;
     let mut cells = vec![ptr::null_mut(); 10 * count];
     assert_eq!(depot.take(&mut cells), 10);
@@ -109,7 +109,7 @@ fn runs_go_back_when_they_are_empty_and_the_first_ones_are_filled_first() {
 
 #[test]
 fn many_runs_are_found_by_number() {
-    let depot = Depot::new(248);
+    let depot = SlabPool::new(248);
     let count = Plan::new(248).cells;
     // More than a word of words has.
     let runs = 64 * 64 + 70;

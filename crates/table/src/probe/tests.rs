@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Head, Hint, IS_DIRECTORY, Place};
+use super::{Head, Hint, IS_DIRECTORY, PrefetchTarget};
 use crate::{NewValue, Table};
 
 fn insert(table: &mut Table<()>, number: u64) {
@@ -60,7 +60,7 @@ fn only_objects_tell_what_is_behind_them() {
     for (number, object) in [(1, None), (2, None), (3, Some(b"contents".to_vec())), (4, None)] {
         let near = table.object_near(hash(number));
         assert_eq!(near, object.as_ref(), "{number}");
-        let place = Place::behind(near.map(|object| (object.as_ptr(), object.len())));
+        let place = PrefetchTarget::behind(near.map(|object| (object.as_ptr(), object.len())));
         assert_eq!(!place.is_nowhere(), object.is_some(), "{number}");
     }
 }
@@ -78,7 +78,7 @@ fn a_place_has_every_line_that_its_bytes_touch() {
         (128, 512, 16, 128, 8),
         (130, 4096, 16, 128, 16),
     ] {
-        let place = Place::of_bytes(at(start), len, most);
+        let place = PrefetchTarget::of_bytes(at(start), len, most);
         assert_eq!((place.first.addr(), place.lines), (first, lines), "{len} at {start}");
     }
 }

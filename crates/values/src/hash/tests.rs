@@ -35,9 +35,9 @@ fn random_operations_agree_with_a_model() {
         for step in 0..20_000 {
             let name = random.u32(..names).to_string().into_bytes();
             let before = match expected.get(&name) {
-                None => Before::Absent,
-                Some((_, Some(at))) if *at < now_ms => Before::Expired,
-                Some(_) => Before::Present,
+                None => PreviousField::Absent,
+                Some((_, Some(at))) if *at < now_ms => PreviousField::Expired,
+                Some(_) => PreviousField::Present,
             };
             match random.u32(..8) {
                 0..=2 => {
@@ -52,14 +52,14 @@ fn random_operations_agree_with_a_model() {
                     assert_eq!(hash.set(&name, &value, expiry, now_ms), before);
                     expected.insert(name, (value, new));
                 }
-                3 if before == Before::Present => {
+                3 if before == PreviousField::Present => {
                     let new = random.bool().then(|| now_ms + random.u64(..300));
                     hash.set_expiry(&name, new);
                     expected.get_mut(&name).expect("it is present").1 = new;
                 }
                 4..=5 => {
                     assert_eq!(hash.remove(&name, now_ms), before);
-                    if before == Before::Present {
+                    if before == PreviousField::Present {
                         expected.remove(&name);
                     }
                 }
@@ -127,7 +127,7 @@ fn an_expiring_field_makes_a_hash_report_a_table() {
     let mut hash = Hash::new(Reported::Listpack);
     hash.set(b"a", b"1", FieldExpiry::Never, 0);
     assert_eq!(hash.encoding_name(), "listpack");
-    assert_eq!(hash.set(b"a", b"1", FieldExpiry::At(5), 0), Before::Present);
+    assert_eq!(hash.set(b"a", b"1", FieldExpiry::At(5), 0), PreviousField::Present);
     assert_eq!(hash.encoding_name(), "hashtable");
     hash.set_expiry(b"a", None);
     assert_eq!((hash.is_volatile(), hash.encoding_name()), (false, "hashtable"));
@@ -155,7 +155,7 @@ fn fields_keep_their_order_while_a_listpack_is_reported() {
         let place = expected.iter().position(|(other, _)| *other == name);
         if random.u32(..4) == 0 {
             let before = hash.remove(&name, 0);
-            assert_eq!(before == Before::Present, place.is_some());
+            assert_eq!(before == PreviousField::Present, place.is_some());
             place.map(|place| expected.remove(place));
             continue;
         }

@@ -7,7 +7,9 @@ const LIMIT: usize = 3000;
 fn add(bytes: &mut Vec<u8>, limit: usize, elements: std::ops::Range<u32>) {
     let mut writer = Writer::new(bytes, limit).unwrap();
     for element in elements {
-        writer.raise(Mark::of(element.to_string().as_bytes())).unwrap();
+        writer
+            .raise(RegisterUpdate::of(element.to_string().as_bytes()))
+            .unwrap();
     }
 }
 
@@ -37,8 +39,8 @@ fn a_few_elements_become_the_bytes_that_valkey_stores() {
     assert_eq!(bytes, b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff");
     let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
     for letter in b'a'..=b'n' {
-        assert_eq!(writer.raise(Mark::of(&[letter])), Ok(true));
-        assert_eq!(writer.raise(Mark::of(&[letter])), Ok(false));
+        assert_eq!(writer.raise(RegisterUpdate::of(&[letter])), Ok(true));
+        assert_eq!(writer.raise(RegisterUpdate::of(&[letter])), Ok(false));
     }
     assert_eq!(
         bytes,
@@ -49,7 +51,7 @@ fn a_few_elements_become_the_bytes_that_valkey_stores() {
     remember_cardinality(&mut bytes, 14);
     let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
     for element in ["", "foo", "a longer element with more than sixteen bytes"] {
-        assert_eq!(writer.raise(Mark::of(element.as_bytes())), Ok(true));
+        assert_eq!(writer.raise(RegisterUpdate::of(element.as_bytes())), Ok(true));
     }
     assert_eq!(
         bytes,
@@ -126,8 +128,8 @@ fn random_marks_agree_with_plain_registers() {
             // A writer that lives for several marks takes short cuts, one that lives for one does not.
             let mut short_cuts = bytes.clone();
             let mut writer = Writer::new(&mut short_cuts, limit).unwrap();
-            let mut marks: Vec<Mark> = (0..random.usize(1..100))
-                .map(|_| Mark {
+            let mut marks: Vec<RegisterUpdate> = (0..random.usize(1..100))
+                .map(|_| RegisterUpdate {
                     index: random.usize(..range),
                     count: random.u8(1..=most),
                 })
@@ -199,7 +201,11 @@ fn runs_that_do_not_make_up_the_registers() {
         let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
         assert_eq!(writer.make_dense(), Err(Corrupted), "{what}");
         // A mark that only fits into the dense form, and one in a register that may be missing.
-        assert_eq!(writer.raise(Mark { index: 0, count: 40 }), Err(Corrupted), "{what}");
+        assert_eq!(
+            writer.raise(RegisterUpdate { index: 0, count: 40 }),
+            Err(Corrupted),
+            "{what}"
+        );
         assert_eq!(bytes, before, "{what}");
     }
 }
@@ -221,7 +227,7 @@ fn no_mutation_upsets_anybody() {
         let _ = (cardinality(&bytes), Union::default().merge(&bytes));
         if let Some(mut writer) = Writer::new(&mut bytes, LIMIT) {
             for _ in 0..10 {
-                let _ = writer.raise(Mark {
+                let _ = writer.raise(RegisterUpdate {
                     index: random.usize(..REGISTERS),
                     count: random.u8(1..=51),
                 });

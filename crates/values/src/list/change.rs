@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::node::{Container, Node};
-use super::packed::Picked;
+use super::packed::ElementAction;
 use super::{Direction, End, List};
 use crate::listpack::Element;
 
@@ -323,7 +323,7 @@ impl List {
     }
 
     /// Removes elements that `remove` picks, in one direction; returns how many.
-    pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> Picked) -> usize {
+    pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         let mut removed = 0;
         let nodes = self.nodes.len();
         let mut emptied = false;
@@ -336,7 +336,7 @@ impl List {
             removed += self.open(at, |node| {
                 node.remove_if(direction, &mut |element| {
                     let picked = remove(element);
-                    if picked == Picked::Last {
+                    if picked == ElementAction::Last {
                         flow = ControlFlow::Break(());
                     }
                     picked

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::packed::{PackedList, PackedListMut, Picked};
+use super::packed::{ElementAction, PackedList, PackedListMut};
 use super::{Direction, End, List, visit_run};
 use crate::listpack::Element;
 
@@ -148,7 +148,7 @@ impl ListMut<'_> {
     }
 
     /// Removes elements that `remove` picks, in one direction; returns how many.
-    pub fn remove_if(&mut self, direction: Direction, remove: impl FnMut(Element<'_>) -> Picked) -> usize {
+    pub fn remove_if(&mut self, direction: Direction, remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         match self {
             ListMut::Packed(list) => list.remove_if(direction, remove),
             ListMut::Large(list) => list.remove_if(direction, remove),

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::Direction;
-use super::packed::Picked;
+use super::packed::ElementAction;
 use crate::listpack::{self, Element, Run};
 
 /// Where the run is.
@@ -119,7 +119,7 @@ fn shifted(span: Span, side: End, room: usize, bytes: usize) -> Span {
 pub(super) fn remove_if(
     run: &mut [u8],
     direction: Direction,
-    remove: &mut impl FnMut(Element<'_>) -> Picked,
+    remove: &mut impl FnMut(Element<'_>) -> ElementAction,
 ) -> (usize, usize) {
     // Where the picked elements are, in the order of the walk.
     let mut gone: Vec<Range<usize>> = Vec::new();
@@ -132,10 +132,10 @@ pub(super) fn remove_if(
         };
         let Some((offset, element)) = next else { break };
         let picked = remove(element);
-        if picked != Picked::No {
+        if picked != ElementAction::No {
             gone.push(offset..all.end_of(offset));
         }
-        if picked == Picked::Last {
+        if picked == ElementAction::Last {
             break;
         }
     }

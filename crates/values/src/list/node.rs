@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::gap::{self, Span};
-use super::packed::{Picked, range_of};
+use super::packed::{ElementAction, range_of};
 use super::{Direction, End};
 use crate::listpack::{self, Element, Run};
 use crate::lzf;
@@ -309,9 +309,13 @@ impl Node {
     }
 
     /// Removes the elements that `remove` picks; returns how many.
-    pub(super) fn remove_if(&mut self, direction: Direction, remove: &mut impl FnMut(Element<'_>) -> Picked) -> usize {
+    pub(super) fn remove_if(
+        &mut self,
+        direction: Direction,
+        remove: &mut impl FnMut(Element<'_>) -> ElementAction,
+    ) -> usize {
         if self.container == Container::Plain {
-            let removed = remove(Element::Bytes(&self.bytes)) != Picked::No;
+            let removed = remove(Element::Bytes(&self.bytes)) != ElementAction::No;
             self.count -= u32::from(removed);
             return usize::from(removed);
         }

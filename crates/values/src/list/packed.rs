@@ -316,7 +316,7 @@ impl<'a> PackedListMut<'a> {
     }
 
     /// Removes elements that `remove` picks, in one direction, and tells how many; `remove` also says when to stop.
-    pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> Picked) -> usize {
+    pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         let span = span(self.bytes);
         let (length, removed) = gap::remove_if(&mut self.bytes[span.start..span.end], direction, &mut remove);
         let count = field(self.bytes, 1) - removed;
@@ -332,7 +332,7 @@ impl<'a> PackedListMut<'a> {
 
 /// What to do with an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Picked {
+pub enum ElementAction {
     /// It stays.
     No,
     /// It goes.

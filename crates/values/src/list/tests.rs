@@ -1,6 +1,6 @@
 //! Lists against a naive model, in every size and depth, and Valkey's rules of splitting and merging.
 
-use super::packed::{PackedList, PackedListMut, Picked, Plan};
+use super::packed::{ElementAction, PackedList, PackedListMut, Plan};
 use super::*;
 use crate::listpack::{self, Needle};
 use crate::size_class::size_class;
@@ -96,10 +96,14 @@ fn remove_equal(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec
     let mut left = most;
     let removed = list.remove_if(direction, |found| {
         if !needle.is(found) {
-            return Picked::No;
+            return ElementAction::No;
         }
         left -= 1;
-        if left == 0 { Picked::Last } else { Picked::Yes }
+        if left == 0 {
+            ElementAction::Last
+        } else {
+            ElementAction::Yes
+        }
     });
     let mut places: Vec<usize> = (0..model.len()).filter(|&at| model[at] == element).collect();
     if direction == Direction::Forward {
@@ -199,7 +203,13 @@ fn packed_lists_agree_with_the_model() {
             }
             4 if random.usize(0..10) == 0 => {
                 let needle = Needle::new(&element);
-                let pick = |found: Element<'_>| if needle.is(found) { Picked::Yes } else { Picked::No };
+                let pick = |found: Element<'_>| {
+                    if needle.is(found) {
+                        ElementAction::Yes
+                    } else {
+                        ElementAction::No
+                    }
+                };
                 let removed = change.remove_if(Direction::Forward, pick);
                 let before = model.len();
                 model.retain(|other| *other != element);
@@ -353,8 +363,8 @@ fn a_node_that_removal_makes_worth_compressing_is_compressed() {
     }
     check(&list);
     let removed = list.remove_if(Direction::Forward, |element| match element {
-        Element::Bytes(bytes) if bytes[0] != b'a' || bytes[1] != b'a' => Picked::Yes,
-        _ => Picked::No,
+        Element::Bytes(bytes) if bytes[0] != b'a' || bytes[1] != b'a' => ElementAction::Yes,
+        _ => ElementAction::No,
     });
     assert_eq!(removed, 2);
     check(&list);

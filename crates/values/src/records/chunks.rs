@@ -3,7 +3,7 @@
 //! A chunk never grows into a giant, so no step copies much. A removed record leaves a hole. Once holes make up
 //! more than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
 
-use super::encoding::{Header, Parts, Record, Shape, dig, next_record};
+use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
 use super::{CHUNK_BYTES, Id};
 use crate::size_class::{reserve_class, size_class};
 
@@ -72,14 +72,14 @@ impl Chunks {
     #[inline]
     pub(super) fn record(&self, id: Id) -> Record<'_> {
         let bytes = &self.chunks[id.chunk()].bytes;
-        Parts::of(self.shape, bytes, id.offset()).record(bytes)
+        RecordParts::of(self.shape, bytes, id.offset()).record(bytes)
     }
 
     /// The bytes from the record on, and where its parts are.
     #[inline]
-    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
         let bytes = &mut self.chunks[id.chunk()].bytes;
-        let parts = Parts::of(self.shape, bytes, id.offset());
+        let parts = RecordParts::of(self.shape, bytes, id.offset());
         (bytes, parts)
     }
 
@@ -142,7 +142,7 @@ impl Chunks {
     /// Makes a hole of a record. Returns whether its chunk has so many that it should be emptied.
     pub(super) fn bury(&mut self, id: Id) -> bool {
         let chunk = &mut self.chunks[id.chunk()];
-        let end = Parts::of(self.shape, &chunk.bytes, id.offset()).end;
+        let end = RecordParts::of(self.shape, &chunk.bytes, id.offset()).end;
         let bytes = end - id.offset();
         dig(&mut chunk.bytes[id.offset()..end]);
         chunk.hole_bytes += bytes as u32;
@@ -161,7 +161,7 @@ impl Chunks {
         let bytes = self.close(number);
         let mut at = 0;
         while let Some(start) = next_record(&bytes, at) {
-            let parts = Parts::of(self.shape, &bytes, start);
+            let parts = RecordParts::of(self.shape, &bytes, start);
             let encoded = &bytes[start..parts.end];
             self.live -= encoded.len();
             let (target, offset) = self.room(encoded.len());
@@ -184,7 +184,7 @@ impl Chunks {
 fn live_bytes_in(shape: Shape, bytes: &[u8]) -> usize {
     let (mut at, mut live) = (0, 0);
     while let Some(start) = next_record(bytes, at) {
-        at = Parts::of(shape, bytes, start).end;
+        at = RecordParts::of(shape, bytes, start).end;
         live += at - start;
     }
     live

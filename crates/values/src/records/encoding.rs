@@ -182,14 +182,14 @@ fn long_length_at(bytes: &[u8], at: usize) -> (usize, usize) {
 
 /// Where the parts of a record are, in bytes from the start of what it lies in.
 #[derive(Clone, Copy)]
-pub(super) struct Parts {
+pub(super) struct RecordParts {
     pub(super) key_at: usize,
     pub(super) value_at: usize,
     pub(super) end: usize,
     pub(super) expire_at_ms: Option<u64>,
 }
 
-impl Parts {
+impl RecordParts {
     /// The parts of the record at `at`.
     #[inline]
     pub(super) fn of(shape: Shape, bytes: &[u8], at: usize) -> Self {
@@ -198,7 +198,7 @@ impl Parts {
         if shape != Shape::Fields {
             let value_at = behind + number;
             let end = value_at + if shape == Shape::Scores { SCORE_BYTES } else { 0 };
-            return Parts {
+            return RecordParts {
                 key_at: behind,
                 value_at,
                 end,
@@ -215,7 +215,7 @@ impl Parts {
             key_at += EXPIRY_BYTES;
         }
         let value_at = key_at + (number >> 1);
-        Parts {
+        RecordParts {
             key_at,
             value_at,
             end: value_at + value_length,
@@ -298,7 +298,7 @@ mod tests {
                 let mut bytes = vec![0x77];
                 header.append(&record, &mut bytes);
                 assert_eq!(bytes.len() - 1, header.total_bytes(&record));
-                let parts = Parts::of(shape, &bytes, 1);
+                let parts = RecordParts::of(shape, &bytes, 1);
                 assert_eq!(parts.record(&bytes), record, "{shape:?} {length}");
                 assert_eq!(parts.end, bytes.len());
                 assert_eq!(next_record(&bytes, 1), Some(1));

@@ -3,20 +3,20 @@
 use super::chunks::Chunks;
 use super::encoding::{Header, Record, Shape};
 use super::index::Index;
-use super::small::{MAX_RECORDS, Small};
+use super::small::{MAX_RECORDS, SmallRecords};
 use super::{CHUNK_BYTES, Id, hash_of};
 
 #[derive(Debug)]
-pub(super) struct Large {
+pub(super) struct LargeRecords {
     shape: Shape,
     len: usize,
     pub(super) chunks: Chunks,
     index: Index,
 }
 
-impl Clone for Large {
+impl Clone for LargeRecords {
     fn clone(&self) -> Self {
-        let mut clone = Large {
+        let mut clone = LargeRecords {
             shape: self.shape,
             len: self.len,
             chunks: self.chunks.clone(),
@@ -29,9 +29,9 @@ impl Clone for Large {
     }
 }
 
-impl Large {
+impl LargeRecords {
     pub(super) fn with_capacity(shape: Shape, records: usize) -> Self {
-        Large {
+        LargeRecords {
             shape,
             len: 0,
             chunks: Chunks::of(shape, std::iter::empty()),
@@ -40,11 +40,11 @@ impl Large {
     }
 
     /// Takes over the records of a small collection; they keep their ids.
-    pub(super) fn of(small: &Small) -> Self {
+    pub(super) fn of(small: &SmallRecords) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
         small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
-        Large {
+        LargeRecords {
             shape: small.shape(),
             len: small.len(),
             chunks: Chunks::of(small.shape(), small.chunks()),

@@ -12,7 +12,7 @@
 //!
 //! An offset is 16 bits: the number of the chunk, and where in it the record begins.
 
-use super::encoding::{Header, Parts, Record, Shape, dig, next_record};
+use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
 use super::{Id, hash_of};
 use crate::size_class::{reserve_class, shrink_to_class, size_class};
 
@@ -33,30 +33,30 @@ const ENTRY_BYTES: usize = 3;
 const FIRST_RECORDS: usize = 4;
 
 #[derive(Clone, Debug)]
-struct Full {
-    next: Option<Box<Full>>,
+struct SmallRecordsFull {
+    next: Option<Box<SmallRecordsFull>>,
     used: u16,
     bytes: [u8; CHUNK_BYTES],
 }
 
 // Exactly a size class, and offsets can name every byte.
-const _: () = assert!(size_of::<Full>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
+const _: () = assert!(size_of::<SmallRecordsFull>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
 const _: () = assert!(MAX_CHUNKS << OFFSET_BITS <= 1 << 16);
 
 #[derive(Clone, Debug)]
-pub(super) struct Small {
-    first: Option<Box<Full>>,
+pub(super) struct SmallRecords {
+    first: Option<Box<SmallRecordsFull>>,
     tail: Vec<u8>,
     index: Box<[u8]>,
 }
 
-impl Small {
+impl SmallRecords {
     pub(super) fn new(shape: Shape) -> Self {
-        Small::with_capacity(shape, 0, 0)
+        SmallRecords::with_capacity(shape, 0, 0)
     }
 
     pub(super) fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
-        let mut small = Small {
+        let mut small = SmallRecords {
             first: None,
             tail: Vec::new(),
             index: Box::new([0; HEADER_BYTES]),
@@ -97,7 +97,7 @@ impl Small {
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.full_chunks() * size_of::<Full>() + self.tail.capacity() + self.index.len()
+        self.full_chunks() * size_of::<SmallRecordsFull>() + self.tail.capacity() + self.index.len()
     }
 
     /// Bytes of the records.
@@ -156,17 +156,17 @@ impl Small {
 
     /// The chunk of a record, and where in it the record's parts are.
     #[inline]
-    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], Parts) {
+    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
         let shape = self.shape();
         let chunk = self.chunk_mut(id.chunk());
-        let parts = Parts::of(shape, chunk, id.offset());
+        let parts = RecordParts::of(shape, chunk, id.offset());
         (chunk, parts)
     }
 
     #[inline]
     pub(super) fn record(&self, id: Id) -> Record<'_> {
         let chunk = self.chunk(id.chunk());
-        Parts::of(self.shape(), chunk, id.offset()).record(chunk)
+        RecordParts::of(self.shape(), chunk, id.offset()).record(chunk)
     }
 
     fn capacity(&self) -> usize {
@@ -284,7 +284,7 @@ impl Small {
     fn prepare(&mut self, bytes: usize) {
         if self.tail.len() + bytes > CHUNK_BYTES {
             let tail = std::mem::take(&mut self.tail);
-            let mut full = Box::new(Full {
+            let mut full = Box::new(SmallRecordsFull {
                 next: None,
                 used: tail.len() as u16,
                 bytes: [0; CHUNK_BYTES],
@@ -351,12 +351,12 @@ impl Small {
         let entries = &mut entries[..self.len()];
         entries.iter_mut().zip(0..).for_each(|(entry, number)| *entry = number);
         entries.sort_unstable_by_key(|entry| self.id(usize::from(*entry)));
-        let mut compacted = Small::with_capacity(self.shape(), self.len(), 0);
+        let mut compacted = SmallRecords::with_capacity(self.shape(), self.len(), 0);
         for entry in entries {
             let entry = usize::from(*entry);
             let old = self.id(entry);
             let chunk = self.chunk(old.chunk());
-            let parts = Parts::of(self.shape(), chunk, old.offset());
+            let parts = RecordParts::of(self.shape(), chunk, old.offset());
             let bytes = &chunk[old.offset()..parts.end];
             compacted.prepare(bytes.len());
             let new = Id::new(compacted.full_chunks(), compacted.tail.len());
@@ -375,7 +375,7 @@ impl Small {
         for (number, chunk) in self.chunks().enumerate() {
             let mut at = 0;
             while let Some(offset) = next_record(chunk, at) {
-                let parts = Parts::of(self.shape(), chunk, offset);
+                let parts = RecordParts::of(self.shape(), chunk, offset);
                 let record = parts.record(chunk);
                 if from == 0 || hash_of(record.key) >= from {
                     visit(Id::new(number, offset), record);
@@ -389,7 +389,7 @@ impl Small {
 /// The chunks of a small collection, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct SmallChunks<'a> {
-    next: Option<&'a Full>,
+    next: Option<&'a SmallRecordsFull>,
     tail: Option<&'a [u8]>,
 }
 

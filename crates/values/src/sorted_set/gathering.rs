@@ -9,19 +9,19 @@ use super::leaf::ScoreOrder;
 
 /// Members with their scores, in any order.
 #[derive(Clone, Debug, Default)]
-pub struct Gathering {
+pub struct MemberBuilder {
     bytes: Vec<u8>,
-    members: Vec<Gathered>,
+    members: Vec<SortedMembers>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Gathered {
+struct SortedMembers {
     start: usize,
     length: usize,
     score: f64,
 }
 
-impl Gathering {
+impl MemberBuilder {
     /// An empty one with room for so many members.
     pub fn with_room(members: usize) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Gathering {
 
     /// Adds a member, which must not be there yet.
     pub fn push(&mut self, member: &[u8], score: f64) {
-        self.members.push(Gathered {
+        self.members.push(SortedMembers {
             start: self.bytes.len(),
             length: member.len(),
             score,
@@ -65,7 +65,7 @@ impl Gathering {
         &mut self.members[number].score
     }
 
-    fn text(&self, gathered: Gathered) -> &[u8] {
+    fn text(&self, gathered: SortedMembers) -> &[u8] {
         &self.bytes[gathered.start..gathered.start + gathered.length]
     }
 

@@ -39,7 +39,7 @@ const MAX_CHILDREN: usize = 64;
 
 /// A place in the order of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TreePosition {
     /// The leaf.
     pub(super) leaf: u32,
     /// The slot in it; one behind the last if the place is at its end.
@@ -176,10 +176,10 @@ impl Tree {
 
     /// Where a member is.
     #[inline]
-    pub(super) fn find(&self, hash: MemberHash, member: &[u8]) -> Option<Place> {
+    pub(super) fn find(&self, hash: MemberHash, member: &[u8]) -> Option<TreePosition> {
         self.index.leaves(hash.prefix()).find_map(|number| {
             let slot = self.leaves.at(number).find(hash.tag(), member)?;
-            Some(Place { leaf: number, slot })
+            Some(TreePosition { leaf: number, slot })
         })
     }
 
@@ -197,7 +197,7 @@ impl Tree {
     }
 
     /// Members before a place.
-    pub(super) fn rank_of(&self, place: Place) -> usize {
+    pub(super) fn rank_of(&self, place: TreePosition) -> usize {
         let mut rank = place.slot;
         let (mut child, mut parent) = (place.leaf, self.leaves.at(place.leaf).parent);
         while parent != NONE {
@@ -209,7 +209,7 @@ impl Tree {
     }
 
     /// The place of a rank; the end for one too large.
-    pub(super) fn place_of_rank(&self, rank: usize) -> Place {
+    pub(super) fn place_of_rank(&self, rank: usize) -> TreePosition {
         let mut rest = rank.min(self.len);
         let mut number = self.root;
         for _ in 0..self.height {
@@ -222,7 +222,7 @@ impl Tree {
             }
             number = node.children[position];
         }
-        Place {
+        TreePosition {
             leaf: number,
             slot: rest,
         }
@@ -238,7 +238,7 @@ impl Tree {
 
     /// The place of the first member for which `precedes(score, member)` does not hold, and its rank. It must hold for
     /// all members before that one.
-    pub(super) fn partition<'t, P>(&'t self, mut precedes: P) -> (Place, usize)
+    pub(super) fn partition<'t, P>(&'t self, mut precedes: P) -> (TreePosition, usize)
     where
         P: FnMut(f64, &mut dyn FnMut() -> &'t [u8]) -> bool,
     {
@@ -260,11 +260,11 @@ impl Tree {
             number = node.children[position];
         }
         let slot = self.leaves.at(number).partition(precedes);
-        (Place { leaf: number, slot }, rank + slot)
+        (TreePosition { leaf: number, slot }, rank + slot)
     }
 
     /// Puts a member in at its place.
-    pub(super) fn insert(&mut self, place: Place, hash: MemberHash, score: f64, member: &[u8]) {
+    pub(super) fn insert(&mut self, place: TreePosition, hash: MemberHash, score: f64, member: &[u8]) {
         self.index.insert(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.insert(place.slot, score, member, hash.tag()));
         self.len += 1;
@@ -276,14 +276,14 @@ impl Tree {
     }
 
     /// Takes the member at a place out.
-    pub(super) fn remove(&mut self, place: Place, hash: MemberHash) {
+    pub(super) fn remove(&mut self, place: TreePosition, hash: MemberHash) {
         self.index.remove(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.remove(place.slot));
         self.removed(place.leaf, 1, place.slot == 0);
     }
 
     /// Changes the score of the member at a place if it stays within its leaf, neither first nor last.
-    pub(super) fn move_within_leaf(&mut self, place: Place, score: f64) -> bool {
+    pub(super) fn move_within_leaf(&mut self, place: TreePosition, score: f64) -> bool {
         let leaf = self.leaves.at_mut(place.leaf);
         let Some(to) = slot_within(leaf, place.slot, score) else {
             return false;

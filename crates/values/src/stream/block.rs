@@ -125,7 +125,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 /// An entry with its place in the run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundEntry<'a> {
     pub entry: Entry<'a>,
     pub deleted: bool,
     /// Where it begins.
@@ -336,7 +336,7 @@ impl Block {
 
     /// The entry at an offset; `None` at the end.
     #[inline]
-    pub(super) fn entry_at(&self, base: StreamId, offset: usize) -> Option<Found<'_>> {
+    pub(super) fn entry_at(&self, base: StreamId, offset: usize) -> Option<FoundEntry<'_>> {
         let run = Run::new(&self.run);
         let mut steps = Steps { run, offset };
         let flags = *self.run.get(offset)?;
@@ -352,7 +352,7 @@ impl Block {
         steps.skip(if same { fields } else { fields.saturating_mul(2) })?;
         let content = &self.run[start..steps.offset];
         steps.skip(1)?;
-        Some(Found {
+        Some(FoundEntry {
             entry: Entry {
                 id,
                 fields,
@@ -367,7 +367,7 @@ impl Block {
 
     /// The entry that ends at an offset; `None` at the first entry.
     #[inline]
-    pub(super) fn entry_before(&self, base: StreamId, end: usize) -> Option<Found<'_>> {
+    pub(super) fn entry_before(&self, base: StreamId, end: usize) -> Option<FoundEntry<'_>> {
         if end <= self.body as usize {
             return None;
         }
@@ -386,7 +386,7 @@ impl Block {
     }
 
     /// The live entry of an ID, looked for from an offset on.
-    pub(super) fn find(&self, base: StreamId, id: StreamId, mut offset: usize) -> Option<Found<'_>> {
+    pub(super) fn find(&self, base: StreamId, id: StreamId, mut offset: usize) -> Option<FoundEntry<'_>> {
         while let Some(found) = self.entry_at(base, offset) {
             if found.entry.id >= id {
                 return (found.entry.id == id && !found.deleted).then_some(found);
@@ -475,7 +475,7 @@ impl Block {
     }
 
     /// The entry at an offset and its number of elements.
-    fn check_entry(&self, base: StreamId, offset: usize) -> Option<(Found<'_>, usize)> {
+    fn check_entry(&self, base: StreamId, offset: usize) -> Option<(FoundEntry<'_>, usize)> {
         let mut steps = Steps {
             run: Run::new(&self.run),
             offset,

@@ -56,15 +56,15 @@ impl Model {
     }
 
     /// Exact trimming.
-    fn trim(&mut self, keep: Keep) -> u64 {
+    fn trim(&mut self, keep: TrimTarget) -> u64 {
         let before = self.entries.len();
         match keep {
-            Keep::Last(count) => {
+            TrimTarget::Last(count) => {
                 while self.entries.len() as u64 > count {
                     self.entries.pop_first();
                 }
             }
-            Keep::From(id) => self.entries = self.entries.split_off(&id),
+            TrimTarget::From(id) => self.entries = self.entries.split_off(&id),
         }
         (before - self.entries.len()) as u64
     }
@@ -147,10 +147,14 @@ fn random_operations_agree_with_a_naive_model() {
                 }
                 17 => {
                     let keep = match random.bool() {
-                        true => Keep::Last(stream.length().saturating_sub(random.u64(..8))),
-                        false => Keep::From(near(&mut random)),
+                        true => TrimTarget::Last(stream.length().saturating_sub(random.u64(..8))),
+                        false => TrimTarget::From(near(&mut random)),
                     };
-                    let keep = if random.u8(..4) == 0 { keep } else { Keep::Last(200) };
+                    let keep = if random.u8(..4) == 0 {
+                        keep
+                    } else {
+                        TrimTarget::Last(200)
+                    };
                     let trim = Trim {
                         keep,
                         whole_blocks: false,
@@ -268,13 +272,13 @@ fn approximate_trimming_takes_whole_blocks_within_its_limit() {
         limit,
     };
     let mut stream = stream_of(1..=1000, LIMITS);
-    assert_eq!(stream.trim(trim(Keep::Last(950), 0)), 0);
-    assert_eq!(stream.trim(trim(Keep::Last(899), 0)), 100);
-    assert_eq!(stream.trim(trim(Keep::Last(0), 99)), 0);
-    assert_eq!(stream.trim(trim(Keep::Last(0), 250)), 200);
-    assert_eq!(stream.trim(trim(Keep::From(StreamId::new(401, 0)), 0)), 100);
+    assert_eq!(stream.trim(trim(TrimTarget::Last(950), 0)), 0);
+    assert_eq!(stream.trim(trim(TrimTarget::Last(899), 0)), 100);
+    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 99)), 0);
+    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 250)), 200);
+    assert_eq!(stream.trim(trim(TrimTarget::From(StreamId::new(401, 0)), 0)), 100);
     assert_eq!(stream.counters().first_id, StreamId::new(401, 0));
-    assert_eq!(stream.trim(trim(Keep::Last(0), 0)), 600);
+    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 0)), 600);
     assert_eq!((stream.length(), stream.blocks().len()), (0, 0));
     assert_eq!(stream.last_id(), StreamId::new(1000, 0));
 }
@@ -311,7 +315,7 @@ fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
                 }
             }
             6 => {
-                let keep = Keep::Last(random.u64(20..40));
+                let keep = TrimTarget::Last(random.u64(20..40));
                 stream.trim(Trim {
                     keep,
                     whole_blocks: random.bool(),
@@ -517,7 +521,7 @@ fn damaged_blocks_are_refused_and_never_harm() {
         assert_eq!(forwards, backwards, "{damaged:?}");
         assert_eq!(forwards.len() as u64, stream.length());
         stream.trim(Trim {
-            keep: Keep::Last(1),
+            keep: TrimTarget::Last(1),
             whole_blocks: false,
             limit: 0,
         });

@@ -14,11 +14,11 @@ use crate::config::{error_text, program_version};
 use crate::persistence::aof_files::manifest::{Manifest, Part};
 
 /// Nothing more is to be done: the line about it is printed, the exit code is 1.
-struct Stop;
+struct CheckStopped;
 
 /// What a check does beside looking.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wishes {
+struct CheckOptions {
     /// Cut off what is broken.
     fix: bool,
     /// Cut off what happened behind that time, seconds since the epoch; 0 for nothing.
@@ -49,9 +49,9 @@ macro_rules! say {
 
 type Streams<'s> = (&'s mut dyn BufRead, &'s mut dyn Write);
 
-fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<(), Stop> {
+fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<(), CheckStopped> {
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
-    let mut wishes = Wishes::default();
+    let mut wishes = CheckOptions::default();
     let path = match words.as_slice() {
         ["-v" | "--version"] => {
             say!(streams.1, "valkey-check-aof {}", program_version());
@@ -65,7 +65,7 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
         ["--truncate-to-timestamp", time, _] => {
             let Ok(time) = time.parse() else {
                 say!(streams.1, "Invalid timestamp, aborting...");
-                return Err(Stop);
+                return Err(CheckStopped);
             };
             wishes.until_s = time;
             &arguments[2]
@@ -75,7 +75,7 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
                 streams.1,
                 "Usage: {program} [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
             );
-            return Err(Stop);
+            return Err(CheckStopped);
         }
     };
     let mut check = Check {
@@ -98,35 +98,35 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
 }
 
 struct Check<'s> {
-    wishes: Wishes,
+    wishes: CheckOptions,
     commands: Commands,
     input: &'s mut dyn BufRead,
     out: &'s mut dyn Write,
 }
 
 impl Check<'_> {
-    fn open(&mut self, path: &Path) -> Result<File, Stop> {
+    fn open(&mut self, path: &Path) -> Result<File, CheckStopped> {
         File::open(path).map_err(|error| {
             let reason = error_text(&error);
             say!(self.out, "Cannot open file {}: {reason}", path.display());
-            Stop
+            CheckStopped
         })
     }
 
     /// Whether the first line that is no note names a file.
-    fn is_manifest(&mut self, path: &Path) -> Result<bool, Stop> {
+    fn is_manifest(&mut self, path: &Path) -> Result<bool, CheckStopped> {
         let mut lines = io::BufReader::new(self.open(path)?).split(b'\n');
         let first = lines.find(|line| line.as_ref().map_or(true, |line| line.first() != Some(&b'#')));
         match first.transpose() {
             Ok(line) => Ok(line.is_some_and(|line| line.starts_with(b"file"))),
             Err(_) => {
                 say!(self.out, "Cannot read file: {}", path.display());
-                Err(Stop)
+                Err(CheckStopped)
             }
         }
     }
 
-    fn is_dump(&mut self, path: &Path) -> Result<bool, Stop> {
+    fn is_dump(&mut self, path: &Path) -> Result<bool, CheckStopped> {
         let mut magic = [0; 8];
         let mut file = self.open(path)?;
         Ok(file.read_exact(&mut magic).is_ok() && (magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY")))
@@ -142,14 +142,14 @@ impl Check<'_> {
         }
     }
 
-    fn manifest(&mut self, path: &Path) -> Result<Manifest, Stop> {
+    fn manifest(&mut self, path: &Path) -> Result<Manifest, CheckStopped> {
         let text = std::fs::read(path).map_err(|error| {
             let (path, reason) = (path.display(), error_text(&error));
             say!(
                 self.out,
                 "Fatal error: can't open the AOF manifest file {path} for reading: {reason}"
             );
-            Stop
+            CheckStopped
         })?;
         Manifest::parse(&text).map_err(|error| {
             say!(self.out, "*** FATAL AOF MANIFEST FILE ERROR ***");
@@ -158,12 +158,12 @@ impl Check<'_> {
                 say!(self.out, ">>> '{line}'");
             }
             say!(self.out, "{}", error.reason);
-            Stop
+            CheckStopped
         })
     }
 
     /// Checks all files that a manifest names. Only the last one may be cut.
-    fn all_parts(&mut self, manifest_path: &Path) -> Result<(), Stop> {
+    fn all_parts(&mut self, manifest_path: &Path) -> Result<(), CheckStopped> {
         say!(self.out, "Start checking Multi Part AOF");
         let manifest = self.manifest(manifest_path)?;
         let directory = match manifest_path.parent() {
@@ -191,12 +191,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn file(&mut self, name: &str, path: &Path, is_last: bool, is_dump: bool) -> Result<Outcome, Stop> {
+    fn file(&mut self, name: &str, path: &Path, is_last: bool, is_dump: bool) -> Result<Outcome, CheckStopped> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let mut file = opened.map_err(|error| {
             let (path, reason) = (path.display(), error_text(&error));
             say!(self.out, "Cannot open file {path}: {reason}, aborting...");
-            Stop
+            CheckStopped
         })?;
         let size = file.metadata().map_or(0, |metadata| metadata.len());
         if size == 0 {
@@ -205,7 +205,7 @@ impl Check<'_> {
         let start = if is_dump { self.preamble(path, &file)? } else { 0 };
         file.seek(SeekFrom::Start(start)).map_err(|error| {
             say!(self.out, "Failed to fseek in AOF {name}: {}", error_text(&error));
-            Stop
+            CheckStopped
         })?;
         self.commands.begin(&file, start);
         if let Some(at) = self.read_commands(name, path)? {
@@ -216,7 +216,7 @@ impl Check<'_> {
     }
 
     /// Checks the dump in front; where it ends.
-    fn preamble(&mut self, path: &Path, file: &File) -> Result<u64, Stop> {
+    fn preamble(&mut self, path: &Path, file: &File) -> Result<u64, CheckStopped> {
         say!(self.out, "[offset 0] Checking RDB file {}", path.display());
         let mut check = dump::Check::new(file, false, self.out);
         let sound = check.run();
@@ -224,14 +224,14 @@ impl Check<'_> {
         let end = check.offset();
         if !sound {
             say!(self.out, "RDB preamble of AOF file is not sane, aborting.");
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         say!(self.out, "RDB preamble is OK, proceeding with AOF tail...");
         Ok(end)
     }
 
     /// Reads commands up to the end or to what is none; where time is up, if it is.
-    fn read_commands(&mut self, name: &str, path: &Path) -> Result<Option<u64>, Stop> {
+    fn read_commands(&mut self, name: &str, path: &Path) -> Result<Option<u64>, CheckStopped> {
         loop {
             match self.commands.step(&path.display().to_string()) {
                 Step::More => {}
@@ -242,7 +242,7 @@ impl Check<'_> {
                 }
                 Step::Unreadable => {
                     say!(self.out, "Failed to read from AOF {name}, aborting...");
-                    return Err(Stop);
+                    return Err(CheckStopped);
                 }
                 Step::Time { at, text } if self.wishes.until_s != 0 => {
                     let digits = text
@@ -250,7 +250,7 @@ impl Check<'_> {
                         .and_then(|digits| std::str::from_utf8(digits).ok());
                     let Some(time) = digits.and_then(|digits| digits.parse::<i64>().ok()) else {
                         say!(self.out, "Invalid timestamp annotation");
-                        return Err(Stop);
+                        return Err(CheckStopped);
                     };
                     if time > self.wishes.until_s {
                         return Ok(Some(at));
@@ -267,14 +267,14 @@ impl Check<'_> {
         (name, path): (&str, &Path),
         is_last: bool,
         at: u64,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, CheckStopped> {
         let (until_s, path) = (self.wishes.until_s, path.display());
         if at == 0 {
             say!(
                 self.out,
                 "AOF {path} has nothing before timestamp {until_s}, aborting..."
             );
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         if !is_last {
             say!(
@@ -286,11 +286,11 @@ impl Check<'_> {
                 "If you insist, please delete all files after this file according to the manifest file and delete the \
                  corresponding records in manifest file manually. Then re-run valkey-check-aof."
             );
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         if file.set_len(at).is_err() {
             say!(self.out, "Failed to truncate AOF {name} to timestamp {until_s}");
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         Ok(Outcome::CutAtTime)
     }
@@ -301,7 +301,7 @@ impl Check<'_> {
         name: &str,
         is_last: bool,
         (size, sound_bytes): (u64, u64),
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, CheckStopped> {
         if let Some(what) = self.commands.fault() {
             say!(self.out, "{what}");
         }
@@ -324,14 +324,14 @@ impl Check<'_> {
                 self.out,
                 "AOF {name} is not valid. Use the --fix option to try fixing it."
             );
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         if !is_last {
             say!(
                 self.out,
                 "Failed to truncate AOF {name} because it is not the last file"
             );
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         say!(
             self.out,
@@ -339,11 +339,11 @@ impl Check<'_> {
         );
         if !self.is_confirmed() {
             say!(self.out, "Aborting...");
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         if file.set_len(sound_bytes).is_err() {
             say!(self.out, "Failed to truncate AOF {name}");
-            return Err(Stop);
+            return Err(CheckStopped);
         }
         Ok(Outcome::Truncated)
     }

@@ -82,4 +82,4 @@ mod waiter;
 pub use operation::{GroupRead, Kind, Line, Operation, ScoreEnd};
 pub use queues::{Counts, Waiting};
 pub use timers::Timers;
-pub use waiter::{Permit, Served, Wait, WaitKey, Waiter};
+pub use waiter::{Permit, ServeResult, Wait, WaitKey, Waiter};

@@ -53,7 +53,7 @@ struct KeyLines {
 }
 
 /// The lines of one name.
-struct Awaited {
+struct AwaitedName {
     hash: u64,
     /// By database.
     lines: BTreeMap<usize, KeyLines>,
@@ -63,7 +63,7 @@ struct Awaited {
 #[derive(Default)]
 pub struct Waiting {
     /// By name first, so that a lookup needs no owned key.
-    keys: HashMap<Box<[u8]>, Awaited>,
+    keys: HashMap<Box<[u8]>, AwaitedName>,
 }
 
 impl Waiting {
@@ -112,7 +112,7 @@ impl Waiting {
 
     /// Puts a waiter at the end of its line for one of its keys.
     pub fn add(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &Counts) {
-        let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| Awaited {
+        let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| AwaitedName {
             hash: key.hash,
             lines: BTreeMap::new(),
         });

@@ -33,7 +33,7 @@ pub struct Permit {
 }
 
 /// What serving a waiter produced.
-pub struct Served {
+pub struct ServeResult {
     /// The reply, in the protocol of the client.
     pub reply: Vec<u8>,
     /// How long serving took, ns: it counts as a part of the command.
@@ -49,7 +49,7 @@ pub struct Served {
 /// A blocked client. Shared by the queues of its keys, its connection, and whoever serves it.
 pub struct Waiter {
     claim: Claim,
-    served: OnceLock<Served>,
+    served: OnceLock<ServeResult>,
     worker: AtomicUsize,
     /// The client.
     pub client: u64,
@@ -126,13 +126,13 @@ impl Waiter {
     }
 
     /// Leaves the reply for the client's worker. By the one who claimed the waiter in order to serve it.
-    pub fn put_served(&self, served: Served) {
+    pub fn put_served(&self, served: ServeResult) {
         let first = self.served.set(served).is_ok();
         assert!(first, "a waiter is served once");
     }
 
     /// What the client got, once it is there.
-    pub fn served(&self) -> Option<&Served> {
+    pub fn served(&self) -> Option<&ServeResult> {
         self.served.get()
     }
 

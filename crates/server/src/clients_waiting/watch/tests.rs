@@ -46,7 +46,7 @@ fn watches_that_are_taken_out_leave_nothing() {
 
 #[test]
 fn what_a_database_becomes_marks_watches_unless_missing_and_expired_keys_change_places() {
-    use Presence::{Expired, Live, Missing};
+    use KeyPresence::{Expired, Live, Missing};
     for (began_expired, before, after, dirty) in [
         (false, Missing, Missing, false),
         (false, Missing, Expired, false),

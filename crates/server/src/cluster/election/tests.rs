@@ -84,7 +84,7 @@ fn a_replica_that_may_not_or_has_no_good_data_stays_one() {
         assert_eq!(primaries(&net), [1, 2], "{name}");
         let now_ms = net.now_ms;
         net.nodes[3]
-            .begin_failover(crate::cluster::manual_failover::Manner::Force, "", now_ms)
+            .begin_failover(crate::cluster::manual_failover::FailoverMode::Force, "", now_ms)
             .expect("it is a replica");
         net.rounds(10);
         assert_eq!(primaries(&net), [1, 2, 3], "{name}, but somebody wants it");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::receive::tests::Net;
 
-fn begin(net: &mut Net, index: usize, manner: Manner) {
+fn begin(net: &mut Net, index: usize, manner: FailoverMode) {
     let now_ms = net.now_ms;
     net.nodes[index]
         .begin_failover(manner, "", now_ms)
@@ -16,7 +16,7 @@ fn a_replica_waits_for_the_offset_of_its_primary() {
     let mut net = Net::with_replicas(3, &[0, 0]);
     net.nodes[0].me_mut().offset = 500;
     net.nodes[3].me_mut().offset = 400;
-    begin(&mut net, 3, Manner::Agreed);
+    begin(&mut net, 3, FailoverMode::Agreed);
     net.rounds(10);
     assert!(
         net.held[0] && net.nodes[0].me().is_primary(),
@@ -37,7 +37,7 @@ fn a_replica_waits_for_the_offset_of_its_primary() {
 fn an_offset_that_is_never_reached_ends_it_on_both_sides() {
     let mut net = Net::with_replicas(3, &[0]);
     net.nodes[0].me_mut().offset = 500;
-    begin(&mut net, 3, Manner::Agreed);
+    begin(&mut net, 3, FailoverMode::Agreed);
     net.rounds(60);
     assert!(net.nodes[0].me().is_primary() && !net.held[0]);
     assert_eq!((net.nodes[0].manual.end_ms, net.nodes[3].manual.end_ms), (0, 0));
@@ -50,14 +50,14 @@ fn an_offset_that_is_never_reached_ends_it_on_both_sides() {
 fn force_asks_for_votes_and_takeover_for_nothing() {
     let mut net = Net::with_replicas(3, &[0]);
     net.nodes[0].me_mut().offset = 500;
-    begin(&mut net, 3, Manner::Force);
+    begin(&mut net, 3, FailoverMode::Force);
     net.rounds(5);
     assert!(net.nodes[3].me().votes() && net.nodes[0].me().is_replica());
 
     let mut net = Net::with_replicas(3, &[0]);
     net.silent.extend([0, 1, 2]);
     net.rounds(30);
-    begin(&mut net, 3, Manner::Takeover);
+    begin(&mut net, 3, FailoverMode::Takeover);
     assert!(net.nodes[3].me().votes(), "nobody was asked");
     net.silent.clear();
     net.rounds(80);
@@ -69,13 +69,13 @@ fn force_asks_for_votes_and_takeover_for_nothing() {
 fn who_may_ask_for_it() {
     let mut net = Net::with_replicas(3, &[0]);
     let now_ms = net.now_ms;
-    let refusal = net.nodes[0].begin_failover(Manner::Agreed, "", now_ms);
+    let refusal = net.nodes[0].begin_failover(FailoverMode::Agreed, "", now_ms);
     assert_eq!(refusal, Err("You should send CLUSTER FAILOVER to a replica".into()));
     net.silent.push(0);
     net.rounds(14);
     net.nodes[3].settings.replica_no_failover = true;
     net.rounds(15);
-    let refusal = net.nodes[3].begin_failover(Manner::Agreed, "", net.now_ms);
+    let refusal = net.nodes[3].begin_failover(FailoverMode::Agreed, "", net.now_ms);
     assert!(refusal.is_err_and(|text| text.starts_with("Master is down or failed")));
     let stranger = net.nodes[1].myself;
     net.nodes[2].prepare_for(stranger, net.now_ms);
@@ -88,7 +88,7 @@ fn who_may_ask_for_it() {
 #[test]
 fn nothing_was_ever_written() {
     let mut net = Net::with_replicas(3, &[0]);
-    begin(&mut net, 3, Manner::Agreed);
+    begin(&mut net, 3, FailoverMode::Agreed);
     net.rounds(10);
     assert!(net.nodes[3].me().votes(), "an offset of 0 is one that can be reached");
 }

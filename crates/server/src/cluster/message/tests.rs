@@ -34,7 +34,7 @@ fn messages() -> Vec<Message> {
         flags: NodeFlags::REPLICA,
     };
     let extensions = Extensions {
-        announced: Announced {
+        announced: AnnouncedAddress {
             hostname: "host".into(),
             human_name: "seven77".into(),
             client_ipv4: "1.2.3.4".into(),

@@ -14,7 +14,7 @@ fn a_file_of_valkey_is_read_and_written_alike() {
         announced_ip: Some("10.0.0.1".into()),
         tcp_port: 1234,
         bus_port: 12345,
-        announced: crate::cluster::node::Announced {
+        announced: crate::cluster::node::AnnouncedAddress {
             hostname: "foo.bar".into(),
             human_name: "Nemo".into(),
             client_ipv4: "1.2.3.4".into(),

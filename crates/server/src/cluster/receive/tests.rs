@@ -117,7 +117,7 @@ impl Net {
                 let lost = fastrand::u64(..1000) < self.lost;
                 if !lost && !self.silent.contains(&to) && !self.silent.contains(&from) {
                     let message = decode(&bytes).expect("it was written by a node");
-                    let ends = Ends {
+                    let ends = LinkAddresses {
                         peer: "127.0.0.1".into(),
                         local: "127.0.0.1".into(),
                     };
@@ -287,7 +287,7 @@ fn damaged_messages_do_no_harm() {
         net.nodes[0].greet(link, Kind::Pong, now_ms);
     }
     sent.push(encode(&Message::Fail(net.nodes[0].header(), net.nodes[2].myself)));
-    let ends = Ends::default();
+    let ends = LinkAddresses::default();
     for _ in 0..3000 {
         let mut bytes = sent[fastrand::usize(..sent.len())].clone();
         for _ in 0..fastrand::usize(1..40) {

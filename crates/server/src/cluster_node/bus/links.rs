@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_reactor::{Listener, Output, Reactor, Received, Socket};
 
-use crate::cluster::links::Ends;
+use crate::cluster::links::LinkAddresses;
 use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
 use crate::cluster::node::LinkId;
 use crate::cluster::settings::Settings;
@@ -20,7 +20,7 @@ const BACKLOG: u32 = 511;
 /// One link's bytes.
 struct Link {
     received: Vec<u8>,
-    ends: Ends,
+    ends: LinkAddresses,
     tls: Option<Tls>,
 }
 
@@ -32,7 +32,7 @@ pub struct Links {
 
 /// What came over a link.
 #[derive(Default)]
-pub struct Taken {
+pub struct ReceivedMessages {
     /// The messages.
     pub messages: Vec<TakenMessage>,
     /// Whether the link is of no more use.
@@ -40,7 +40,7 @@ pub struct Taken {
     /// Bytes.
     pub bytes: u64,
     /// Whose ends the link has.
-    pub ends: Ends,
+    pub ends: LinkAddresses,
 }
 
 /// A message that came in; its content only if it makes sense.
@@ -96,7 +96,7 @@ impl Links {
             self.links.len() - 1
         });
         let link = self.listeners + place;
-        let ends = Ends {
+        let ends = LinkAddresses {
             peer: host_of(&socket.peer_name()),
             local: host_of(&socket.local_name()),
         };
@@ -178,8 +178,8 @@ impl Links {
     }
 
     /// Takes what has come over a link.
-    pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> Taken {
-        let mut taken = Taken::default();
+    pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> ReceivedMessages {
+        let mut taken = ReceivedMessages::default();
         let known = token
             .checked_sub(self.listeners)
             .and_then(|place| self.links.get_mut(place));

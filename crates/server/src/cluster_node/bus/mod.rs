@@ -28,10 +28,10 @@ use crate::config::id;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{SLOTS, Seat, slot_drop};
 use crate::net::tls::{Contexts, Tls};
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::notify::pubsub::Space;
 use crate::observability::log;
-use crate::state::{Message, PauseReason, Server, Unserved};
+use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::Links;
 
 /// Between two rounds.
@@ -55,12 +55,12 @@ pub struct Bus {
     /// Whether there is something to be looked at very soon.
     pressed: bool,
     /// Writes are held back for a replica that takes over; how far that is.
-    stop: Option<Stop>,
+    stop: Option<StopProgress>,
 }
 
 /// How far this node is on its way to a standstill.
 #[derive(Default)]
-struct Stop {
+struct StopProgress {
     /// The ticket of the last write, once nobody can take another one.
     last_ticket: Option<u64>,
     /// Set by the log thread when it adds nothing any more.
@@ -288,7 +288,7 @@ impl Bus {
     fn deliver(&mut self, sharded: bool, channel: &[u8], payload: &[u8]) {
         let mut effects = Effects::default();
         let space = if sharded { Space::ShardChannels } else { Space::Channels };
-        Post::new(&self.server, &mut effects, self.seat.index()).publish(space, channel, payload);
+        NotificationSender::new(&self.server, &mut effects, self.seat.index()).publish(space, channel, payload);
         wake(&self.server, &mut effects);
     }
 
@@ -299,7 +299,7 @@ impl Bus {
         self.server.repl.holds_still.store(true, Ordering::SeqCst);
         self.server
             .pause_clients(PauseReason::Failover, unix_ms(), until_ms, false);
-        self.stop = Some(Stop::default());
+        self.stop = Some(StopProgress::default());
         self.pressed = true;
     }
 
@@ -389,7 +389,7 @@ impl Bus {
                     slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
                 slot_drop::log_deleted(&mut effects, &tables, &databases);
                 effects.scribe.commit();
-                Post::new(&server, &mut effects, row).tell(0);
+                NotificationSender::new(&server, &mut effects, row).tell(0);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node has now");
                 }
@@ -401,11 +401,11 @@ impl Bus {
         };
         if !effects.ready.is_empty() {
             let ready = std::mem::take(&mut effects.ready).into();
-            server.workers[0].send(Message::Serve(Unserved::new(ready)));
+            server.workers[0].send(Message::Serve(UnservedKeys::new(ready)));
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
         server.lazyfree.free(objects, 0, Box::new(tables));
-        Post::new(&server, &mut effects, row).broadcast();
+        NotificationSender::new(&server, &mut effects, row).broadcast();
         wake(&server, &mut effects);
     }
 

@@ -9,17 +9,17 @@ use weft_resp::number::parse_i64;
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::Cluster;
 use crate::cluster::changes::{Refusal, SlotChange};
-use crate::cluster::manual_failover::Manner;
+use crate::cluster::manual_failover::FailoverMode;
 use crate::cluster::state::State;
 use crate::cluster_node::topology;
 use crate::cluster_node::topology::Keys;
-use crate::commands::context::{After, CommandResult, Context, reply_bytes};
+use crate::commands::context::{CommandResult, Context, NextStep, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::Seat;
 use crate::net::client::Flags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::state::{Asker, Message, Server};
+use crate::state::{Message, QueryOrigin, Server};
 
 /// Makes a change in the background and answers with OK, or with why not.
 fn change(
@@ -153,7 +153,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let command = ctx.command.id as usize;
-    ctx.after = After::Detached(Box::new(Box::new(move |asker| {
+    ctx.after = NextStep::Detached(Box::new(Box::new(move |asker| {
         Box::new(move |server, seat| {
             let patience = match order.check(server, seat) {
                 Ok(patience) => patience,
@@ -225,7 +225,12 @@ fn error_bytes(error: &str) -> Vec<u8> {
 }
 
 /// Answers a client that waits for the end of a command which counts as done already; an error is added to its figures.
-fn answer_late(server: &Server, seat: &Seat, ((worker, client, ticket), command): (Asker, usize), bytes: Vec<u8>) {
+fn answer_late(
+    server: &Server,
+    seat: &Seat,
+    ((worker, client, ticket), command): (QueryOrigin, usize),
+    bytes: Vec<u8>,
+) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
         server.metrics.failed(seat.index(), command);
@@ -383,9 +388,9 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         5 if from_primary && is("force") && ctx.arg(3).eq_ignore_ascii_case(b"replicaid") => {
             return take_over_at_end(ctx);
         }
-        2 => Manner::Agreed,
-        3 if is("force") => Manner::Force,
-        3 if is("takeover") => Manner::Takeover,
+        2 => FailoverMode::Agreed,
+        3 if is("force") => FailoverMode::Force,
+        3 if is("takeover") => FailoverMode::Takeover,
         _ => return Err(CommandError::SYNTAX),
     };
     let (client, now_ms) = (who(ctx), ctx.now_ms);
@@ -396,7 +401,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn take_over_at_end(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
     change(ctx, move |state, _| match state.named(&word) {
-        Some(node) if node.id == state.myself => state.begin_failover(Manner::Force, "my primary", now_ms),
+        Some(node) if node.id == state.myself => state.begin_failover(FailoverMode::Force, "my primary", now_ms),
         _ => Ok(()),
     })
 }

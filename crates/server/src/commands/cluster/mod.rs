@@ -4,11 +4,11 @@
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
-use super::context::{After, Binding, CommandResult, Context, leased};
+use super::context::{Binding, CommandResult, Context, NextStep, leased};
 use super::error::CommandError;
 use crate::cluster::Cluster;
 use crate::cluster::node::{Node, NodeFlags};
-use crate::cluster::view::Asker;
+use crate::cluster::view::RequesterInfo;
 use crate::cluster::{nodes_text, state::State};
 use crate::keyspace::SLOTS;
 use crate::keyspace::hash::cluster_slot;
@@ -96,8 +96,8 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 /// How a client asks where nodes are.
-fn asker(client: &Client) -> Asker {
-    Asker {
+fn asker(client: &Client) -> RequesterInfo {
+    RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.has(Flags::TLS),
     }
@@ -196,10 +196,10 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Looks into a slot; `None` if somebody else writes it at the moment: the command is put off.
 fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
-    let reach = crate::keyspace::walk::Reach::of(&ctx.keys.held, ctx.pass);
+    let reach = crate::keyspace::walk::WalkAccess::of(&ctx.keys.held, ctx.pass);
     let seen = reach.view(usize::from(slot), look);
     if seen.is_none() {
-        ctx.after = After::Defer;
+        ctx.after = NextStep::Defer;
     }
     seen
 }

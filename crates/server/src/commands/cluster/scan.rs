@@ -5,29 +5,29 @@ use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{cluster_of, slot_of};
 use crate::cluster::slot_tags::tag_of;
-use crate::commands::context::{After, CommandResult, Context};
+use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, Found, Verdict, type_of_name};
+use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, FilterVerdict, FoundNames, type_of_name};
 use crate::keyspace::SLOTS;
 use crate::keyspace::hash::{cluster_slot, slot_of_pattern};
-use crate::keyspace::walk::Reach;
+use crate::keyspace::walk::WalkAccess;
 
 /// Where a scan goes on.
-struct Place {
+struct ScanPosition {
     slot: u16,
     position: u32,
 }
 
 /// What is asked for.
-struct Wanted<'a> {
-    from: Option<Place>,
+struct ScanArguments<'a> {
+    from: Option<ScanPosition>,
     /// The only slot to look at.
     only: Option<u16>,
     count: usize,
     filter: Filter<&'a [u8]>,
 }
 
-fn cursor(word: &[u8]) -> Result<Option<Place>, CommandError> {
+fn cursor(word: &[u8]) -> Result<Option<ScanPosition>, CommandError> {
     let invalid = CommandError::constant("ERR Invalid cursor");
     if word == b"0" {
         return Ok(None);
@@ -39,14 +39,14 @@ fn cursor(word: &[u8]) -> Result<Option<Place>, CommandError> {
     let position = parse_u64(position)
         .and_then(|position| u32::try_from(position).ok())
         .ok_or(invalid)?;
-    Ok(Some(Place {
+    Ok(Some(ScanPosition {
         slot: cluster_slot(tag),
         position,
     }))
 }
 
-fn wanted<'a>(ctx: &Context<'a, '_>) -> Result<Wanted<'a>, CommandError> {
-    let mut wanted = Wanted {
+fn wanted<'a>(ctx: &Context<'a, '_>) -> Result<ScanArguments<'a>, CommandError> {
+    let mut wanted = ScanArguments {
         from: None,
         only: None,
         count: DEFAULT_COUNT,
@@ -86,14 +86,14 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let only = wanted.only.or_else(|| slot_of_pattern(wanted.filter.pattern?));
     let Some(from) = wanted.from else {
         // The first step only tells where to begin: the client may have asked any node.
-        return reply(ctx, Some((only.unwrap_or(0), 0)), &Found::new(ctx.reply.protocol));
+        return reply(ctx, Some((only.unwrap_or(0), 0)), &FoundNames::new(ctx.reply.protocol));
     };
     if only.is_some_and(|only| only != from.slot) && wanted.only.is_some() {
         return Err(CommandError::constant("ERR Invalid cursor"));
     }
     let view = cluster.view();
-    let mut found = Found::new(ctx.reply.protocol);
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let mut found = FoundNames::new(ctx.reply.protocol);
+    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
     let (mut slot, mut position, mut visited) = (from.slot, from.position, 0);
     let db = ctx.keys.db;
     let next = loop {
@@ -102,14 +102,14 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
             let scanned = reach.view(usize::from(slot), |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
-                    if wanted.filter.judge(entry) == Verdict::Wanted {
+                    if wanted.filter.judge(entry) == FilterVerdict::Wanted {
                         found.add(entry.key());
                     }
                 })
             });
             match scanned {
                 None if visited == 0 && slot == from.slot => {
-                    ctx.after = After::Defer;
+                    ctx.after = NextStep::Defer;
                     return Ok(());
                 }
                 None => break Some((slot, position)),
@@ -129,7 +129,7 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply(ctx, next, &found)
 }
 
-fn reply(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &Found) -> CommandResult {
+fn reply(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &FoundNames) -> CommandResult {
     ctx.reply.array(2);
     match next {
         None => ctx.reply.bulk(b"0"),

@@ -4,10 +4,10 @@ use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::view::View;
-use crate::commands::context::{After, CommandResult, Context};
+use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::walk::Reach;
+use crate::keyspace::walk::WalkAccess;
 use crate::keyspace::{SLOTS, slot_drop};
 use crate::observability::slot_stats::SlotFigure;
 
@@ -27,7 +27,7 @@ const METRICS: [(&str, Metric); 4] = [
 ];
 
 /// Which slots are shown, and in what order.
-enum Wanted {
+enum SlotSelection {
     /// These, by number.
     Range(u16, u16),
     /// So many with the most of something, or the least.
@@ -42,7 +42,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let wanted = wanted(ctx, shown)?;
     let Some(slots) = chosen(ctx, &view, &wanted) else {
-        ctx.after = After::Defer;
+        ctx.after = NextStep::Defer;
         return Ok(());
     };
     let mut rows = Vec::with_capacity(slots.len());
@@ -50,7 +50,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
         let mut row = Vec::with_capacity(shown.len());
         for (name, metric) in shown {
             let Some(figure) = figure(ctx, slot, *metric) else {
-                ctx.after = After::Defer;
+                ctx.after = NextStep::Defer;
                 return Ok(());
             };
             row.push((*name, figure));
@@ -76,7 +76,7 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
     match metric {
         Metric::Cost(figure) => Some(ctx.server.slot_stats.sum(slot, figure)),
         Metric::Keys => {
-            let reach = Reach::of(&ctx.keys.held, ctx.pass);
+            let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
             match reach.header(usize::from(slot)).may_hold_any() {
                 false => Some(0),
                 true => reach.view(usize::from(slot), slot_drop::count).map(|keys| keys as u64),
@@ -86,11 +86,11 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
 }
 
 /// The slots to be shown, in order; `None` if somebody writes one of them at the moment.
-fn chosen(ctx: &Context<'_, '_>, view: &View, wanted: &Wanted) -> Option<Vec<u16>> {
+fn chosen(ctx: &Context<'_, '_>, view: &View, wanted: &SlotSelection) -> Option<Vec<u16>> {
     let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
     match *wanted {
-        Wanted::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
-        Wanted::Ordered { by, limit, descending } => {
+        SlotSelection::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
+        SlotSelection::Ordered { by, limit, descending } => {
             let slots = (0..SLOTS as u16).filter(of_shard);
             let figures: Option<Vec<(u64, u16)>> = slots.map(|slot| Some((figure(ctx, slot, by)?, slot))).collect();
             let mut figures = figures?;
@@ -100,7 +100,7 @@ fn chosen(ctx: &Context<'_, '_>, view: &View, wanted: &Wanted) -> Option<Vec<u16
     }
 }
 
-fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, CommandError> {
+fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<SlotSelection, CommandError> {
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
     if is("slotsrange") && ctx.argc() == 5 {
         let (first, last) = (slot_of(ctx.arg(3))?, slot_of(ctx.arg(4))?);
@@ -109,7 +109,7 @@ fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, Com
                 "ERR Start slot number {first} is greater than end slot number {last}"
             )));
         }
-        return Ok(Wanted::Range(first, last));
+        return Ok(SlotSelection::Range(first, last));
     }
     if is("orderby") && ctx.argc() >= 4 {
         return order(ctx, shown);
@@ -117,7 +117,7 @@ fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, Com
     Err(wrong_words(ctx))
 }
 
-fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, CommandError> {
+fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<SlotSelection, CommandError> {
     let named = |(name, _): &&(&str, Metric)| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
     let (_, by) = shown
         .iter()
@@ -146,7 +146,7 @@ fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<Wanted, Comm
         }
         index += 1;
     }
-    Ok(Wanted::Ordered {
+    Ok(SlotSelection::Ordered {
         by: *by,
         limit: limit.unwrap_or(SLOTS),
         descending: descending.unwrap_or(true),

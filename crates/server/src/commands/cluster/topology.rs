@@ -8,7 +8,7 @@ use super::{asker, cluster_of};
 use crate::cluster::node::{Node, NodeId};
 use crate::cluster::settings::Endpoint;
 use crate::cluster::state::{LinkFigures, State};
-use crate::cluster::view::{Asker, client_ip, client_port, endpoint};
+use crate::cluster::view::{RequesterInfo, client_ip, client_port, endpoint};
 use crate::commands::context::{CommandResult, Context};
 
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -49,7 +49,7 @@ fn owned_ranges(state: &State) -> Vec<(u16, u16, &Node)> {
 }
 
 /// A node in a range of CLUSTER SLOTS.
-fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
+fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: RequesterInfo) {
     let kind = state.settings.endpoint;
     let (ip, hostname, zone) = (
         client_ip(node, asker.ipv6),
@@ -112,7 +112,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// A node in a shard of CLUSTER SHARDS.
-fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Asker) {
+fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: RequesterInfo) {
     let map = reply.begin_map();
     let mut fields = 0;
     let mut name = |reply: &mut Reply<'_>, name: &str| {

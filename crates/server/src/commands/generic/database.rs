@@ -12,10 +12,10 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::{AccessContext, Held, Whole};
-use crate::keyspace::flush::{Taken, take, touch_watched};
+use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
+use crate::keyspace::flush::{DetachedTables, take, touch_watched};
 use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready_keys};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
 use crate::propagation::Target;
 use crate::state::{Job, Server};
@@ -64,7 +64,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let databases = 0..ctx.server.keyspace.counts.databases();
     save::end_for_flush(ctx.server);
-    let Taken { tables, keys } = empty(ctx, databases);
+    let DetachedTables { tables, keys } = empty(ctx, databases);
     if ctx.server.config.save_points().is_empty() {
         free(ctx, tables, keys, asynchronous);
     } else if asynchronous {
@@ -99,7 +99,7 @@ fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
 fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let db = ctx.keys.db;
-    let Taken { tables, keys } = empty(ctx, db..db + 1);
+    let DetachedTables { tables, keys } = empty(ctx, db..db + 1);
     free(ctx, tables, keys, asynchronous);
     Ok(())
 }
@@ -115,7 +115,7 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 }
 
 /// Empties databases, and tells whom that concerns.
-fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
+fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
     let taken = take(
         &mut everything(&mut ctx.keys.held),
         databases.clone(),
@@ -127,7 +127,7 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Taken {
     ctx.keys.effects.log_for(Target::ALL);
     note_ready(ctx, databases);
     let seat = ctx.keys.access.seat;
-    Post::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
+    NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
     taken
 }
 
@@ -151,7 +151,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
     }
 }
 
-fn everything<'h, 'p>(held: &'h mut Held<'_, 'p>) -> Whole<'h, 'p> {
+fn everything<'h, 'p>(held: &'h mut HeldLeases<'_, 'p>) -> WholeKeyspace<'h, 'p> {
     let Some(all) = held.whole() else {
         unreachable!("this command is bound as an exclusive one");
     };
@@ -195,7 +195,7 @@ fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> 
     }
 }
 
-fn swap(all: &mut Whole<'_, '_>, one: usize, other: usize, access: &AccessContext<'_>) {
+fn swap(all: &mut WholeKeyspace<'_, '_>, one: usize, other: usize, access: &AccessContext<'_>) {
     for index in 0..SLOTS {
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {

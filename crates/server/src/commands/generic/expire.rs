@@ -6,7 +6,7 @@ use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::{Expiry, Touch};
+use crate::keyspace::access::{Expiry, LookupStatistics};
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -186,7 +186,7 @@ pub fn in_seconds(ms: i64) -> i64 {
 /// Replies with what `show` makes of the key's expiry, -1 without one, -2 without the key.
 fn reply_with_expiry(ctx: &mut Context<'_, '_>, show: impl FnOnce(i64) -> i64) -> CommandResult {
     let db = ctx.keys.db;
-    let answer = match ctx.keys.read_with(0, db, Touch::No) {
+    let answer = match ctx.keys.read_with(0, db, LookupStatistics::No) {
         None => -2,
         Some(entry) => entry.expire_at_ms().map_or(-1, |at_ms| show(at_ms as i64)),
     };

@@ -20,7 +20,7 @@ use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::commands::generic::database::database_index;
 use crate::commands::generic::object::encoding_name;
-use crate::keyspace::access::{Expiry, KeyWrite, Touch};
+use crate::keyspace::access::{Expiry, KeyWrite, LookupStatistics};
 use crate::keyspace::effects::Cause;
 use crate::keyspace::expiry::log_expired_fields;
 use crate::notify::keyspace_event::Event;
@@ -67,21 +67,21 @@ fn type_of(ctx: &mut Context<'_, '_>) -> CommandResult {
     let db = ctx.keys.db;
     let name = ctx
         .keys
-        .read_with(0, db, Touch::No)
+        .read_with(0, db, LookupStatistics::No)
         .map_or("none", |entry| type_name(entry.value()));
     ctx.reply.simple(name);
     Ok(())
 }
 
 fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
-    count_existing(ctx, Touch::No)
+    count_existing(ctx, LookupStatistics::No)
 }
 
 fn touch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    count_existing(ctx, Touch::Always)
+    count_existing(ctx, LookupStatistics::Always)
 }
 
-fn count_existing(ctx: &mut Context<'_, '_>, touch: Touch) -> CommandResult {
+fn count_existing(ctx: &mut Context<'_, '_>, touch: LookupStatistics) -> CommandResult {
     let db = ctx.keys.db;
     let mut existing = 0;
     for index in 0..ctx.keys.len() {
@@ -164,11 +164,11 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
 }
 
 /// A key of the plan in a database.
-type Place = (usize, usize);
+type DatabaseKey = (usize, usize);
 
 /// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events come in the order
 /// in which Valkey publishes them: `new`, then the two of the command.
-fn move_entry(ctx: &mut Context<'_, '_>, from: Place, to: Place, events: [&'static str; 2]) {
+fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
     let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
     let was_raw = source.entry().is_some_and(is_raw);

@@ -6,7 +6,7 @@ use weft_values::packed::PackedKind;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::Touch;
+use crate::keyspace::access::LookupStatistics;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -59,7 +59,7 @@ fn is_embedded(key_length: usize, length: usize) -> bool {
 /// Runs `show` on the entry without counting that as a use; null without the key.
 fn look<R>(ctx: &mut Context<'_, '_>, show: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let db = ctx.keys.db;
-    let shown = ctx.keys.read_with(0, db, Touch::Unnoticed).map(show);
+    let shown = ctx.keys.read_with(0, db, LookupStatistics::Unnoticed).map(show);
     if shown.is_none() {
         ctx.reply.null();
     }

@@ -14,7 +14,7 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::SLOTS;
 use crate::keyspace::access::{PlannedKey, is_expired};
-use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
 
 /// The command of this file and its handler.
 pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reaching_further())];
@@ -31,7 +31,7 @@ const EXPIRED_MOST: usize = 100;
 
 fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     let search = Search {
-        reach: Reach::of(&ctx.keys.held, ctx.pass),
+        reach: WalkAccess::of(&ctx.keys.held, ctx.pass),
         db: ctx.keys.db,
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
         alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
@@ -51,7 +51,7 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 struct Search<'r, 'p> {
-    reach: Reach<'r, 'p>,
+    reach: WalkAccess<'r, 'p>,
     db: usize,
     /// About how many keys the database has.
     keys: u64,
@@ -112,9 +112,9 @@ impl Search<'_, '_> {
                 }
             });
             match stop {
-                Stop::End => break,
-                Stop::Enough(next) => cursor = next,
-                Stop::Contended(here) => cursor = here.next_slot(),
+                WalkEnd::End => break,
+                WalkEnd::Enough(next) => cursor = next,
+                WalkEnd::Contended(here) => cursor = here.next_slot(),
             }
         }
         found

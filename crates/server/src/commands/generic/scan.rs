@@ -9,13 +9,13 @@ use weft_resp::{Protocol, Reply, glob};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
 use crate::keyspace::access::{PlannedKey, is_expired};
 use crate::keyspace::hash::slot_of_pattern;
-use crate::keyspace::walk::{Cursor, Reach, Stop, walk, walk_patiently, walk_slot};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_patiently, walk_slot};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -44,25 +44,25 @@ pub(crate) struct Filter<P> {
 
 /// What a filter makes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FilterVerdict {
     Unwanted,
     Expired,
     Wanted,
 }
 
 impl<P: AsRef<[u8]>> Filter<P> {
-    pub(crate) fn judge(&self, entry: EntryRef<'_, Value>) -> Verdict {
+    pub(crate) fn judge(&self, entry: EntryRef<'_, Value>) -> FilterVerdict {
         if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
-            return Verdict::Unwanted;
+            return FilterVerdict::Unwanted;
         }
         if let Some(pattern) = &self.pattern
             && !glob::matches(pattern.as_ref(), entry.key(), false)
         {
-            return Verdict::Unwanted;
+            return FilterVerdict::Unwanted;
         }
         match self.alive_at_ms {
-            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => Verdict::Expired,
-            _ => Verdict::Wanted,
+            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => FilterVerdict::Expired,
+            _ => FilterVerdict::Wanted,
         }
     }
 }
@@ -87,15 +87,15 @@ impl<'a> Filter<&'a [u8]> {
 }
 
 /// Names as bulk strings, counted.
-pub(crate) struct Found {
+pub(crate) struct FoundNames {
     bytes: Vec<u8>,
     count: usize,
     protocol: Protocol,
 }
 
-impl Found {
+impl FoundNames {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        Found {
+        FoundNames {
             bytes: Vec::new(),
             count: 0,
             protocol,
@@ -112,10 +112,10 @@ impl Found {
         reply.raw(&self.bytes);
     }
 
-    fn reply_with_cursor(&self, stop: Stop, reply: &mut Reply<'_>) {
+    fn reply_with_cursor(&self, stop: WalkEnd, reply: &mut Reply<'_>) {
         let next = match stop {
-            Stop::End => Cursor::START,
-            Stop::Enough(next) | Stop::Contended(next) => next,
+            WalkEnd::End => Cursor::START,
+            WalkEnd::Enough(next) | WalkEnd::Contended(next) => next,
         };
         reply.array(2);
         reply.bulk(next.number().to_string().as_bytes());
@@ -185,38 +185,38 @@ fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
 }
 
 fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
-    let mut found = Found::new(ctx.reply.protocol);
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let mut found = FoundNames::new(ctx.reply.protocol);
+    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
-        if filter.judge(entry) == Verdict::Wanted {
+        if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
         }
     });
     match stop {
-        Stop::Contended(_) => ctx.after = After::Defer,
-        Stop::End | Stop::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
+        WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
+        WalkEnd::End | WalkEnd::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
     }
 }
 
 fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
-    let mut found = Found::new(ctx.reply.protocol);
+    let mut found = FoundNames::new(ctx.reply.protocol);
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
     // A database that one call can show is shown to its end, so that nobody comes back for nothing.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
     let at_least = count.saturating_add(usize::from(small));
     let stop = walk(&reach, db, from, at_least, &mut |_, entry| match filter.judge(entry) {
-        Verdict::Unwanted => {}
-        Verdict::Wanted => found.add(entry.key()),
-        Verdict::Expired => {
+        FilterVerdict::Unwanted => {}
+        FilterVerdict::Wanted => found.add(entry.key()),
+        FilterVerdict::Expired => {
             let key = PlannedKey::unnamed(hasher.hash(entry.key()));
             effects.queue_expired(db, &key, entry.key(), false);
         }
     });
-    if stop == Stop::Contended(from) {
+    if stop == WalkEnd::Contended(from) {
         // Nothing was reached at all.
-        ctx.after = After::Defer;
+        ctx.after = NextStep::Defer;
     } else {
         found.reply_with_cursor(stop, &mut ctx.reply);
     }
@@ -225,15 +225,15 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
 fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.in_background(move |server, seat| {
-        let mut found = Found::new(protocol);
+        let mut found = FoundNames::new(protocol);
         let gives_up = |slot| is_held_for_long(server, slot);
         let stop = walk_patiently(seat, &gives_up, db, from, count, &mut |_, entry| {
-            if filter.judge(entry) == Verdict::Wanted {
+            if filter.judge(entry) == FilterVerdict::Wanted {
                 found.add(entry.key());
             }
         });
         reply_bytes(protocol, |reply| match busy_at(server, stop) {
-            Some(error) if stop == Stop::Contended(from) => reply.error_bytes(&error.0),
+            Some(error) if stop == WalkEnd::Contended(from) => reply.error_bytes(&error.0),
             _ => found.reply_with_cursor(stop, reply),
         })
     });
@@ -254,29 +254,29 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
-    let mut found = Found::new(ctx.reply.protocol);
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let mut found = FoundNames::new(ctx.reply.protocol);
+    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
-        if filter.judge(entry) == Verdict::Wanted {
+        if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
         }
     });
     match stop {
-        Stop::Contended(_) => ctx.after = After::Defer,
-        Stop::End | Stop::Enough(_) => found.reply(&mut ctx.reply),
+        WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
+        WalkEnd::End | WalkEnd::Enough(_) => found.reply(&mut ctx.reply),
     }
 }
 
 /// Replies with the names of all wanted keys, unless some slot is being written.
 fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
-    let mut found = Found::new(ctx.reply.protocol);
-    let reach = Reach::of(&ctx.keys.held, ctx.pass);
+    let mut found = FoundNames::new(ctx.reply.protocol);
+    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
     let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
-        if filter.judge(entry) == Verdict::Wanted {
+        if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
         }
     });
-    let complete = stop == Stop::End;
+    let complete = stop == WalkEnd::End;
     if complete {
         found.reply(&mut ctx.reply);
     }
@@ -286,10 +286,10 @@ fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
 fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.in_background(move |server, seat| {
-        let mut found = Found::new(protocol);
+        let mut found = FoundNames::new(protocol);
         let gives_up = |slot| is_held_for_long(server, slot);
         let stop = walk_patiently(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
-            if filter.judge(entry) == Verdict::Wanted {
+            if filter.judge(entry) == FilterVerdict::Wanted {
                 found.add(entry.key());
             }
         });
@@ -306,8 +306,8 @@ fn is_held_for_long(server: &Server, slot: u16) -> bool {
 }
 
 /// The error if a walk gave up, for a script that should have ended by now holds the next slot.
-fn busy_at(server: &Server, stop: Stop) -> Option<CommandError> {
-    let Stop::Contended(here) = stop else {
+fn busy_at(server: &Server, stop: WalkEnd) -> Option<CommandError> {
+    let WalkEnd::Contended(here) = stop else {
         return None;
     };
     let holder = server.scripts.running.overdue_holder(Some(here.slot()));

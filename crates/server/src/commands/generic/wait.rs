@@ -5,7 +5,7 @@
 
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
 use crate::replication::Wait;
@@ -73,7 +73,7 @@ fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Op
         let bytes = reply(ctx.server, &wait);
         ctx.reply.out.extend_from_slice(&bytes);
     } else {
-        ctx.after = After::Replicas(Box::new((at_ms, wait)));
+        ctx.after = NextStep::Replicas(Box::new((at_ms, wait)));
     }
 }
 
@@ -112,7 +112,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(is_there.into());
         ctx.reply.integer(ctx.server.repl.replicas.having_synced_ticket(ticket));
     } else {
-        ctx.after = After::AwaitLog(Box::new(LogWait {
+        ctx.after = NextStep::AwaitLog(Box::new(LogWait {
             ticket,
             replicas: replicas > 0,
             at_ms,

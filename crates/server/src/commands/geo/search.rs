@@ -4,7 +4,7 @@ use weft_resp::Reply;
 use weft_resp::number::{parse_f64, parse_i64};
 use weft_values::geohash::{Outline, Position, Shape};
 use weft_values::listpack::Element;
-use weft_values::sorted_set::{Gathering, ScoreRange, View};
+use weft_values::sorted_set::{MemberBuilder, ScoreRange, View};
 
 use super::{parse_position, parse_unit, position_of, reply_distance, reply_position};
 use crate::commands::context::{CommandResult, Context};
@@ -86,7 +86,7 @@ pub fn geosearchstore(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Which members come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum DistanceOrder {
     /// Those that are found first.
     Found,
     Nearest,
@@ -95,13 +95,13 @@ enum Order {
 
 /// What is stored as the score of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stored {
+enum StoredScore {
     Position,
     Distance,
 }
 
 /// An outline as it was given, and the metres of the unit it was given in.
-struct Given {
+struct GivenShape {
     outline: Outline,
     unit_m: f64,
 }
@@ -111,25 +111,25 @@ struct Query {
     centre: Option<Position>,
     /// Whether a centre was given, even if it is a member of a key that is missing.
     has_centre: bool,
-    given: Option<Given>,
+    given: Option<GivenShape>,
     with_distance: bool,
     with_score: bool,
     with_position: bool,
-    order: Order,
+    order: DistanceOrder,
     /// 0: no limit.
     count: usize,
     any: bool,
-    store: Option<Stored>,
+    store: Option<StoredScore>,
 }
 
 /// A radius and its unit.
-fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<Given, CommandError> {
+fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> {
     let radius = parse_f64(radius).ok_or(CommandError::constant("ERR need numeric radius"))?;
     if radius < 0.0 {
         return Err(CommandError::constant("ERR radius cannot be negative"));
     }
     let unit_m = parse_unit(unit)?;
-    Ok(Given {
+    Ok(GivenShape {
         outline: Outline::Circle {
             radius_m: radius * unit_m,
         },
@@ -137,14 +137,14 @@ fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<Given, CommandError> {
     })
 }
 
-fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<Given, CommandError> {
+fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> {
     let width = parse_f64(width).ok_or(CommandError::constant("ERR need numeric width"))?;
     let height = parse_f64(height).ok_or(CommandError::constant("ERR need numeric height"))?;
     if width < 0.0 || height < 0.0 {
         return Err(CommandError::constant("ERR height or width cannot be negative"));
     }
     let unit_m = parse_unit(unit)?;
-    Ok(Given {
+    Ok(GivenShape {
         outline: Outline::Box {
             width_m: width * unit_m,
             height_m: height * unit_m,
@@ -218,11 +218,11 @@ impl Parser<'_, '_, '_> {
         } else if self.is(b"any", 0) {
             self.query.any = true;
         } else if self.is(b"asc", 0) {
-            self.query.order = Order::Nearest;
+            self.query.order = DistanceOrder::Nearest;
         } else if self.is(b"desc", 0) {
-            self.query.order = Order::Farthest;
+            self.query.order = DistanceOrder::Farthest;
         } else if self.kind == Kind::SearchStore && self.is(b"storedist", 0) {
-            self.query.store = Some(Stored::Distance);
+            self.query.store = Some(StoredScore::Distance);
         } else {
             return Ok(false);
         }
@@ -242,9 +242,9 @@ impl Parser<'_, '_, '_> {
             return false;
         }
         if self.is(b"store", 1) {
-            self.query.store = Some(Stored::Position);
+            self.query.store = Some(StoredScore::Position);
         } else if self.is(b"storedist", 1) {
-            self.query.store = Some(Stored::Distance);
+            self.query.store = Some(StoredScore::Distance);
         } else {
             return false;
         }
@@ -289,7 +289,7 @@ impl Parser<'_, '_, '_> {
         }
         let corner = |number: usize| parse_position(self.word(2 + 2 * number), self.word(3 + 2 * number));
         let corners: Result<Vec<Position>, CommandError> = (0..count).map(corner).collect();
-        self.query.given = Some(Given {
+        self.query.given = Some(GivenShape {
             outline: Outline::Polygon(corners?),
             unit_m: 1.0,
         });
@@ -322,10 +322,10 @@ fn parse(ctx: &Context<'_, '_>, kind: Kind, view: Option<&View<'_>>) -> Result<Q
             with_distance: false,
             with_score: false,
             with_position: false,
-            order: Order::Found,
+            order: DistanceOrder::Found,
             count: 0,
             any: false,
-            store: (kind == Kind::SearchStore).then_some(Stored::Position),
+            store: (kind == Kind::SearchStore).then_some(StoredScore::Position),
         },
     };
     parser.parse(view)?;
@@ -361,7 +361,7 @@ fn check(ctx: &Context<'_, '_>, kind: Kind, query: &Query, polygon: bool) -> Com
 }
 
 /// A member inside the shape.
-struct Found<'v> {
+struct FoundMember<'v> {
     member: Element<'v>,
     score: f64,
     position: Position,
@@ -395,11 +395,11 @@ fn search(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
         reply_found(&mut ctx.reply, &found, &query, unit_m);
         return Ok(());
     };
-    let mut gathering = Gathering::with_room(found.len());
+    let mut gathering = MemberBuilder::with_room(found.len());
     for found in &found {
         let score = match stored {
-            Stored::Position => found.score,
-            Stored::Distance => found.distance_m / unit_m,
+            StoredScore::Position => found.score,
+            StoredScore::Distance => found.distance_m / unit_m,
         };
         gathering.push_element(found.member, score);
     }
@@ -431,12 +431,17 @@ fn ranks_of(view: &View<'_>, shape: &Shape) -> Vec<std::ops::Range<usize>> {
     ranges.map(|range| view.ranks_of_scores(&range)).collect()
 }
 
-fn collect<'v>(view: &View<'v>, shape: &Shape, ranges: Vec<std::ops::Range<usize>>, query: &Query) -> Vec<Found<'v>> {
+fn collect<'v>(
+    view: &View<'v>,
+    shape: &Shape,
+    ranges: Vec<std::ops::Range<usize>>,
+    query: &Query,
+) -> Vec<FoundMember<'v>> {
     let members = ranges.into_iter().flat_map(|ranks| view.walk(ranks, false));
     let inside = members.filter_map(|(member, score)| {
         let position = Position::of_score(score);
         let distance_m = shape.distance_m(position)?;
-        Some(Found {
+        Some(FoundMember {
             member,
             score,
             position,
@@ -448,23 +453,23 @@ fn collect<'v>(view: &View<'v>, shape: &Shape, ranges: Vec<std::ops::Range<usize
 }
 
 /// Sorts what was found, and keeps as much as is wanted.
-fn arrange(found: &mut Vec<Found<'_>>, query: &Query) {
+fn arrange(found: &mut Vec<FoundMember<'_>>, query: &Query) {
     let order = match query.order {
         // The first of no order would be any.
-        Order::Found if query.count > 0 && !query.any => Order::Nearest,
+        DistanceOrder::Found if query.count > 0 && !query.any => DistanceOrder::Nearest,
         order => order,
     };
     match order {
-        Order::Found => {}
-        Order::Nearest => found.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
-        Order::Farthest => found.sort_by(|a, b| b.distance_m.total_cmp(&a.distance_m)),
+        DistanceOrder::Found => {}
+        DistanceOrder::Nearest => found.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
+        DistanceOrder::Farthest => found.sort_by(|a, b| b.distance_m.total_cmp(&a.distance_m)),
     }
     if query.count > 0 {
         found.truncate(query.count);
     }
 }
 
-fn reply_found(reply: &mut Reply<'_>, found: &[Found<'_>], query: &Query, unit_m: f64) {
+fn reply_found(reply: &mut Reply<'_>, found: &[FoundMember<'_>], query: &Query, unit_m: f64) {
     let parts = [query.with_distance, query.with_score, query.with_position];
     let parts = parts.into_iter().filter(|wanted| *wanted).count();
     reply.array(found.len());

@@ -3,7 +3,7 @@
 use weft_resp::{Args, Reply};
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::hash::{Before, FieldExpiry, Hash, HashRef, Limits, Packing, Reported, overwrite, run_of};
+use weft_values::hash::{FieldExpiry, Hash, HashRef, Limits, Packing, PreviousField, Reported, overwrite, run_of};
 use weft_values::listpack::{Element, Run};
 use weft_values::packed::{LARGEST_BYTES, PackedKind};
 
@@ -142,9 +142,9 @@ pub struct SetFields {
 }
 
 impl SetFields {
-    fn count(&mut self, before: Before) {
-        self.added += usize::from(before != Before::Present);
-        self.expired += usize::from(before == Before::Expired);
+    fn count(&mut self, before: PreviousField) {
+        self.added += usize::from(before != PreviousField::Present);
+        self.expired += usize::from(before == PreviousField::Expired);
     }
 }
 
@@ -259,7 +259,7 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     let removed = key.change_hash(|hash| {
         let removed = names
             .clone()
-            .filter(|name| hash.remove(name, now_ms) == Before::Present);
+            .filter(|name| hash.remove(name, now_ms) == PreviousField::Present);
         removed.count()
     });
     if let Some(removed) = removed {

@@ -145,25 +145,25 @@ fn hlen(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Which parts of fields are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Parts {
+enum ShownParts {
     Names,
     Values,
     Both,
 }
 
 fn hgetall(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, Parts::Both)
+    show_fields(ctx, ShownParts::Both)
 }
 
 fn hkeys(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, Parts::Names)
+    show_fields(ctx, ShownParts::Names)
 }
 
 fn hvals(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, Parts::Values)
+    show_fields(ctx, ShownParts::Values)
 }
 
-fn show_fields(ctx: &mut Context<'_, '_>, parts: Parts) -> CommandResult {
+fn show_fields(ctx: &mut Context<'_, '_>, parts: ShownParts) -> CommandResult {
     let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.alive_ms());
     let hash = hash_of_entry(ctx.keys.read(0))?;
     let reply = &mut ctx.reply;
@@ -173,17 +173,17 @@ fn show_fields(ctx: &mut Context<'_, '_>, parts: Parts) -> CommandResult {
         return Ok(());
     }
     match parts {
-        Parts::Both => reply.map(len),
-        Parts::Names | Parts::Values => reply.array(len),
+        ShownParts::Both => reply.map(len),
+        ShownParts::Names | ShownParts::Values => reply.array(len),
     }
     let Some(hash) = hash else {
         return Ok(());
     };
     reply.out.reserve(hash.stored_bytes() + 2 * len * FRAME_BYTES);
     match parts {
-        Parts::Both => hash.for_each(now_ms, |field| show_both(reply, field)),
-        Parts::Names => hash.for_each(now_ms, |field| show(reply, field.name)),
-        Parts::Values => hash.for_each(now_ms, |field| show(reply, field.value)),
+        ShownParts::Both => hash.for_each(now_ms, |field| show_both(reply, field)),
+        ShownParts::Names => hash.for_each(now_ms, |field| show(reply, field.name)),
+        ShownParts::Values => hash.for_each(now_ms, |field| show(reply, field.value)),
     }
     Ok(())
 }
@@ -472,7 +472,7 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     let mut bytes = Vec::new();
-    let mut found = Found {
+    let mut found = ScannedFields {
         reply: Reply::new(&mut bytes, ctx.reply.protocol),
         options,
         elements: 0,
@@ -499,13 +499,13 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// What HSCAN found.
-struct Found<'a> {
+struct ScannedFields<'a> {
     reply: Reply<'a>,
     options: ScanOptions<'a>,
     elements: usize,
 }
 
-impl Found<'_> {
+impl ScannedFields<'_> {
     fn add(&mut self, field: Field<'_>) {
         if !self.options.wants(field.name.text(&mut [0; DECIMAL_MAX_BYTES])) {
             return;

@@ -7,7 +7,7 @@ mod self_test;
 
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, Mark, Union, Writer};
+use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, RegisterUpdate, Union, Writer};
 
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::{CommandError, shown};
@@ -73,7 +73,7 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let limit = sparse_max_bytes(ctx);
     let args = ctx.args;
     let mut key = ctx.keys.write(0);
-    let marks = (2..args.len()).map(|index| Mark::of(args.at(index)));
+    let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.at(index)));
     match add(&mut key, marks, limit) {
         Err(error) => {
             key.unchanged();
@@ -91,7 +91,7 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Adds elements; returns how many of them changed something, the key's coming into being included.
-fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = Mark>, limit: usize) -> Result<u64, CommandError> {
+fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>, limit: usize) -> Result<u64, CommandError> {
     let (mut bytes, mut changes) = match key.entry() {
         None => (hll::empty(), 1),
         Some(entry) => match bytes_of(entry)? {
@@ -113,7 +113,7 @@ fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = Mark>, limit: usize) 
 }
 
 /// Adds elements where the registers are. Those of a string that others share are copied only for a change.
-fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = Mark>) -> u64 {
+fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>) -> u64 {
     let mut changes = 0;
     for mark in marks {
         let raises = key

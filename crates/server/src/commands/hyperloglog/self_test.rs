@@ -1,6 +1,6 @@
 //! PFSELFTEST: registers keep what is put into them, and estimates are about right.
 
-use weft_values::hyperloglog::{self as hll, DENSE_BYTES, Mark, REGISTERS, Writer};
+use weft_values::hyperloglog::{self as hll, DENSE_BYTES, REGISTERS, RegisterUpdate, Writer};
 
 /// How often all registers are written and read.
 const REGISTER_ROUNDS: usize = 1000;
@@ -33,7 +33,7 @@ fn registers() -> Result<(), String> {
         let mut plain = [0u8; REGISTERS];
         for (index, value) in plain.iter_mut().enumerate() {
             *value = random.u8(..=VALUE_MAX);
-            hll::dense_raise(&mut dense, Mark { index, count: *value });
+            hll::dense_raise(&mut dense, RegisterUpdate { index, count: *value });
         }
         for (index, value) in plain.iter().enumerate() {
             let found = hll::dense_register(&dense, index);
@@ -52,7 +52,7 @@ fn estimates(sparse_max_bytes: usize) -> Result<(), String> {
     let seed = fastrand::u64(..);
     let mut checkpoint = 1;
     for number in 1..=ELEMENTS {
-        let mark = Mark::of(&(number ^ seed).to_le_bytes());
+        let mark = RegisterUpdate::of(&(number ^ seed).to_le_bytes());
         hll::dense_raise(&mut dense, mark);
         let raised = Writer::new(&mut sparse, sparse_max_bytes).map(|mut writer| writer.raise(mark));
         if !matches!(raised, Some(Ok(_))) {

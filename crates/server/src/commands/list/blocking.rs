@@ -4,12 +4,12 @@ use weft_resp::Reply;
 use weft_values::list::End;
 
 use crate::clients_waiting::blocking::{Operation, WaitKey, Waiter};
-use crate::commands::blocked::{Reach, deadline_ms, wait, wait_key};
+use crate::commands::blocked::{KeyAccess, deadline_ms, wait, wait_key};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::list::pop::{
     ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one,
 };
-use crate::commands::list::stored::{Rules, list_at};
+use crate::commands::list::stored::{ListSettings, list_at};
 use crate::keyspace::access::KeyWrite;
 
 /// The commands of this file and their handlers.
@@ -31,7 +31,7 @@ fn brpop(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
     let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
         let mut key = ctx.keys.write(index);
@@ -78,7 +78,7 @@ fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// `timeout` is the index of that argument.
 fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -> CommandResult {
     let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let (source, target) = (ctx.arg(1), ctx.arg(2));
     if move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
         match timeout {
@@ -99,8 +99,8 @@ fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -
 ///
 /// # Errors
 /// When the destination of a move is no list.
-pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
-    let rules = Rules::of(reach.config());
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
+    let rules = ListSettings::of(reach.config());
     match &waiter.operation {
         Operation::ListPop(end) => {
             reply.array(2);
@@ -151,7 +151,7 @@ fn end_word(end: End) -> &'static [u8] {
 
 /// The keys of a BLMOVE that has waited.
 struct WaitedMove<'w> {
-    reach: &'w mut dyn Reach,
+    reach: &'w mut dyn KeyAccess,
     db: usize,
     source: &'w WaitKey,
     destination: &'w WaitKey,

@@ -16,7 +16,7 @@ use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::keyspace::access::KeyWrite;
 use crate::notify::keyspace_event::Event;
-use stored::{Addition, Rules, change, list_at, prepare, push, settle};
+use stored::{Addition, ListSettings, change, list_at, prepare, push, settle};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -82,7 +82,7 @@ fn reply_with_range(reply: &mut Reply<'_>, list: ListRef<'_>, start: usize, coun
 }
 
 /// Why a list is not changed.
-enum Refused {
+enum ListRefusal {
     /// There is none.
     Missing,
     /// The key holds something else.
@@ -91,24 +91,24 @@ enum Refused {
     TooLong,
 }
 
-impl Refused {
+impl ListRefusal {
     /// Answers the client; `missing` writes the reply for a missing key. The key is closed.
     fn answer(self, ctx: &mut Context<'_, '_>, missing: impl FnOnce(&mut Reply<'_>)) -> CommandResult {
         match self {
-            Refused::Missing => missing(&mut ctx.reply),
-            Refused::Error(error) => return Err(error),
-            Refused::TooLong => ctx.leave(),
+            ListRefusal::Missing => missing(&mut ctx.reply),
+            ListRefusal::Error(error) => return Err(error),
+            ListRefusal::TooLong => ctx.leave(),
         }
         Ok(())
     }
 }
 
 /// The length of the list that a key holds.
-fn length_at(key: &KeyWrite<'_>) -> Result<usize, Refused> {
+fn length_at(key: &KeyWrite<'_>) -> Result<usize, ListRefusal> {
     match list_at(key.entry()) {
         Ok(Some(list)) => Ok(list.len()),
-        Ok(None) => Err(Refused::Missing),
-        Err(error) => Err(Refused::Error(error)),
+        Ok(None) => Err(ListRefusal::Missing),
+        Err(error) => Err(ListRefusal::Error(error)),
     }
 }
 
@@ -167,7 +167,7 @@ fn push_all(ctx: &mut Context<'_, '_>, end: End, only_existing: bool) -> Command
     if ctx.leaves_worker(count as u64 * ELEMENT_NS) {
         return Ok(());
     }
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let elements = ctx.args.iter().skip(2);
     let mut key = ctx.keys.write(0);
     if only_existing && !key.exists() {
@@ -227,7 +227,7 @@ fn lrange(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn lset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (index, element) = (ctx.arg(2), ctx.arg(3));
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let mut key = ctx.keys.write(0);
     let place = match list_at(key.entry()) {
         Ok(None) => Err(CommandError::NO_SUCH_KEY),
@@ -261,14 +261,14 @@ fn linsert(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let (pivot, element) = (Needle::new(ctx.arg(3)), ctx.arg(4));
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
     let found = match list_at(key.entry()) {
-        Ok(Some(list)) if list.len() as u64 * GLANCE_NS > in_place_ns => Err(Refused::TooLong),
+        Ok(Some(list)) if list.len() as u64 * GLANCE_NS > in_place_ns => Err(ListRefusal::TooLong),
         Ok(Some(list)) => Ok(position::first_equal(list, &pivot)),
-        Ok(None) => Err(Refused::Missing),
-        Err(error) => Err(Refused::Error(error)),
+        Ok(None) => Err(ListRefusal::Missing),
+        Err(error) => Err(ListRefusal::Error(error)),
     };
     let found = match found {
         Ok(found) => found,
@@ -295,7 +295,7 @@ fn linsert(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (start, stop) = (integer(ctx.arg(2))?, integer(ctx.arg(3))?);
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
     let length = match length_at(&key) {

@@ -4,7 +4,7 @@ use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 use weft_values::list::{Direction, End};
 
-use super::stored::{Rules, change, list_at, push, settle};
+use super::stored::{ListSettings, change, list_at, push, settle};
 use super::{pushed, reply_with, reply_with_range, showing_ns};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
@@ -28,7 +28,7 @@ fn from_end(end: End, length: usize) -> (usize, Direction) {
 }
 
 /// Removes `count` of a list's `length` elements at an end and closes the key.
-fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: Rules) {
+fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: ListSettings) {
     if count == length {
         key.note(popped(end));
         key.delete();
@@ -45,7 +45,7 @@ fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: R
 }
 
 /// Pops one element of a key that is known to hold a list, and replies with it; closes the key.
-pub fn pop_one(key: KeyWrite<'_>, end: End, rules: Rules, reply: &mut Reply<'_>) {
+pub fn pop_one(key: KeyWrite<'_>, end: End, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
         key.unchanged();
         return;
@@ -56,7 +56,7 @@ pub fn pop_one(key: KeyWrite<'_>, end: End, rules: Rules, reply: &mut Reply<'_>)
 }
 
 /// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the key.
-pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: Rules, reply: &mut Reply<'_>) {
+pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
         key.unchanged();
         return;
@@ -109,7 +109,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
             )));
         }
     };
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let key = ctx.keys.write(0);
     let cost_ns = match list_at(key.entry()) {
@@ -211,7 +211,7 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// # Errors
 /// `WRONGTYPE` when a key before it holds something else.
 pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) -> Result<bool, CommandError> {
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
@@ -250,7 +250,7 @@ pub(super) fn rpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn move_between_keys(ctx: &mut Context<'_, '_>, from: End, to: End) -> CommandResult {
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
         ctx.reply.null();
     }
@@ -290,7 +290,7 @@ pub fn move_element(
     keys: &mut impl MoveKeys,
     from: End,
     to: End,
-    rules: Rules,
+    rules: ListSettings,
     reply: &mut Reply<'_>,
 ) -> Result<bool, CommandError> {
     let same = keys.are_same();
@@ -325,7 +325,7 @@ pub fn move_element(
 }
 
 /// Moves an element from one end of a list to an end of the same list, in two steps, as that may change its encoding.
-fn rotate(mut key: KeyWrite<'_>, from: End, to: End, element: &[u8], rules: Rules) {
+fn rotate(mut key: KeyWrite<'_>, from: End, to: End, element: &[u8], rules: ListSettings) {
     change(&mut key, |list| list.remove_range(from_end(from, list.len()).0, 1));
     // The list may be empty for a moment: it is one, and takes the element back.
     let pushed_back = push(&mut key, to, std::iter::once(element), rules);

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 
 use weft_resp::number::parse_i64;
-use weft_values::list::packed::Picked;
+use weft_values::list::packed::ElementAction;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::{Element, Needle};
 
-use super::stored::{Rules, change, list_at, settle};
-use super::{GLANCE_NS, Refused, length_at};
+use super::stored::{ListSettings, change, list_at, settle};
+use super::{GLANCE_NS, ListRefusal, length_at};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::notify::keyspace_event::Event;
@@ -171,11 +171,11 @@ pub(super) fn lpos(ctx: &mut Context<'_, '_>) -> CommandResult {
 pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
     let count = symmetric(ctx.arg(2))?;
     let needle = Needle::new(ctx.arg(3));
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
     let refused = match length_at(&key) {
-        Ok(length) if length as u64 * GLANCE_NS > in_place_ns => Some(Refused::TooLong),
+        Ok(length) if length as u64 * GLANCE_NS > in_place_ns => Some(ListRefusal::TooLong),
         Ok(_) => None,
         Err(refused) => Some(refused),
     };
@@ -191,10 +191,14 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut left = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let pick = |element: Element<'_>| {
         if !needle.is(element) {
-            return Picked::No;
+            return ElementAction::No;
         }
         left -= 1;
-        if left == 0 { Picked::Last } else { Picked::Yes }
+        if left == 0 {
+            ElementAction::Last
+        } else {
+            ElementAction::Yes
+        }
     };
     let removed = change(&mut key, |list| list.remove_if(direction, pick));
     if removed == 0 {

@@ -28,18 +28,18 @@ thread_local! {
 
 /// The settings that lists follow.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct ListSettings {
     /// `list-max-listpack-size`.
     pub fill: i64,
     /// `list-compress-depth`.
     pub depth: i64,
 }
 
-impl Rules {
+impl ListSettings {
     /// The settings as they are now.
     #[inline]
     pub fn of(config: &Config) -> Self {
-        Rules {
+        ListSettings {
             fill: config.integer(id::LIST_MAX_LISTPACK_SIZE),
             depth: config.integer(id::LIST_COMPRESS_DEPTH),
         }
@@ -93,7 +93,7 @@ impl Addition {
         })
     }
 
-    fn is_too_much_for(self, run_bytes: usize, count: usize, rules: Rules) -> bool {
+    fn is_too_much_for(self, run_bytes: usize, count: usize, rules: ListSettings) -> bool {
         rules
             .limits()
             .exceeded(whole_bytes(run_bytes) + self.text_bytes, count + self.count)
@@ -109,7 +109,7 @@ enum Step {
 }
 
 /// Brings a list that exists into the form that takes an addition at `end`.
-pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
+pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: ListSettings) {
     let Some(entry) = key.entry() else { return };
     let step = match entry.value() {
         ValueRef::Packed(bytes) => {
@@ -206,7 +206,7 @@ pub fn push<'e>(
     key: &mut KeyWrite<'_>,
     end: End,
     elements: impl Iterator<Item = &'e [u8]> + Clone,
-    rules: Rules,
+    rules: ListSettings,
 ) -> Result<usize, CommandError> {
     let addition = Addition::of(elements.clone());
     if list_at(key.entry())?.is_some() {
@@ -221,7 +221,7 @@ pub fn push<'e>(
 }
 
 /// Makes an empty list that takes an addition.
-fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
+fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: ListSettings) {
     if addition.is_too_much_for(0, 0, rules) {
         let list = List::quicklist(rules.fill, rules.depth);
         key.set(NewValue::Object(Value::List(list)), Expiry::Never);
@@ -242,7 +242,7 @@ fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: Rules) {
 }
 
 /// What must happen to an entry after elements went.
-enum Rest {
+enum EntryUpdate {
     AsItIs,
     Delete,
     Shrink,
@@ -251,13 +251,13 @@ enum Rest {
 }
 
 /// After elements went from a list: deletes the key if it is empty (and tells so), or finds a smaller form.
-pub fn settle(key: &mut KeyWrite<'_>, rules: Rules) -> bool {
+pub fn settle(key: &mut KeyWrite<'_>, rules: ListSettings) -> bool {
     settle_in(key, rules, true)
 }
 
 /// Stores a list of these elements, of which there is at least one, in place of whatever is there. It has the form of
 /// one that grew as a quicklist, element by element, and then became a listpack if it could.
-pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: Rules) {
+pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: ListSettings) {
     let mut list = List::quicklist(rules.fill, rules.depth);
     elements.for_each(|element| list.push(End::Tail, element));
     debug_assert!(!list.is_empty());
@@ -266,20 +266,20 @@ pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u
 }
 
 /// [`settle`]; a list that is `shrinking` becomes a listpack later than one that was just made.
-fn settle_in(key: &mut KeyWrite<'_>, rules: Rules, shrinking: bool) -> bool {
+fn settle_in(key: &mut KeyWrite<'_>, rules: ListSettings, shrinking: bool) -> bool {
     let Some(entry) = key.entry() else { return false };
     let rest = match entry.value() {
         ValueRef::Packed(bytes) => {
             let list = PackedList::new(bytes);
             if list.is_empty() {
-                Rest::Delete
+                EntryUpdate::Delete
             } else if list.free_bytes() > SHRINKING_MIN_BYTES + list.run().bytes().len() {
-                Rest::Shrink
+                EntryUpdate::Shrink
             } else {
-                Rest::AsItIs
+                EntryUpdate::AsItIs
             }
         }
-        ValueRef::Object(Value::List(list)) if list.is_empty() => Rest::Delete,
+        ValueRef::Object(Value::List(list)) if list.is_empty() => EntryUpdate::Delete,
         ValueRef::Object(Value::List(list)) => {
             let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), shrinking);
             // Not at every step across the border.
@@ -290,22 +290,22 @@ fn settle_in(key: &mut KeyWrite<'_>, rules: Rules, shrinking: bool) -> bool {
             };
             let short = list.single_run().is_some_and(|run| run.bytes().len() <= longest);
             match (listpack, short) {
-                (true, true) => Rest::Pack,
-                (true, false) if list.is_quicklist() => Rest::BecomeListpack,
-                _ => Rest::AsItIs,
+                (true, true) => EntryUpdate::Pack,
+                (true, false) if list.is_quicklist() => EntryUpdate::BecomeListpack,
+                _ => EntryUpdate::AsItIs,
             }
         }
-        _ => Rest::AsItIs,
+        _ => EntryUpdate::AsItIs,
     };
     match rest {
-        Rest::AsItIs => {}
-        Rest::Delete => {
+        EntryUpdate::AsItIs => {}
+        EntryUpdate::Delete => {
             key.delete();
             return true;
         }
-        Rest::Shrink => repack(key, Addition::default(), End::Tail),
-        Rest::BecomeListpack => change_large(key, List::become_listpack),
-        Rest::Pack => pack(key),
+        EntryUpdate::Shrink => repack(key, Addition::default(), End::Tail),
+        EntryUpdate::BecomeListpack => change_large(key, List::become_listpack),
+        EntryUpdate::Pack => pack(key),
     }
     false
 }

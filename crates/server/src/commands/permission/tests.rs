@@ -3,11 +3,11 @@
 use super::*;
 use crate::commands::registry;
 
-fn wish<'a>(words: &'a [&'a [u8]]) -> Wish<'a, [&'a [u8]]> {
+fn wish<'a>(words: &'a [&'a [u8]]) -> CommandPermission<'a, [&'a [u8]]> {
     let crate::commands::registry::Lookup::Found(command) = registry().lookup(words) else {
         panic!("{words:?} is no command");
     };
-    Wish {
+    CommandPermission {
         command,
         args: words,
         db: 7,

@@ -11,7 +11,7 @@ use crate::acl::{Account, LogEntry, Selector, has_blanks, random_digits};
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission;
-use crate::commands::permission::Wish;
+use crate::commands::permission::CommandPermission;
 use crate::commands::registry::Lookup;
 use crate::config::id;
 use crate::net::client::Flags;
@@ -261,7 +261,7 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
             command.full_name
         )));
     }
-    let wish = Wish {
+    let wish = CommandPermission {
         command,
         args: words,
         db: ctx.client.db,

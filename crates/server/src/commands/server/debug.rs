@@ -13,15 +13,15 @@ use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
 use crate::cluster::state::Faults;
-use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
-use crate::keyspace::access::Held;
+use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::walk::{Cursor, Reach, each_slot_patiently, walk, walk_patiently};
-use crate::notify::messages::{Post, wake};
+use crate::keyspace::walk::{Cursor, WalkAccess, each_slot_patiently, walk, walk_patiently};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{CannotReload, Reload};
@@ -317,13 +317,13 @@ fn with_entry(
 ) -> CommandResult {
     let hash = ctx.server.keyspace.hasher.hash(ctx.arg(argument));
     // Lent for the time of the look: the handler needs the rest.
-    let held = std::mem::replace(&mut ctx.keys.held, Held::Nothing);
-    let shown = Reach::of(&held, ctx.pass).view(KeyHasher::slot(hash), |slot| {
+    let held = std::mem::replace(&mut ctx.keys.held, HeldLeases::Nothing);
+    let shown = WalkAccess::of(&held, ctx.pass).view(KeyHasher::slot(hash), |slot| {
         show_entry(ctx, argument, hash, slot, show)
     });
     ctx.keys.held = held;
     shown.unwrap_or_else(|| {
-        ctx.after = After::Defer;
+        ctx.after = NextStep::Defer;
         Ok(())
     })
 }
@@ -390,7 +390,7 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
-    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
         let counts = &ctx.server.keyspace.counts;
         let fingerprint = digest::of_everything(counts, now_ms, &mut |db, visit| {
             walk(&whole, db, Cursor::START, usize::MAX, visit);
@@ -415,7 +415,7 @@ fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.reply.simple(&digest::of_value(entry, now_ms).text());
             Ok(())
         });
-        if matches!(ctx.after, After::Defer) {
+        if matches!(ctx.after, NextStep::Defer) {
             return Ok(());
         }
         if shown.is_err() {
@@ -432,7 +432,7 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR Out of range database"));
     };
     let protocol = ctx.client.protocol;
-    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
         let text = describe_tables(ctx.server, db, |visit| whole.each_slot(visit));
         ctx.reply.verbatim("txt", text.as_bytes());
         return Ok(());
@@ -519,7 +519,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
         let reply: &[u8] = match save::reload(server, seat, how) {
             Ok(()) => {
                 let mut effects = Effects::default();
-                Post::new(server, &mut effects, seat.index()).invalidate_everything();
+                NotificationSender::new(server, &mut effects, seat.index()).invalidate_everything();
                 wake(server, &mut effects);
                 b"+OK\r\n"
             }

@@ -1,10 +1,10 @@
 //! INFO: which sections a client wants, and the question to the workers that some of them need.
 
-use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
-use crate::keyspace::{Pass, SLOTS};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
+use crate::keyspace::{GatePassage, SLOTS};
 use crate::net::client::Flags;
 use crate::observability::memory;
-use crate::state::{ClientVisitor, Part, Question, Server};
+use crate::state::{ClientVisitor, Server, TransactionPart, WorkerQuery};
 
 use super::sections::{self, ClientFigures, Section};
 
@@ -46,7 +46,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    ctx.after = After::Ask(Box::new(Box::new(move |asker| Question {
+    ctx.after = NextStep::Ask(Box::new(Box::new(move |asker| WorkerQuery {
         ask: Box::new(|clients| figures(clients)),
         combine: Box::new(move |parts| {
             let clients = ClientFigures {
@@ -103,7 +103,7 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
 }
 
 /// One worker's part: its clients' figures, eight bytes each.
-fn figures(clients: &mut dyn ClientVisitor) -> Part {
+fn figures(clients: &mut dyn ClientVisitor) -> TransactionPart {
     let mut figures = ClientFigures {
         closing: clients.closing(),
         ..ClientFigures::default()
@@ -132,7 +132,7 @@ fn figures(clients: &mut dyn ClientVisitor) -> Part {
     .collect()
 }
 
-fn total(parts: &[Part]) -> ClientFigures {
+fn total(parts: &[TransactionPart]) -> ClientFigures {
     let mut total = ClientFigures::default();
     for part in parts {
         let mut numbers = part.chunks_exact(8).map(|bytes| {
@@ -168,7 +168,7 @@ fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
 }
 
 /// Looks at keys of a few slots from a random one on. A slot that is being written is left out.
-fn mean_ttl_ms(pass: &Pass<'_>, db: usize, now_ms: u64) -> u64 {
+fn mean_ttl_ms(pass: &GatePassage<'_>, db: usize, now_ms: u64) -> u64 {
     let first = fastrand::usize(..SLOTS);
     let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);
     for slot in (first..SLOTS).chain(0..first) {

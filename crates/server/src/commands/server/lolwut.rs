@@ -26,7 +26,7 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
         false => NEWEST_VERSION,
     };
     let words: Vec<&[u8]> = (first..ctx.argc()).map(|index| ctx.arg(index)).collect();
-    let cut = Cut::read(version, &words)?;
+    let cut = CanvasOptions::read(version, &words)?;
     let text = weave(cut.seed, cut.columns, cut.rows)
         + &format!(
             "\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n",
@@ -37,16 +37,16 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// What the words ask for.
-struct Cut {
+struct CanvasOptions {
     columns: usize,
     rows: usize,
     seed: u64,
 }
 
-impl Cut {
+impl CanvasOptions {
     /// The versions that Valkey draws for differ in how many words they look at (90 is the ninth, too); other versions
     /// look at none.
-    fn read(version: i64, words: &[&[u8]]) -> Result<Cut, CommandError> {
+    fn read(version: i64, words: &[&[u8]]) -> Result<CanvasOptions, CommandError> {
         let (integers, floats) = match (version, words) {
             (5, _) => (&words[..words.len().min(3)], &[][..]),
             (6, _) => (&words[..words.len().min(2)], &[][..]),
@@ -58,7 +58,7 @@ impl Cut {
             }
             _ => (&[][..], &[][..]),
         };
-        let mut cut = Cut {
+        let mut cut = CanvasOptions {
             columns: SIZE.0,
             rows: SIZE.1,
             seed: version as u64,

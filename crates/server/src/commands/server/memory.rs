@@ -11,8 +11,8 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::Slot;
-use crate::keyspace::access::Touch;
-use crate::keyspace::walk::{Reach, each_slot_patiently};
+use crate::keyspace::access::LookupStatistics;
+use crate::keyspace::walk::{WalkAccess, each_slot_patiently};
 use crate::observability::memory;
 use crate::state::Server;
 
@@ -41,7 +41,7 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
         index += 2;
     }
     let db = ctx.keys.db;
-    match ctx.keys.read_with(0, db, Touch::No).map(bytes_of) {
+    match ctx.keys.read_with(0, db, LookupStatistics::No).map(bytes_of) {
         Some(bytes) => ctx.reply.integer(bytes as i64),
         None => ctx.reply.null(),
     }
@@ -93,7 +93,7 @@ fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec
 
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    if let Some(whole) = Reach::of_whole(&ctx.keys.held) {
+    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
         // As a part of something larger, which has the whole keyspace, it tells of this very place.
         let tables = table_bytes(ctx.server, |visit| whole.each_slot(visit));
         statistics_of(ctx.server, &tables, &mut ctx.reply);

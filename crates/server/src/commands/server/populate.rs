@@ -16,7 +16,7 @@ use crate::state::Server;
 const RETRY: Duration = Duration::from_micros(50);
 
 /// What to make.
-struct Order {
+struct PopulateOptions {
     db: usize,
     count: u64,
     prefix: Vec<u8>,
@@ -37,7 +37,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     if value_bytes > ctx.server.config.unsigned(crate::config::id::PROTO_MAX_BULK_LEN) {
         return Err(CommandError::STRING_TOO_LONG);
     }
-    let order = Order {
+    let order = PopulateOptions {
         db: ctx.client.db,
         count,
         prefix: if ctx.argc() > 3 {
@@ -66,7 +66,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Makes the keys that do not exist, one lease each, letting others through.
-fn make(server: &Server, seat: &mut Seat, order: &Order) {
+fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
     let row = seat.index();
     let mut next = 0;
     while next < order.count {
@@ -99,7 +99,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(server: &Server, order: &Order, number: u64) -> Self {
+    fn of(server: &Server, order: &PopulateOptions, number: u64) -> Self {
         let name = [&order.prefix[..], format!(":{number}").as_bytes()].concat();
         let hash = server.keyspace.hasher.hash(&name);
         Key { number, name, hash }
@@ -111,7 +111,7 @@ impl Key {
 fn make_one(
     server: &Server,
     row: usize,
-    order: &Order,
+    order: &PopulateOptions,
     Key { number, name, hash }: &Key,
     (header, slot): (&SlotHeader, &mut Slot),
 ) -> impl Sized + use<> {

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, exclusive, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::net::client::{Flags, Introduction};
+use crate::net::client::{Flags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
-use crate::replication::{Endpoint, Handover, HandoverState, Known, Phase, Progress};
+use crate::replication::{Endpoint, Handover, HandoverState, Phase, Progress, ReplicaInfo};
 use crate::state::{Server, SyncRequest};
 
 /// The commands of this file and their handlers.
@@ -30,7 +30,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
         let known = repl.replicas.known();
-        let online = |replica: &&Known| replica.progress == Progress::Online;
+        let online = |replica: &&ReplicaInfo| replica.progress == Progress::Online;
         reply.array(3);
         reply.bulk(b"master");
         reply.integer(repl.offset());
@@ -120,7 +120,7 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
             return Ok(());
         }
     }
-    ctx.after = After::Supply(Box::new(SyncRequest { resume, is_psync }));
+    ctx.after = NextStep::Supply(Box::new(SyncRequest { resume, is_psync }));
     Ok(())
 }
 
@@ -224,7 +224,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Notes what a replica says about itself.
-fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: &[u8]) -> CommandResult {
+fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
     let is_on = || match parse_i64(value) {
         Some(number @ (0 | 1)) => Ok(number == 1),
         Some(_) => Err(CommandError::constant(
@@ -285,7 +285,7 @@ fn note(server: &Server, introduction: &mut Introduction, option: &[u8], value: 
 }
 
 /// A replica can take the dump over a second connection.
-fn note_dual_channel(server: &Server, introduction: &mut Introduction) {
+fn note_dual_channel(server: &Server, introduction: &mut ReplicaHandshake) {
     if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
         return;
     }
@@ -296,7 +296,7 @@ fn note_dual_channel(server: &Server, introduction: &mut Introduction) {
 }
 
 /// Notes which node of the cluster a replica is.
-fn note_node(server: &Server, introduction: &mut Introduction, name: &[u8]) -> CommandResult {
+fn note_node(server: &Server, introduction: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
     let Some(cluster) = &server.cluster else {
         return Err(CommandError::constant("ERR This instance has cluster support disabled"));
     };
@@ -340,7 +340,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.ok();
         return Ok(());
     }
-    let asked = Asked::parse(ctx)?;
+    let asked = FailoverArguments::parse(ctx)?;
     if server.repl.handover().state != HandoverState::None {
         return Err(refused("ERR FAILOVER already in progress."));
     }
@@ -358,7 +358,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let mut target = None;
     if let Some((host, port)) = &asked.to {
-        let meant = |replica: &&Known| replica.host.as_bytes() == &host[..] && replica.port == *port;
+        let meant = |replica: &&ReplicaInfo| replica.host.as_bytes() == &host[..] && replica.port == *port;
         let replica = known.iter().find(meant);
         let replica = replica.ok_or(refused("ERR FAILOVER target HOST and PORT is not a replica."))?;
         if replica.progress != Progress::Online {
@@ -387,15 +387,15 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// What FAILOVER asks for.
 #[derive(Default)]
-struct Asked {
+struct FailoverArguments {
     timeout_ms: Option<i64>,
     to: Option<(Vec<u8>, i64)>,
     force: bool,
 }
 
-impl Asked {
-    fn parse(ctx: &Context<'_, '_>) -> Result<Asked, CommandError> {
-        let mut asked = Asked::default();
+impl FailoverArguments {
+    fn parse(ctx: &Context<'_, '_>) -> Result<FailoverArguments, CommandError> {
+        let mut asked = FailoverArguments::default();
         let mut index = 1;
         let number = |index: usize| parse_i64(ctx.arg(index)).ok_or(CommandError::NOT_AN_INTEGER);
         while index < ctx.argc() {

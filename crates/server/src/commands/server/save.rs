@@ -33,7 +33,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.in_background(|server, seat| {
         let reply: &[u8] = match save::save(server, seat) {
             Ok(()) => b"+OK\r\n",
-            Err(save::Failed) => b"-ERR\r\n",
+            Err(save::SaveFailed) => b"-ERR\r\n",
         };
         reply.to_vec()
     });

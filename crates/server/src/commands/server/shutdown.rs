@@ -1,6 +1,6 @@
 //! SHUTDOWN.
 
-use crate::commands::context::{After, Binding, CommandResult, Context, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_with;
 use crate::persistence::save;
@@ -81,6 +81,6 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     save::end_process(ctx.server, how);
     // If all goes well there is no reply: the connection ends with the process.
     let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
-    ctx.after = After::ReplyAt(Box::new((u64::MAX, stays)));
+    ctx.after = NextStep::ReplyAt(Box::new((u64::MAX, stays)));
     Ok(())
 }

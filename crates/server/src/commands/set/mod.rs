@@ -150,7 +150,7 @@ fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, empti
 }
 
 /// What adding to a large set found.
-enum Found {
+enum AddOutcome {
     /// Nothing.
     Missing,
     /// A set within its entry.
@@ -163,14 +163,14 @@ enum Found {
 ///
 /// # Errors
 /// `WRONGTYPE` when the key holds something else than a set.
-fn add_to_large(key: &mut KeyWrite<'_>, add: impl FnOnce(&mut Set) -> u64) -> Result<Found, CommandError> {
+fn add_to_large(key: &mut KeyWrite<'_>, add: impl FnOnce(&mut Set) -> u64) -> Result<AddOutcome, CommandError> {
     let Some(mut entry) = key.entry_mut() else {
-        return Ok(Found::Missing);
+        return Ok(AddOutcome::Missing);
     };
     set_view(entry.as_ref().value())?;
     Ok(match entry.object_mut() {
-        Some(Value::Set(set)) => Found::Large(add(set)),
-        _ => Found::Packed,
+        Some(Value::Set(set)) => AddOutcome::Large(add(set)),
+        _ => AddOutcome::Packed,
     })
 }
 
@@ -188,9 +188,9 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         add_all(set)
     };
     let added = match add_to_large(&mut key, add_more) {
-        Ok(Found::Large(added)) => added,
-        Ok(Found::Packed) => change(&mut key, add_more).0,
-        Ok(Found::Missing) => {
+        Ok(AddOutcome::Large(added)) => added,
+        Ok(AddOutcome::Packed) => change(&mut key, add_more).0,
+        Ok(AddOutcome::Missing) => {
             let mut set = Set::of_first(args.at(2), expected, limits, ROOM.take());
             let added = add_all(&mut set);
             store(&mut key, set, Expiry::Never);

@@ -3,7 +3,7 @@
 use weft_resp::number::parse_f64;
 use weft_values::sorted_set::{Draft, LONGEST_MEMBER_BYTES, Limits, Upsert};
 
-use super::{CHANGE_NS, Edited, Editing, edit, store};
+use super::{CHANGE_NS, EditOutcome, SortedSetEditor, edit, store};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::Expiry;
@@ -118,7 +118,7 @@ fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
 }
 
 /// The members that a command gives, with their scores.
-struct Given {
+struct GivenMembers {
     scores: Vec<f64>,
     /// Index of the first member among the arguments.
     first_member: usize,
@@ -127,7 +127,7 @@ struct Given {
     longest_bytes: usize,
 }
 
-impl Given {
+impl GivenMembers {
     fn new(ctx: &Context<'_, '_>, scores: Vec<f64>, first_member: usize, stride: usize) -> Result<Self, CommandError> {
         let members = (first_member..ctx.argc()).step_by(stride);
         let longest_bytes = members.map(|index| ctx.arg(index).len()).max().unwrap_or(0);
@@ -171,7 +171,7 @@ pub fn add_scores(
     if ctx.leaves_worker(scores.len() as u64 * CHANGE_NS) {
         return Ok(());
     }
-    let given = Given::new(ctx, scores, first_member, stride)?;
+    let given = GivenMembers::new(ctx, scores, first_member, stride)?;
     let tally = put(ctx, &options, &given)?;
     if options.increment {
         match tally.score {
@@ -185,13 +185,13 @@ pub fn add_scores(
     Ok(())
 }
 
-fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &Given) -> Result<Tally, CommandError> {
+fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) -> Result<Tally, CommandError> {
     let limits = ctx.server.config.sorted_set_limits();
     let args = ctx.args;
     let members = given.scores.len();
     let mut key = ctx.keys.write(0);
-    let change = |mut set: Editing<'_>| {
-        if let Editing::InPlace(set) = &mut set {
+    let change = |mut set: SortedSetEditor<'_>| {
+        if let SortedSetEditor::InPlace(set) = &mut set {
             set.expect(members, given.longest_bytes, limits);
         }
         let named = given.scores.iter().enumerate();
@@ -209,11 +209,11 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &Given) -> Result
         }
     };
     let tally = match edited {
-        Some(Edited { result, .. }) => result,
+        Some(EditOutcome { result, .. }) => result,
         None if options.if_present => Tally::default(),
         None => {
             let mut draft = Draft::new(members, given.longest_bytes, limits);
-            let (tally, _) = change(Editing::Draft(&mut draft));
+            let (tally, _) = change(SortedSetEditor::Draft(&mut draft));
             store(&mut key, draft, Expiry::Never);
             tally
         }
@@ -232,7 +232,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &Given) -> Result
 }
 
 fn upsert_all<'m>(
-    set: &mut Editing<'_>,
+    set: &mut SortedSetEditor<'_>,
     options: &AddOptions,
     limits: Limits,
     members: impl Iterator<Item = (&'m [u8], f64)>,

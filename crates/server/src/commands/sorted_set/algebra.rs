@@ -9,7 +9,7 @@ use weft_values::Value;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
-use weft_values::sorted_set::{Gathering, View};
+use weft_values::sorted_set::{MemberBuilder, View};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -332,7 +332,7 @@ fn store(ctx: &mut Context<'_, '_>, operation: Operation, event: &'static str) -
     Ok(())
 }
 
-fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggregate) -> Gathering {
+fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggregate) -> MemberBuilder {
     match operation {
         Operation::Union => {
             // Sums of floating point numbers depend on their order: from the smallest source to the largest.
@@ -340,7 +340,7 @@ fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggreg
             union(&sources, aggregate)
         }
         Operation::Intersection => {
-            let mut result = Gathering::default();
+            let mut result = MemberBuilder::default();
             each_in_all(&sources, aggregate, |member, score| {
                 result.push_element(member, score);
                 true
@@ -371,9 +371,9 @@ impl<'a> Name<'a> {
     }
 }
 
-fn union(sources: &[Source<'_>], aggregate: Aggregate) -> Gathering {
+fn union(sources: &[Source<'_>], aggregate: Aggregate) -> MemberBuilder {
     let largest = sources.iter().map(Source::len).max().unwrap_or(0);
-    let mut result = Gathering::with_room(largest);
+    let mut result = MemberBuilder::with_room(largest);
     let mut numbers: HashMap<Name<'_>, usize, ahash::RandomState> =
         HashMap::with_capacity_and_hasher(largest, ahash::RandomState::default());
     for source in sources {
@@ -413,8 +413,8 @@ fn each_in_all<'a>(sources: &[Source<'a>], aggregate: Aggregate, mut show: impl 
     });
 }
 
-fn difference(sources: &[Source<'_>]) -> Gathering {
-    let mut result = Gathering::default();
+fn difference(sources: &[Source<'_>]) -> MemberBuilder {
+    let mut result = MemberBuilder::default();
     let Some((first, others)) = sources.split_first() else {
         return result;
     };

@@ -3,7 +3,7 @@
 use weft_resp::Reply;
 
 use crate::clients_waiting::blocking::{Operation, ScoreEnd, WaitKey, Waiter};
-use crate::commands::blocked::{Reach, deadline_ms, wait};
+use crate::commands::blocked::{KeyAccess, deadline_ms, wait};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::sorted_set::{End, PopArguments, PopShape, pop, pop_first_of};
 
@@ -67,7 +67,7 @@ impl From<ScoreEnd> for End {
 ///
 /// # Errors
 /// None: the key is of the right type.
-pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn Reach, reply: &mut Reply<'_>) -> CommandResult {
+pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     let (end, count, shape) = match &waiter.operation {
         Operation::SortedSetPop(end) => (*end, 1, PopShape::KeyFlat(&key.name)),
         Operation::SortedSetPopMany(end, count) => (*end, *count, PopShape::KeyPairs(&key.name)),

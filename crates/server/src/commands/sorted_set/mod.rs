@@ -96,49 +96,49 @@ pub fn store(key: &mut KeyWrite<'_>, draft: Draft, expiry: Expiry) {
 }
 
 /// A sorted set under a key while it is changed.
-pub enum Editing<'s> {
+pub enum SortedSetEditor<'s> {
     /// A large one, where it is.
     InPlace(&'s mut SortedSet),
     /// A new one, or a copy of a packed one.
     Draft(&'s mut Draft),
 }
 
-impl Editing<'_> {
+impl SortedSetEditor<'_> {
     /// The set for reading.
     pub fn view(&self) -> View<'_> {
         match self {
-            Editing::InPlace(set) => View::Large(set),
-            Editing::Draft(draft) => draft.view(),
+            SortedSetEditor::InPlace(set) => View::Large(set),
+            SortedSetEditor::Draft(draft) => draft.view(),
         }
     }
 
     /// Adds a member or changes its score: `decide` gets the score it has and tells the one it shall have.
     pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
         match self {
-            Editing::InPlace(set) => set.upsert(member, limits, decide),
-            Editing::Draft(draft) => draft.upsert(member, limits, decide),
+            SortedSetEditor::InPlace(set) => set.upsert(member, limits, decide),
+            SortedSetEditor::Draft(draft) => draft.upsert(member, limits, decide),
         }
     }
 
     /// Takes a member out. Whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
-            Editing::InPlace(set) => set.remove(member).is_some(),
-            Editing::Draft(draft) => draft.remove(member),
+            SortedSetEditor::InPlace(set) => set.remove(member).is_some(),
+            SortedSetEditor::Draft(draft) => draft.remove(member),
         }
     }
 
     /// Takes the members of a range of ranks out.
     pub fn remove_ranks(&mut self, ranks: std::ops::Range<usize>) {
         match self {
-            Editing::InPlace(set) => set.remove_ranks(ranks),
-            Editing::Draft(draft) => draft.remove_ranks(ranks),
+            SortedSetEditor::InPlace(set) => set.remove_ranks(ranks),
+            SortedSetEditor::Draft(draft) => draft.remove_ranks(ranks),
         }
     }
 }
 
 /// What became of a key's sorted set.
-pub struct Edited<R> {
+pub struct EditOutcome<R> {
     /// What the change told.
     pub result: R,
     /// Whether no member is left; the key is gone then.
@@ -153,8 +153,8 @@ pub struct Edited<R> {
 pub fn edit<R>(
     key: &mut KeyWrite<'_>,
     copy: impl FnOnce(&[u8]) -> Draft,
-    change: impl FnOnce(Editing<'_>) -> (R, bool),
-) -> Result<Option<Edited<R>>, CommandError> {
+    change: impl FnOnce(SortedSetEditor<'_>) -> (R, bool),
+) -> Result<Option<EditOutcome<R>>, CommandError> {
     let Some(entry) = key.entry() else {
         return Ok(None);
     };
@@ -163,25 +163,28 @@ pub fn edit<R>(
         ValueRef::Object(Value::SortedSet(_)) => return Ok(edit_in_place(key, change)),
         _ => return Err(CommandError::WRONG_TYPE),
     };
-    let (result, changed) = change(Editing::Draft(&mut draft));
+    let (result, changed) = change(SortedSetEditor::Draft(&mut draft));
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
     } else if changed || matches!(draft, Draft::Large(_)) {
         store(key, draft, Expiry::Keep);
     }
-    Ok(Some(Edited { result, emptied }))
+    Ok(Some(EditOutcome { result, emptied }))
 }
 
-fn edit_in_place<R>(key: &mut KeyWrite<'_>, change: impl FnOnce(Editing<'_>) -> (R, bool)) -> Option<Edited<R>> {
+fn edit_in_place<R>(
+    key: &mut KeyWrite<'_>,
+    change: impl FnOnce(SortedSetEditor<'_>) -> (R, bool),
+) -> Option<EditOutcome<R>> {
     let mut entry = key.entry_mut()?;
     let Some(Value::SortedSet(set)) = entry.object_mut() else {
         return None;
     };
-    let (result, _) = change(Editing::InPlace(set));
+    let (result, _) = change(SortedSetEditor::InPlace(set));
     let emptied = set.is_empty();
     if emptied {
         key.delete();
     }
-    Some(Edited { result, emptied })
+    Some(EditOutcome { result, emptied })
 }

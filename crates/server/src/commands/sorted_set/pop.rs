@@ -88,7 +88,7 @@ pub fn pop(
     count: usize,
     shape: PopShape<'_>,
 ) -> Result<bool, CommandError> {
-    let change = |mut set: super::Editing<'_>| {
+    let change = |mut set: super::SortedSetEditor<'_>| {
         let view = set.view();
         let len = view.len();
         let popped = count.min(len);

@@ -2,9 +2,9 @@
 
 use weft_resp::{Protocol, Reply};
 use weft_values::listpack::Element;
-use weft_values::sorted_set::{Draft, Gathering};
+use weft_values::sorted_set::{Draft, MemberBuilder};
 
-use super::range_query::{By, Grammar, RangeQuery};
+use super::range_query::{Grammar, RangeKind, RangeQuery};
 use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::keyspace::access::{Expiry, KeyWrite};
@@ -20,30 +20,30 @@ pub fn zrange(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// ZREVRANGE key start stop [WITHSCORES]
 pub fn zrevrange(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_range(ctx, Some(By::Rank), Some(true))
+    show_range(ctx, Some(RangeKind::Rank), Some(true))
 }
 
 /// ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]
 pub fn zrangebyscore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_range(ctx, Some(By::Score), Some(false))
+    show_range(ctx, Some(RangeKind::Score), Some(false))
 }
 
 /// ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]
 pub fn zrevrangebyscore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_range(ctx, Some(By::Score), Some(true))
+    show_range(ctx, Some(RangeKind::Score), Some(true))
 }
 
 /// ZRANGEBYLEX key min max [LIMIT offset count]
 pub fn zrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_range(ctx, Some(By::Lex), Some(false))
+    show_range(ctx, Some(RangeKind::Lex), Some(false))
 }
 
 /// ZREVRANGEBYLEX key max min [LIMIT offset count]
 pub fn zrevrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_range(ctx, Some(By::Lex), Some(true))
+    show_range(ctx, Some(RangeKind::Lex), Some(true))
 }
 
-fn show_range(ctx: &mut Context<'_, '_>, by: Option<By>, reverse: Option<bool>) -> CommandResult {
+fn show_range(ctx: &mut Context<'_, '_>, by: Option<RangeKind>, reverse: Option<bool>) -> CommandResult {
     let grammar = Grammar {
         by,
         reverse,
@@ -109,7 +109,7 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok(());
         }
         if !ranks.is_empty() {
-            let mut part = Gathering::with_room(ranks.len());
+            let mut part = MemberBuilder::with_room(ranks.len());
             view.walk(ranks, false)
                 .for_each(|(member, score)| part.push_element(member, score));
             draft = Some(part.into_draft(limits));

@@ -53,7 +53,7 @@ pub fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<LexRange<'a>,
 
 /// What a range is a range of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum RangeKind {
     /// Ranks, which may count from the end.
     Rank,
     /// Scores.
@@ -63,7 +63,7 @@ pub enum By {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Between<'a> {
+enum RangeBounds<'a> {
     Ranks(i64, i64),
     Scores(ScoreRange),
     Members(LexRange<'a>),
@@ -72,7 +72,7 @@ enum Between<'a> {
 /// A range as one of the range commands gives it.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeQuery<'a> {
-    between: Between<'a>,
+    between: RangeBounds<'a>,
     /// Whether it goes from high to low.
     pub reverse: bool,
     /// Whether scores are shown.
@@ -86,7 +86,7 @@ pub struct RangeQuery<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
     /// `None`: BYSCORE and BYLEX decide.
-    pub by: Option<By>,
+    pub by: Option<RangeKind>,
     /// `None`: REV decides.
     pub reverse: Option<bool>,
     /// Whether WITHSCORES is an option.
@@ -116,21 +116,21 @@ impl<'a> RangeQuery<'a> {
             } else if grammar.reverse.is_none() && is(b"rev") && reverse.is_none() {
                 reverse = Some(true);
             } else if by.is_none() && is(b"bylex") {
-                by = Some(By::Lex);
+                by = Some(RangeKind::Lex);
             } else if by.is_none() && is(b"byscore") {
-                by = Some(By::Score);
+                by = Some(RangeKind::Score);
             } else {
                 return Err(CommandError::SYNTAX);
             }
             index += 1;
         }
-        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
-        if limit != -1 && by == By::Rank {
+        let (by, reverse) = (by.unwrap_or(RangeKind::Rank), reverse.unwrap_or(false));
+        if limit != -1 && by == RangeKind::Rank {
             return Err(CommandError::constant(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
-        if with_scores && by == By::Lex {
+        if with_scores && by == RangeKind::Lex {
             return Err(CommandError::constant(
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
@@ -144,25 +144,30 @@ impl<'a> RangeQuery<'a> {
         })
     }
 
-    fn parse_ends(by: By, reverse: bool, first: &'a [u8], second: &'a [u8]) -> Result<Between<'a>, CommandError> {
+    fn parse_ends(
+        by: RangeKind,
+        reverse: bool,
+        first: &'a [u8],
+        second: &'a [u8],
+    ) -> Result<RangeBounds<'a>, CommandError> {
         let (min, max) = if reverse { (second, first) } else { (first, second) };
         Ok(match by {
-            By::Rank => {
+            RangeKind::Rank => {
                 let start = parse_i64(first).ok_or(CommandError::NOT_AN_INTEGER)?;
                 let end = parse_i64(second).ok_or(CommandError::NOT_AN_INTEGER)?;
-                Between::Ranks(start, end)
+                RangeBounds::Ranks(start, end)
             }
-            By::Score => Between::Scores(parse_score_range(min, max)?),
-            By::Lex => Between::Members(parse_lex_range(min, max)?),
+            RangeKind::Score => RangeBounds::Scores(parse_score_range(min, max)?),
+            RangeKind::Lex => RangeBounds::Members(parse_lex_range(min, max)?),
         })
     }
 
     /// The ranks of the range in a sorted set, offset and limit included.
     pub fn ranks(&self, view: &View<'_>) -> Range<usize> {
         let all = match &self.between {
-            Between::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
-            Between::Scores(range) => view.ranks_of_scores(range),
-            Between::Members(range) => view.ranks_of_lex(range),
+            RangeBounds::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
+            RangeBounds::Scores(range) => view.ranks_of_scores(range),
+            RangeBounds::Members(range) => view.ranks_of_lex(range),
         };
         self.limited(all, view)
     }

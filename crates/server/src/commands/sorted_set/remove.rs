@@ -6,7 +6,7 @@ use weft_resp::number::parse_i64;
 use weft_values::sorted_set::{Draft, View};
 
 use super::range_query::{clamp_ranks, parse_lex_range, parse_score_range};
-use super::{CHANGE_NS, Editing, REMOVE_NS, edit, view_of};
+use super::{CHANGE_NS, REMOVE_NS, SortedSetEditor, edit, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::notify::keyspace_event::Event;
@@ -18,7 +18,7 @@ pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let args = ctx.args;
     let mut key = ctx.keys.write(0);
-    let change = |mut set: Editing<'_>| {
+    let change = |mut set: SortedSetEditor<'_>| {
         let removed = args.iter().skip(2).filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     };

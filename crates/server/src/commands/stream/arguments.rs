@@ -227,7 +227,7 @@ pub fn stream_of(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, 
 
 /// What became of a stream that was edited.
 #[derive(Clone, Copy, Debug)]
-pub struct Edited {
+pub struct StreamEdit {
     /// Changes, as the dirty count has them.
     pub times: u64,
     /// What happened that others hear of.
@@ -240,13 +240,13 @@ pub struct Edited {
     pub seen: bool,
 }
 
-impl Edited {
+impl StreamEdit {
     /// Nothing happened.
-    pub const NOTHING: Edited = Edited::quietly(0);
+    pub const NOTHING: StreamEdit = StreamEdit::quietly(0);
 
     /// Changes of which nobody hears.
-    pub const fn quietly(times: u64) -> Edited {
-        Edited {
+    pub const fn quietly(times: u64) -> StreamEdit {
+        StreamEdit {
             times,
             event: None,
             second: None,
@@ -256,8 +256,8 @@ impl Edited {
     }
 
     /// One change, of which others hear.
-    pub const fn event(name: &'static str) -> Edited {
-        Edited {
+    pub const fn event(name: &'static str) -> StreamEdit {
+        StreamEdit {
             times: 1,
             event: Some(Event::stream(name)),
             second: None,
@@ -267,24 +267,24 @@ impl Edited {
     }
 
     /// The same change, of which those who wait for the stream get nothing.
-    pub const fn that_wakes_nobody(self) -> Edited {
-        Edited { wakes: false, ..self }
+    pub const fn that_wakes_nobody(self) -> StreamEdit {
+        StreamEdit { wakes: false, ..self }
     }
 
     /// The same change, of something beside the entries: to those who watch the stream or keep copies it is as before.
-    pub const fn beside_entries(self) -> Edited {
-        Edited { seen: false, ..self }
+    pub const fn beside_entries(self) -> StreamEdit {
+        StreamEdit { seen: false, ..self }
     }
 
     /// What a command did that made a consumer if it needed one, and then changed things quietly.
-    pub fn with_consumer(created: bool, times: u64) -> Edited {
+    pub fn with_consumer(created: bool, times: u64) -> StreamEdit {
         if created {
-            Edited {
+            StreamEdit {
                 times: times + 1,
-                ..Edited::event("xgroup-createconsumer").beside_entries()
+                ..StreamEdit::event("xgroup-createconsumer").beside_entries()
             }
         } else {
-            Edited::quietly(times)
+            StreamEdit::quietly(times)
         }
     }
 }
@@ -296,7 +296,7 @@ impl Edited {
 #[inline]
 pub fn edit<R>(
     key: KeyWrite<'_>,
-    edit: impl FnOnce(&mut Stream) -> Result<(R, Edited), CommandError>,
+    edit: impl FnOnce(&mut Stream) -> Result<(R, StreamEdit), CommandError>,
 ) -> Result<Option<R>, CommandError> {
     edit_or_create(key, false, edit)
 }
@@ -309,7 +309,7 @@ pub fn edit<R>(
 pub fn edit_or_create<R>(
     mut key: KeyWrite<'_>,
     create: bool,
-    edit: impl FnOnce(&mut Stream) -> Result<(R, Edited), CommandError>,
+    edit: impl FnOnce(&mut Stream) -> Result<(R, StreamEdit), CommandError>,
 ) -> Result<Option<R>, CommandError> {
     let result = match key.entry_mut() {
         Some(mut entry) => match entry.object_mut() {
@@ -343,7 +343,7 @@ pub fn edit_or_create<R>(
 }
 
 #[inline]
-fn close(mut key: KeyWrite<'_>, edited: Edited) {
+fn close(mut key: KeyWrite<'_>, edited: StreamEdit) {
     match (edited.event, edited.second) {
         (Some(event), Some(second)) => {
             key.note(event);

@@ -7,20 +7,20 @@ use weft_resp::Reply;
 use weft_values::stream::{Stream, StreamId};
 
 use crate::clients_waiting::blocking::{GroupRead, WaitKey, Waiter};
-use crate::commands::blocked::Reach;
+use crate::commands::blocked::KeyAccess;
 use crate::commands::context::CommandResult;
 use crate::commands::error::CommandError;
 use crate::commands::stream::arguments::{edit, stream_of};
 use crate::commands::stream::log::GroupLog;
 use crate::commands::stream::read::{
-    From, Reader, Streams, has_entries_behind, no_group_to_read, reply_entries_behind,
+    GroupReadStart, Reader, Streams, has_entries_behind, no_group_to_read, reply_entries_behind,
 };
 
 /// Looks at the stream that a key holds, which may be missing or something else.
 fn look<R>(
     waiter: &Waiter,
     key: &WaitKey,
-    reach: &mut dyn Reach,
+    reach: &mut dyn KeyAccess,
     look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
 ) -> R {
     let key = reach.write(waiter.db, key);
@@ -30,7 +30,7 @@ fn look<R>(
 }
 
 /// Whether XREAD has something to read; `after` has an ID for each key.
-pub fn can_read(waiter: &Waiter, after: &[StreamId], reach: &mut dyn Reach) -> bool {
+pub fn can_read(waiter: &Waiter, after: &[StreamId], reach: &mut dyn KeyAccess) -> bool {
     waiter.keys.iter().zip(after).any(|(key, after)| {
         reach.holds(key)
             && look(
@@ -50,7 +50,7 @@ pub fn perform_read(
     waiter: &Waiter,
     after: &[StreamId],
     count: usize,
-    reach: &mut dyn Reach,
+    reach: &mut dyn KeyAccess,
     reply: &mut Reply<'_>,
 ) -> CommandResult {
     let mut streams = Streams::new();
@@ -73,7 +73,7 @@ pub fn perform_read(
 }
 
 /// Whether XREADGROUP has something to read, or lost its group, or its stream.
-pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn Reach) -> bool {
+pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn KeyAccess) -> bool {
     waiter.keys.iter().any(|key| {
         reach.holds(key)
             && look(waiter, key, reach, |stream| match stream {
@@ -92,7 +92,7 @@ pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn Reach) 
 pub fn perform_group_read(
     waiter: &Waiter,
     read: &GroupRead,
-    reach: &mut dyn Reach,
+    reach: &mut dyn KeyAccess,
     reply: &mut Reply<'_>,
 ) -> CommandResult {
     let reader = Reader {
@@ -116,7 +116,7 @@ pub fn perform_group_read(
             let begin = |reply: &mut Reply<'_>| streams.begin(reply, &key.name);
             let mut log = GroupLog::new(reach.effects().logs());
             edit(reach.write(waiter.db, key), |stream| {
-                reader.read(stream, From::New, reply, &mut log, begin)
+                reader.read(stream, GroupReadStart::New, reply, &mut log, begin)
             })?;
             log.write(reach.effects(), waiter.db, &key.name, reader.group);
         }

@@ -8,7 +8,7 @@ use weft_values::stream::{ConsumerNumber, Entry, Group, Pending, StreamId};
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::commands::stream::arguments::{
-    Edited, edit, exact_id, integer_or, is_word, leading_ids, no_group, range_start, reply_entry, reply_id,
+    StreamEdit, edit, exact_id, integer_or, is_word, leading_ids, no_group, range_start, reply_entry, reply_id,
 };
 
 use crate::commands::stream::log::GroupLog;
@@ -138,7 +138,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
         if moved_on {
             log.moved(group);
         }
-        Ok(((), Edited::with_consumer(created, changes + u64::from(moved_on))))
+        Ok(((), StreamEdit::with_consumer(created, changes + u64::from(moved_on))))
     })?;
     log.write(ctx.keys.effects, ctx.keys.db, key, name);
     claimed.ok_or_else(|| no_group(key, name))
@@ -250,13 +250,13 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
             ));
         }
         if scan.cost_ns(group) > in_place_ns {
-            return Ok((None, Edited::NOTHING));
+            return Ok((None, StreamEdit::NOTHING));
         }
         let (number, created) = group.find_or_create_consumer(consumer, scan.now_ms);
         group.consumer_mut(number).seen_ms = scan.now_ms;
         let scanned = scan.run(group, number, protocol, &mut log, |id| entries.find(id));
         let changes = (scanned.claims + scanned.deleted.len()) as u64;
-        Ok((Some(scanned), Edited::with_consumer(created, changes)))
+        Ok((Some(scanned), StreamEdit::with_consumer(created, changes)))
     })?;
     if matches!(scanned, Some(Some(_))) {
         log.write(ctx.keys.effects, ctx.keys.db, key, name);

@@ -3,7 +3,7 @@
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::{CommandError, shown};
 use crate::commands::stream::arguments::{
-    Edited, all_ids, any_id, bad_subcommand, edit, edit_or_create, exact_id, integer, is_word, no_group_in_key,
+    StreamEdit, all_ids, any_id, bad_subcommand, edit, edit_or_create, exact_id, integer, is_word, no_group_in_key,
 };
 
 /// The commands of this file and their handlers.
@@ -73,7 +73,7 @@ fn create(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => exact_id(word, 0)?,
         };
         match stream.create_group(name, id, options.entries_read) {
-            Some(_) => Ok(((), Edited::event("xgroup-create").beside_entries())),
+            Some(_) => Ok(((), StreamEdit::event("xgroup-create").beside_entries())),
             None => Err(CommandError::constant("BUSYGROUP Consumer Group name already exists")),
         }
     })?;
@@ -99,7 +99,7 @@ fn setid(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => any_id(word, 0)?,
         };
         group.entries_read = options.entries_read;
-        Ok(((), Edited::event("xgroup-setid").that_wakes_nobody()))
+        Ok(((), StreamEdit::event("xgroup-setid").that_wakes_nobody()))
     })?;
     match set {
         Some(()) => ctx.reply.ok(),
@@ -114,13 +114,13 @@ fn destroy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let destroyed = edit(ctx.keys.write(0), |stream| {
         let pending = stream.group(name).map_or(0, |group| group.pending().len() as u64);
         if pending * PENDING_NS > in_place_ns {
-            return Ok((None, Edited::NOTHING));
+            return Ok((None, StreamEdit::NOTHING));
         }
         let destroyed = stream.destroy_group(name);
         let edited = if destroyed {
-            Edited::event("xgroup-destroy").beside_entries()
+            StreamEdit::event("xgroup-destroy").beside_entries()
         } else {
-            Edited::NOTHING
+            StreamEdit::NOTHING
         };
         Ok((Some(destroyed), edited))
     })?;
@@ -136,7 +136,7 @@ fn createconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
     let created = edit(ctx.keys.write(0), |stream| {
         let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
         let (_, created) = group.find_or_create_consumer(consumer, now_ms);
-        Ok((created, Edited::with_consumer(created, 0)))
+        Ok((created, StreamEdit::with_consumer(created, 0)))
     })?;
     ctx.reply.integer(i64::from(created.ok_or(NO_KEY)?));
     Ok(())
@@ -151,11 +151,11 @@ fn delconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
             .find_consumer(consumer)
             .map_or(0, |number| group.consumer(number).pending().len() as u64);
         if pending * PENDING_NS > in_place_ns {
-            return Ok((None, Edited::NOTHING));
+            return Ok((None, StreamEdit::NOTHING));
         }
         Ok(match group.remove_consumer(consumer) {
-            Some(pending) => (Some(pending), Edited::event("xgroup-delconsumer").beside_entries()),
-            None => (Some(0), Edited::NOTHING),
+            Some(pending) => (Some(pending), StreamEdit::event("xgroup-delconsumer").beside_entries()),
+            None => (Some(0), StreamEdit::NOTHING),
         })
     })?;
     match removed.ok_or(NO_KEY)? {
@@ -173,11 +173,11 @@ fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words = ctx.args.iter();
     let acknowledged = edit(ctx.keys.write(0), |stream| {
         let Some(group) = stream.group_mut(name) else {
-            return Ok((0, Edited::NOTHING));
+            return Ok((0, StreamEdit::NOTHING));
         };
         let ids = all_ids(words.skip(3))?;
         let released = ids.into_iter().filter(|id| group.release(*id)).count() as u64;
-        Ok((released, Edited::quietly(released)))
+        Ok((released, StreamEdit::quietly(released)))
     })?;
     ctx.reply.integer(acknowledged.unwrap_or(0) as i64);
     Ok(())

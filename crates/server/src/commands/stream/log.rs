@@ -1,7 +1,7 @@
 //! What the log of writes repeats of streams: entries and what groups did, with everything that depends on the time or
 //! on the place spelled out.
 
-use weft_values::stream::{Group, Keep, Pending, Stream, StreamId};
+use weft_values::stream::{Group, Pending, Stream, StreamId, TrimTarget};
 
 use crate::commands::stream::arguments::id_text;
 use crate::keyspace::effects::Effects;
@@ -12,10 +12,10 @@ pub fn shown(id: StreamId) -> Vec<u8> {
 }
 
 /// How a stream was trimmed that may keep more than it was told to: to this, exactly.
-pub fn exact_trim(stream: &Stream, keep: Keep) -> Vec<u8> {
+pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
     match keep {
-        Keep::Last(_) => stream.length().to_string().into_bytes(),
-        Keep::From(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
+        TrimTarget::Last(_) => stream.length().to_string().into_bytes(),
+        TrimTarget::From(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
             Some(first) => shown(first.id),
             None => shown(StreamId::MAX),
         },

@@ -10,12 +10,12 @@ pub mod pending;
 pub mod read;
 use weft_resp::Args;
 use weft_values::list::End;
-use weft_values::stream::{AppendError, BlockLimits, Keep, Stream, StreamId, Trim};
+use weft_values::stream::{AppendError, BlockLimits, Stream, StreamId, Trim, TrimTarget};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::commands::stream::arguments::{
-    Edited, OpenId, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end,
+    OpenId, StreamEdit, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end,
     range_start, reply_entry, reply_id, stream_of,
 };
 use crate::commands::stream::log::{exact_trim, shown};
@@ -37,7 +37,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// What XADD and XTRIM may be told.
 struct Options {
     create: bool,
-    trim: Option<Keep>,
+    trim: Option<TrimTarget>,
     whole_blocks: bool,
     /// The argument that tells how far to trim.
     trim_at: usize,
@@ -82,11 +82,11 @@ impl Options {
                 break;
             } else if more && is_word(word, "MAXLEN") {
                 options.parse_trim(ctx, |word| match integer(word)? {
-                    length @ 0.. => Ok(Keep::Last(length as u64)),
+                    length @ 0.. => Ok(TrimTarget::Last(length as u64)),
                     _ => Err(CommandError::constant("ERR The MAXLEN argument must be >= 0.")),
                 })?;
             } else if more && is_word(word, "MINID") {
-                options.parse_trim(ctx, |word| exact_id(word, 0).map(Keep::From))?;
+                options.parse_trim(ctx, |word| exact_id(word, 0).map(TrimTarget::From))?;
             } else if more && is_word(word, "LIMIT") {
                 options.end += 1;
                 let limit = u64::try_from(integer(ctx.arg(options.end))?)
@@ -114,7 +114,7 @@ impl Options {
     fn parse_trim(
         &mut self,
         ctx: &Context<'_, '_>,
-        read: impl FnOnce(&[u8]) -> Result<Keep, CommandError>,
+        read: impl FnOnce(&[u8]) -> Result<TrimTarget, CommandError>,
     ) -> Result<(), CommandError> {
         if self.trim.is_some() {
             return Err(CommandError::constant(
@@ -264,10 +264,10 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut kept = None;
     let added = edit_or_create(ctx.keys.write(0), options.create, |stream| {
         if trim.is_some_and(|trim| trim_cost_ns(stream, trim) > in_place_ns) {
-            return Ok((None, Edited::NOTHING));
+            return Ok((None, StreamEdit::NOTHING));
         }
         let id = entry.append_to(stream)?;
-        let mut edited = Edited::event("xadd");
+        let mut edited = StreamEdit::event("xadd");
         if trim.is_some_and(|trim| stream.trim(trim) > 0) {
             edited.second = Some(TRIMMED);
         }
@@ -357,12 +357,12 @@ fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         let ids = all_ids(words.skip(2))?;
         let deleted = ids.into_iter().filter(|id| stream.delete(*id)).count() as u64;
         if deleted == 0 {
-            return Ok((0, Edited::NOTHING));
+            return Ok((0, StreamEdit::NOTHING));
         }
         stream.deleted_some();
-        let edited = Edited {
+        let edited = StreamEdit {
             times: deleted,
-            ..Edited::event("xdel")
+            ..StreamEdit::event("xdel")
         };
         Ok((deleted, edited))
     })?;
@@ -380,7 +380,7 @@ const MANY_BLOCKS: usize = 1 << 14;
 fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
     let blocks = stream.blocks();
     let removed = match trim.keep {
-        Keep::Last(count) => {
+        TrimTarget::Last(count) => {
             let entries = stream.length().saturating_sub(count);
             let most = if trim.limit > 0 {
                 entries.min(trim.limit)
@@ -390,7 +390,7 @@ fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
             let mean = (stream.length() / blocks.len().max(1) as u64).max(1);
             most / mean
         }
-        Keep::From(id) => {
+        TrimTarget::From(id) => {
             let older = blocks.iter().take_while(|(base, _)| **base < id);
             older.take(MANY_BLOCKS).count() as u64
         }
@@ -410,14 +410,14 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut kept = None;
     let trimmed = edit(ctx.keys.write(0), |stream| {
         if trim_cost_ns(stream, trim) > in_place_ns {
-            return Ok((None, Edited::NOTHING));
+            return Ok((None, StreamEdit::NOTHING));
         }
         let trimmed = stream.trim(trim);
         kept = rounds.map(|keep| exact_trim(stream, keep));
-        let edited = Edited {
+        let edited = StreamEdit {
             times: trimmed,
             event: (trimmed > 0).then_some(TRIMMED),
-            ..Edited::NOTHING
+            ..StreamEdit::NOTHING
         };
         Ok((Some(trimmed), edited))
     })?;
@@ -477,7 +477,7 @@ fn xsetid(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR The entries_added specified in XSETID is smaller than the target stream length"
         } else {
             stream.set_last_id(id, options.entries_added, options.max_deleted_id);
-            return Ok(((), Edited::event("xsetid").beside_entries()));
+            return Ok(((), StreamEdit::event("xsetid").beside_entries()));
         };
         Err(CommandError::constant(refusal))
     })?;

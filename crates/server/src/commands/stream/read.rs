@@ -10,7 +10,7 @@ use crate::commands::blocked::{end_ms, wait};
 use crate::commands::context::{Binding, CommandResult, Context, leased, leased_to_write};
 use crate::commands::error::{CommandError, shown};
 use crate::commands::stream::arguments::{
-    Edited, edit, exact_id, integer, integer_or, is_word, range_cost_ns, reply_entry, reply_id, stream_of,
+    StreamEdit, edit, exact_id, integer, integer_or, is_word, range_cost_ns, reply_entry, reply_id, stream_of,
 };
 use crate::commands::stream::log::GroupLog;
 
@@ -19,7 +19,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[("xread", leased(xread)), ("xreadgrou
 
 /// Whether to wait for entries.
 #[derive(Clone, Copy)]
-enum Patience {
+enum BlockOption {
     None,
     /// Until then, in ms since the epoch; or for ever.
     Until(Option<u64>),
@@ -29,7 +29,7 @@ enum Patience {
 struct Options<'a> {
     /// Entries of each stream at most.
     count: usize,
-    patience: Patience,
+    patience: BlockOption,
     no_ack: bool,
     /// Group and consumer.
     group: Option<(&'a [u8], &'a [u8])>,
@@ -42,7 +42,7 @@ impl<'a> Options<'a> {
     fn parse(ctx: &Context<'a, '_>, as_group: bool) -> Result<Self, CommandError> {
         let mut options = Options {
             count: usize::MAX,
-            patience: Patience::None,
+            patience: BlockOption::None,
             no_ack: false,
             group: None,
             first_key: 0,
@@ -56,7 +56,7 @@ impl<'a> Options<'a> {
             if more > 0 && is_word(word, "BLOCK") {
                 let not_an_integer = "ERR timeout is not an integer or out of range";
                 let timeout_ms = integer_or(ctx.arg(index), not_an_integer)?;
-                options.patience = Patience::Until(end_ms(timeout_ms, ctx.now_ms)?);
+                options.patience = BlockOption::Until(end_ms(timeout_ms, ctx.now_ms)?);
                 index += 1;
             } else if more > 0 && is_word(word, "COUNT") {
                 options.count = match integer(ctx.arg(index))? {
@@ -202,7 +202,7 @@ fn end_or_wait<'a>(
     operation: impl FnOnce(&Options<'a>) -> Operation,
 ) {
     match options.patience {
-        Patience::Until(deadline_ms) if streams.is_empty() => {
+        BlockOption::Until(deadline_ms) if streams.is_empty() => {
             wait(ctx, operation(options), 0..options.streams, deadline_ms);
         }
         _ => streams.end(&mut ctx.reply),
@@ -243,14 +243,14 @@ pub fn reply_entries_behind(reply: &mut Reply<'_>, stream: &Stream, id: StreamId
 
 /// Where XREADGROUP reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum GroupReadStart {
     /// What nobody in the group got so far.
     New,
     /// What the consumer has pending, behind this ID.
     PendingBehind(StreamId),
 }
 
-impl From {
+impl GroupReadStart {
     fn parse(word: &[u8]) -> Result<Self, CommandError> {
         let meaningless = |symbol: char| {
             CommandError::text(format!(
@@ -262,11 +262,11 @@ impl From {
         match shown(word) {
             b"$" => Err(meaningless('$')),
             b"+" => Err(meaningless('+')),
-            b">" => Ok(From::New),
+            b">" => Ok(GroupReadStart::New),
             // Nothing can be pending behind the largest ID, so it means the same as `>`.
             _ => exact_id(word, 0).map(|id| match id {
-                StreamId::MAX => From::New,
-                id => From::PendingBehind(id),
+                StreamId::MAX => GroupReadStart::New,
+                id => GroupReadStart::PendingBehind(id),
             }),
         }
     }
@@ -305,7 +305,7 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
         let Some(stream) = stream.filter(|stream| stream.group(group).is_some()) else {
             return Err(no_group_to_read(name, group));
         };
-        let from = From::parse(word)?;
+        let from = GroupReadStart::parse(word)?;
         cost_ns += reader.cost_ns(stream, from);
         positions.push(from);
     }
@@ -352,16 +352,16 @@ const PENDING_NS: u64 = 200;
 
 impl Reader<'_> {
     /// An estimate of what reading takes, ns.
-    fn cost_ns(&self, stream: &Stream, from: From) -> u64 {
+    fn cost_ns(&self, stream: &Stream, from: GroupReadStart) -> u64 {
         let Some(group) = stream.group(self.group) else {
             return 0;
         };
         match from {
-            From::New => group.last_id.next().map_or(0, |start| {
+            GroupReadStart::New => group.last_id.next().map_or(0, |start| {
                 // Beside being sent, entries become pending, which takes about as long.
                 2 * range_cost_ns(stream, start, StreamId::MAX, self.count as u64)
             }),
-            From::PendingBehind(_) => group.find_consumer(self.consumer).map_or(0, |number| {
+            GroupReadStart::PendingBehind(_) => group.find_consumer(self.consumer).map_or(0, |number| {
                 let pending = group.consumer(number).pending().len();
                 pending.min(self.count) as u64 * PENDING_NS
             }),
@@ -375,11 +375,11 @@ impl Reader<'_> {
     pub fn read(
         &self,
         stream: &mut Stream,
-        from: From,
+        from: GroupReadStart,
         reply: &mut Reply<'_>,
         log: &mut GroupLog,
         begin: impl FnOnce(&mut Reply<'_>),
-    ) -> Result<(bool, Edited), CommandError> {
+    ) -> Result<(bool, StreamEdit), CommandError> {
         let top = if stream.length() > 0 {
             stream.top_id()
         } else {
@@ -389,8 +389,8 @@ impl Reader<'_> {
             return Err(no_group_to_read(b"", self.group));
         };
         let served = match from {
-            From::PendingBehind(_) => true,
-            From::New => top > group.last_id,
+            GroupReadStart::PendingBehind(_) => true,
+            GroupReadStart::New => top > group.last_id,
         };
         let (number, created) = group.find_or_create_consumer(self.consumer, self.now_ms);
         group.consumer_mut(number).seen_ms = self.now_ms;
@@ -401,8 +401,8 @@ impl Reader<'_> {
             begin(reply);
             let begun = reply.begin_array();
             let sent = match from {
-                From::PendingBehind(id) => self.send_pending(stream, id, reply),
-                From::New => {
+                GroupReadStart::PendingBehind(id) => self.send_pending(stream, id, reply),
+                GroupReadStart::New => {
                     let delivery = Delivery {
                         count: self.count,
                         acknowledged: self.no_ack,
@@ -427,7 +427,7 @@ impl Reader<'_> {
             };
             reply.end_array(begun, sent);
         }
-        Ok((served, Edited::with_consumer(created, u64::from(served))))
+        Ok((served, StreamEdit::with_consumer(created, u64::from(served))))
     }
 
     /// Sends again what the consumer has pending behind an ID.

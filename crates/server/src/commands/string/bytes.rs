@@ -80,7 +80,7 @@ impl Deref for HeldString {
 const GROWTH_BYTES_PER_NS: u64 = 2;
 
 /// A string that is about to be changed in place.
-pub struct Before {
+pub struct PreviousString {
     /// Its length in bytes; 0 when the key is missing.
     pub length: usize,
     /// An estimate of what the change takes, ns.
@@ -95,9 +95,9 @@ pub struct Before {
 pub fn before_change(
     entry: Option<EntryRef<'_, Value>>,
     end: impl FnOnce(usize) -> usize,
-) -> Result<Before, CommandError> {
+) -> Result<PreviousString, CommandError> {
     let Some(value) = entry.map(|entry| entry.value()) else {
-        return Ok(Before {
+        return Ok(PreviousString {
             length: 0,
             cost_ns: end(0) as u64 / GROWTH_BYTES_PER_NS,
         });
@@ -109,7 +109,7 @@ pub fn before_change(
         ValueRef::Blob(_) => end.max(length),
         _ => end,
     };
-    Ok(Before {
+    Ok(PreviousString {
         length,
         cost_ns: moved as u64 / GROWTH_BYTES_PER_NS,
     })

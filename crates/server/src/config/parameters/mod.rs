@@ -273,7 +273,7 @@ impl ParameterId {
 
 /// A parameter under one of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedParameter {
     /// The parameter.
     pub id: ParameterId,
     /// The name, or alias, in lower case.
@@ -281,23 +281,23 @@ pub struct Named {
 }
 
 /// Finds a parameter by name or alias, whatever the case.
-pub fn find(name: &[u8]) -> Option<Named> {
+pub fn find(name: &[u8]) -> Option<NamedParameter> {
     names().find(|named| named.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// All names: each parameter's own name, then its alias.
-pub fn names() -> impl Iterator<Item = Named> {
+pub fn names() -> impl Iterator<Item = NamedParameter> {
     ParameterId::all().flat_map(|id| {
         let parameter = id.parameter();
         std::iter::once(parameter.name)
             .chain(parameter.alias)
-            .map(move |name| Named { id, name })
+            .map(move |name| NamedParameter { id, name })
     })
 }
 
 /// Some parameters under a heading.
 #[derive(Clone, Copy, Debug)]
-pub struct Topic {
+pub struct ParameterGroup {
     /// The heading.
     #[cfg_attr(
         not(test),
@@ -309,52 +309,52 @@ pub struct Topic {
 }
 
 /// All topics, in the order of `weft.conf`.
-pub const TOPICS: &[Topic] = &[
-    Topic {
+pub const TOPICS: &[ParameterGroup] = &[
+    ParameterGroup {
         title: "Listening and connections",
         parameters: network::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "The process",
         parameters: process::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Log",
         parameters: logging::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Access",
         parameters: security::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Memory",
         parameters: memory::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Compact forms of values",
         parameters: encodings::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Dumps and append-only file",
         parameters: persistence::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Replication",
         parameters: replication::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Cluster",
         parameters: cluster::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Watching the server",
         parameters: observing::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "TLS",
         parameters: tls::TABLE,
     },
-    Topic {
+    ParameterGroup {
         title: "Retired",
         parameters: retired::TABLE,
     },

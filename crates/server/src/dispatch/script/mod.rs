@@ -39,16 +39,16 @@ mod session;
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
 
-use crate::commands::context::{After, Binding};
+use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::commands::scripting::script::busy_with;
-use crate::keyspace::Pass;
-use crate::keyspace::access::{GrowingLeases, Held, Lease, PlannedKey};
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::net::connection::Connection;
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::scripting::{self, Stop};
 use crate::state::Server;
 
@@ -57,19 +57,19 @@ use super::effects::release;
 use super::execute::{Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
 use super::notifications::line_of_whole;
 use super::plan::plan_to_write;
-use super::record::{self, Ending, Thresholds};
+use super::record::{self, CommandEnd, Thresholds};
 use super::slot_stats::{self, Cost};
 use super::{memory_limit, serve, transaction};
-use prepared::{Prepared, prepare};
+use prepared::{PreparedScript, prepare};
 pub use prepared::{lacks_memory, may_ask, may_write, only_reads};
-use runner::{Finished, Runner, Slots};
+use runner::{RunEnd, Runner, Slots};
 
 // ---- one command ---------------------------------------------------------------------------------------------------
 
 /// Runs a plan that runs a script.
 pub fn run_leased<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
@@ -106,7 +106,7 @@ pub fn run_leased<'p>(
         return Outcome::Contended;
     }
     if thread.moving.is_some() {
-        let settled = settle_moving(thread, request, keys, &Held::Many(many), connection);
+        let settled = settle_moving(thread, request, keys, &HeldLeases::Many(many), connection);
         if let Err(error) = settled {
             many.clear();
             return refuse_moving(thread, (request, keys), connection, error);
@@ -126,9 +126,9 @@ pub fn run_leased<'p>(
 /// Runs a script under the leases of its keys, and ends them.
 fn run_alone<'p>(
     thread: &mut Thread,
-    pass: &'p Pass<'p>,
+    pass: &'p GatePassage<'p>,
     request: &Request<'_>,
-    prepared: Prepared,
+    prepared: PreparedScript,
     (held, has_token): (Slots<'_, 'p>, bool),
     connection: &mut Connection,
 ) -> Outcome {
@@ -172,8 +172,8 @@ fn run_alone<'p>(
     release(&mut thread.effects, &thread.server);
     serve::mail(thread);
     let failed = match ended {
-        Finished::Done { failed } => failed,
-        Finished::Stopped(stop) => {
+        RunEnd::Done { failed } => failed,
+        RunEnd::Stopped(stop) => {
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
             return match stop {
@@ -196,7 +196,7 @@ fn run_alone<'p>(
         }
         Some(unserved) => {
             let reply = connection.output.split_off(before);
-            Outcome::After(After::Serve(Box::new((*unserved, reply))))
+            Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
         }
     }
 }
@@ -225,7 +225,7 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
 fn show_failed(thread: &mut Thread, client: &Client, args: Args<'_>) {
     if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
         let line = line_of_whole(&thread.server, client, args.iter());
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
 }
 
@@ -234,10 +234,10 @@ fn finish(
     thread: &mut Thread,
     request: &Request<'_>,
     connection: &mut Connection,
-    (_, length_before): (weft_reactor::Mark, usize),
+    (_, length_before): (weft_reactor::OutputMark, usize),
     failed: bool,
 ) {
-    let ending = Ending {
+    let ending = CommandEnd {
         nanoseconds: super::execute::finish_command(thread, request.command, failed),
         request_bytes: request.plan.end - request.plan.start,
         reply_bytes: connection.output.len() - length_before,
@@ -268,7 +268,7 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, None, connection);
-    Outcome::After(After::Script(Box::new(Box::new(|asker| {
+    Outcome::After(NextStep::Script(Box::new(Box::new(|asker| {
         command.into_script_job(asker)
     }))))
 }
@@ -291,18 +291,18 @@ pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Opt
 /// Runs a command of a transaction that runs a script; returns whether it failed.
 pub fn run_inside<'p>(
     thread: &mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     command: &'static Command<Binding>,
     args: Args<'_>,
-    held: Held<'_, 'p>,
+    held: HeldLeases<'_, 'p>,
     client: &mut Client,
     output: &mut Output,
 ) -> bool {
     let before = output.mark();
     let held = match held {
-        Held::Growing(leases) => Slots::Leased(leases),
-        Held::Everything(all) => Slots::Everything(all),
-        Held::Nothing | Held::One(_) | Held::Many(_) | Held::Private(_) => {
+        HeldLeases::Growing(leases) => Slots::Leased(leases),
+        HeldLeases::Everything(all) => Slots::Everything(all),
+        HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => {
             unreachable!("a transaction with scripts can take further leases")
         }
     };
@@ -331,8 +331,8 @@ pub fn run_inside<'p>(
     thread.ticks = start;
     prepared.program.habits().note_duration(run.elapsed());
     match ended {
-        Finished::Done { failed } => failed,
-        Finished::Stopped(_) => {
+        RunEnd::Done { failed } => failed,
+        RunEnd::Stopped(_) => {
             output.truncate(before);
             let error = CommandError::constant("ERR The server is about to end");
             write_error(thread, &error, &mut output.bytes);

@@ -11,12 +11,12 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::hash::cluster_slot;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::scripting::{self, Flags, Program, Scripts};
 use crate::state::Server;
 
 /// A script that can run, and what was asked of it.
-pub(super) struct Prepared {
+pub(super) struct PreparedScript {
     pub(super) program: Program,
     /// How many of its arguments are keys.
     pub(super) keys: usize,
@@ -27,31 +27,31 @@ pub(super) struct Prepared {
 }
 
 /// The slot of a script's declared keys.
-pub(super) fn first_slot(prepared: &Prepared, args: Args<'_>) -> Option<u16> {
+pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
     (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
 }
 
 /// What a command that runs a script calls it by.
-enum Named<'a> {
+enum ScriptName<'a> {
     Source(&'a [u8]),
     Digest(&'a [u8]),
     Function(&'a [u8]),
 }
 
-fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> Named<'a> {
+fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptName<'a> {
     match command.full_name {
-        "eval" | "eval_ro" => Named::Source(args.at(1)),
-        "evalsha" | "evalsha_ro" => Named::Digest(args.at(1)),
-        _ => Named::Function(args.at(1)),
+        "eval" | "eval_ro" => ScriptName::Source(args.at(1)),
+        "evalsha" | "evalsha_ro" => ScriptName::Digest(args.at(1)),
+        _ => ScriptName::Function(args.at(1)),
     }
 }
 
 /// The flags of the script that a command would run, if it has some.
 fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<Flags> {
     match named(command, args) {
-        Named::Source(source) => scripting::flags_of_source(source),
-        Named::Digest(digest) => scripts.cache.find(digest)?.flags,
-        Named::Function(name) => {
+        ScriptName::Source(source) => scripting::flags_of_source(source),
+        ScriptName::Digest(digest) => scripts.cache.find(digest)?.flags,
+        ScriptName::Function(name) => {
             let (library, index) = scripts.libraries.current().function(name)?;
             Some(library.functions[index].flags)
         }
@@ -74,9 +74,9 @@ pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) ->
 pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let scripts = &server.scripts;
     match named(command, args) {
-        Named::Source(source) => scripting::may_ask(&scripts.cache, source),
-        Named::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.habits.asks()),
-        Named::Function(name) => {
+        ScriptName::Source(source) => scripting::may_ask(&scripts.cache, source),
+        ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.habits.asks()),
+        ScriptName::Function(name) => {
             let found = scripts.libraries.current().function(name);
             found.is_some_and(|(library, index)| library.functions[index].habits.asks())
         }
@@ -106,18 +106,18 @@ pub(super) fn prepare(
     command: &Command<Binding>,
     args: Args<'_>,
     is_primary: bool,
-) -> Result<Prepared, CommandError> {
+) -> Result<PreparedScript, CommandError> {
     let scripts = &thread.server.scripts;
     let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
     let (program, keys) = match named(command, args) {
-        Named::Source(source) => {
+        ScriptName::Source(source) => {
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
             (
                 scripting::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?,
                 keys,
             )
         }
-        Named::Digest(digest) => {
+        ScriptName::Digest(digest) => {
             if digest.len() != 40 {
                 return Err(NO_SCRIPT);
             }
@@ -128,7 +128,7 @@ pub(super) fn prepare(
             });
             (found?, keys)
         }
-        Named::Function(name) => {
+        ScriptName::Function(name) => {
             let found = scripting::prepare_function(scripts, name).map_err(not_compiled)?;
             let program = found.ok_or(CommandError::constant("ERR Function not found"))?;
             let bad_count = CommandError::constant("ERR Bad number of keys provided");
@@ -156,7 +156,7 @@ pub(super) fn prepare(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         ));
     }
-    Ok(Prepared {
+    Ok(PreparedScript {
         keys,
         read_only: must_read || promises(Flags::NO_WRITES),
         allow_oom: promises(Flags::ALLOW_OOM),
@@ -187,16 +187,16 @@ fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandEr
 }
 
 pub(super) fn is_stale(thread: &Thread) -> bool {
-    let stale = Standing::FOLLOWS.with(Standing::CUT_OFF);
+    let stale = ReplicationState::FOLLOWS.with(ReplicationState::CUT_OFF);
     thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
 }
 
 pub(super) fn lacks_replicas(thread: &Thread) -> bool {
-    thread.standing.has(Standing::LACKS_REPLICAS) && !thread.standing.has(Standing::FOLLOWS)
+    thread.standing.has(ReplicationState::LACKS_REPLICAS) && !thread.standing.has(ReplicationState::FOLLOWS)
 }
 
 pub(super) fn is_read_only(thread: &Thread) -> bool {
-    thread.standing.has(Standing::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
+    thread.standing.has(ReplicationState::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }
 
 pub(super) fn is_out_of_memory(thread: &Thread) -> bool {

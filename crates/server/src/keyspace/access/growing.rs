@@ -102,27 +102,27 @@ impl<'p> GrowingLeases<'p> {
 }
 
 /// The whole keyspace, for commands that change it as a whole.
-pub enum Whole<'h, 'p> {
+pub enum WholeKeyspace<'h, 'p> {
     /// In exclusive mode.
     Alone(&'h mut Exclusive<'p>),
     /// Under leases of all slots.
     Leased(&'h mut GrowingLeases<'p>),
 }
 
-impl Whole<'_, '_> {
+impl WholeKeyspace<'_, '_> {
     /// The header of a slot.
     pub fn header(&self, slot: usize) -> &SlotHeader {
         match self {
-            Whole::Alone(all) => all.header(slot),
-            Whole::Leased(leases) => leases.header(slot),
+            WholeKeyspace::Alone(all) => all.header(slot),
+            WholeKeyspace::Leased(leases) => leases.header(slot),
         }
     }
 
     /// The data of a slot.
     pub fn cell(&self, slot: usize) -> &Slot {
         match self {
-            Whole::Alone(all) => all.cell(slot),
-            Whole::Leased(leases) => {
+            WholeKeyspace::Alone(all) => all.cell(slot),
+            WholeKeyspace::Leased(leases) => {
                 let Some(slot) = leases.cell(slot) else {
                     unreachable!("all slots are held");
                 };
@@ -134,8 +134,8 @@ impl Whole<'_, '_> {
     /// Header and data of a slot, to change.
     pub fn parts_mut(&mut self, slot: usize) -> (&SlotHeader, &mut Slot) {
         match self {
-            Whole::Alone(all) => all.parts_mut(slot),
-            Whole::Leased(leases) => {
+            WholeKeyspace::Alone(all) => all.parts_mut(slot),
+            WholeKeyspace::Leased(leases) => {
                 let Some(parts) = leases.written(slot as u16) else {
                     unreachable!("all slots are held for writing");
                 };

@@ -12,8 +12,8 @@ mod undeclared;
 mod write;
 
 pub use counts::KeyCounts;
-pub use growing::{GrowingLeases, Whole};
-pub use snapshot::{Attempt, Private, Snapshot, Use, has_written, note_misses};
+pub use growing::{GrowingLeases, WholeKeyspace};
+pub use snapshot::{KeyUse, PrivateSlot, Snapshot, SnapshotAttempt, has_written, note_misses};
 pub use undeclared::{Contended, FurtherLeases};
 pub use write::{Expiry, KeyWrite, NamedKey};
 
@@ -24,7 +24,7 @@ use weft_values::Value;
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks};
 use super::hash::KeyHasher;
-use super::prefetch_policy::Reach;
+use super::prefetch_policy::PrefetchPolicy;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
 use crate::notify::keyspace_event::Event;
 
@@ -108,7 +108,7 @@ pub const SLIDING_KEYS: usize = 64;
 const SLIDING_DISTANCE: usize = 12;
 
 /// What a command holds while it runs.
-pub enum Held<'a, 'p> {
+pub enum HeldLeases<'a, 'p> {
     /// Nothing: the command has no keys.
     Nothing,
     /// The lease of the only slot.
@@ -120,35 +120,35 @@ pub enum Held<'a, 'p> {
     /// Every slot.
     Everything(&'a mut Exclusive<'p>),
     /// A copy of its keys, for itself.
-    Private(&'a mut Private),
+    Private(&'a mut PrivateSlot),
 }
 
-impl Held<'_, '_> {
+impl HeldLeases<'_, '_> {
     /// The slot of a key; `None` if it is not held.
     #[inline]
     pub fn slot(&self, key: &PlannedKey) -> Option<&Slot> {
         match self {
-            Held::One(lease) => Some(lease.slot()),
-            Held::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
-            Held::Growing(leases) => leases.at(key.lease).map(Lease::slot),
-            Held::Everything(all) => Some(all.cell(key.slot as usize)),
-            Held::Private(private) => Some(private.slot()),
-            Held::Nothing => None,
+            HeldLeases::One(lease) => Some(lease.slot()),
+            HeldLeases::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
+            HeldLeases::Growing(leases) => leases.at(key.lease).map(Lease::slot),
+            HeldLeases::Everything(all) => Some(all.cell(key.slot as usize)),
+            HeldLeases::Private(private) => Some(private.slot()),
+            HeldLeases::Nothing => None,
         }
     }
 
     #[inline]
     fn slot_mut(&mut self, key: &PlannedKey) -> Option<(&SlotHeader, &mut Slot)> {
         match self {
-            Held::One(Lease::Write(lease)) => Some(lease.parts_mut()),
-            Held::Many(leases) => match leases.get_mut(key.lease as usize) {
+            HeldLeases::One(Lease::Write(lease)) => Some(lease.parts_mut()),
+            HeldLeases::Many(leases) => match leases.get_mut(key.lease as usize) {
                 Some(Lease::Write(lease)) => Some(lease.parts_mut()),
                 _ => None,
             },
-            Held::Growing(leases) => leases.written_at(key.lease),
-            Held::Everything(all) => Some(all.parts_mut(key.slot as usize)),
-            Held::Private(private) => Some(private.parts_mut()),
-            Held::One(Lease::Read(_)) | Held::Nothing => None,
+            HeldLeases::Growing(leases) => leases.written_at(key.lease),
+            HeldLeases::Everything(all) => Some(all.parts_mut(key.slot as usize)),
+            HeldLeases::Private(private) => Some(private.parts_mut()),
+            HeldLeases::One(Lease::Read(_)) | HeldLeases::Nothing => None,
         }
     }
 
@@ -156,37 +156,41 @@ impl Held<'_, '_> {
     pub fn written_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
         let number = slot as usize;
         match self {
-            Held::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
-            Held::Many(leases) => {
+            HeldLeases::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
+            HeldLeases::Many(leases) => {
                 let at = leases.binary_search_by_key(&number, Lease::cell).ok()?;
                 match leases.get_mut(at) {
                     Some(Lease::Write(lease)) => Some(lease.parts_mut()),
                     _ => None,
                 }
             }
-            Held::Growing(leases) => leases.written(slot),
-            Held::Everything(all) => Some(all.parts_mut(number)),
-            Held::One(_) | Held::Private(_) | Held::Nothing => None,
+            HeldLeases::Growing(leases) => leases.written(slot),
+            HeldLeases::Everything(all) => Some(all.parts_mut(number)),
+            HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => None,
         }
     }
 
     /// Whether every slot is held.
     pub fn is_everything(&self) -> bool {
         match self {
-            Held::Everything(_) => true,
-            Held::Growing(leases) => leases.is_everything(),
-            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Private(_) => false,
+            HeldLeases::Everything(_) => true,
+            HeldLeases::Growing(leases) => leases.is_everything(),
+            HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => false,
         }
     }
 }
 
-impl<'p> Held<'_, 'p> {
+impl<'p> HeldLeases<'_, 'p> {
     /// The whole keyspace, to change; `None` if some slot is not held.
-    pub fn whole<'h>(&'h mut self) -> Option<Whole<'h, 'p>> {
+    pub fn whole<'h>(&'h mut self) -> Option<WholeKeyspace<'h, 'p>> {
         match self {
-            Held::Everything(all) => Some(Whole::Alone(all)),
-            Held::Growing(leases) if leases.is_everything() => Some(Whole::Leased(leases)),
-            Held::Nothing | Held::One(_) | Held::Many(_) | Held::Growing(_) | Held::Private(_) => None,
+            HeldLeases::Everything(all) => Some(WholeKeyspace::Alone(all)),
+            HeldLeases::Growing(leases) if leases.is_everything() => Some(WholeKeyspace::Leased(leases)),
+            HeldLeases::Nothing
+            | HeldLeases::One(_)
+            | HeldLeases::Many(_)
+            | HeldLeases::Growing(_)
+            | HeldLeases::Private(_) => None,
         }
     }
 }
@@ -232,7 +236,7 @@ pub struct Keys<'a, 'p> {
     /// The keys, in the order of the key walker.
     pub planned: &'a [PlannedKey],
     /// What is held.
-    pub held: Held<'a, 'p>,
+    pub held: HeldLeases<'a, 'p>,
     /// The client's database.
     pub db: usize,
     /// Time, clock, counters.
@@ -240,7 +244,7 @@ pub struct Keys<'a, 'p> {
     /// What the command did.
     pub effects: &'a mut Effects,
     /// How far its lookups reach, once it has turned out to have many keys.
-    pub reach: Option<Reach>,
+    pub reach: Option<PrefetchPolicy>,
 }
 
 /// Whether an entry with this expiry is gone at `now_ms`.
@@ -251,7 +255,7 @@ pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
 
 /// How a lookup for reading treats hit counts and the access clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
+pub enum LookupStatistics {
     /// An ordinary read.
     Yes,
     /// The entry's access clock stays (TYPE, TTL).
@@ -279,12 +283,12 @@ impl<'a> Keys<'a, '_> {
     /// The n-th key's entry for reading; `None` when it is missing or expired.
     #[inline]
     pub fn read(&mut self, index: usize) -> Option<EntryRef<'_, Value>> {
-        self.read_with(index, self.db, Touch::Yes)
+        self.read_with(index, self.db, LookupStatistics::Yes)
     }
 
     /// The n-th key's entry in database `db` for reading.
     #[inline]
-    pub fn read_with(&mut self, index: usize, db: usize, touch: Touch) -> Option<EntryRef<'_, Value>> {
+    pub fn read_with(&mut self, index: usize, db: usize, touch: LookupStatistics) -> Option<EntryRef<'_, Value>> {
         let key = self.planned.get(index)?;
         let name = self.args.at(key.argument as usize);
         let found = self
@@ -399,26 +403,26 @@ fn visible<'e>(
     found: Option<EntryRef<'e, Value>>,
     access: &AccessContext<'_>,
     effects: &mut Effects,
-    touch: Touch,
+    touch: LookupStatistics,
     (db, key, name): (usize, &PlannedKey, &[u8]),
 ) -> Option<EntryRef<'e, Value>> {
     let Some(entry) = found else {
         effects.misses += 1;
-        if effects.hooks.has(Hooks::NOTED) && touch != Touch::Unnoticed {
+        if effects.hooks.has(Hooks::NOTED) && touch != LookupStatistics::Unnoticed {
             effects.note(db, name, Event::MISSED);
         }
         return None;
     };
     if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
         effects.misses += 1;
-        effects.queue_expired(db, key, name, touch != Touch::Unnoticed);
+        effects.queue_expired(db, key, name, touch != LookupStatistics::Unnoticed);
         return None;
     }
     effects.hits += 1;
     let advance = match touch {
-        Touch::Yes => access.touch,
-        Touch::No | Touch::Unnoticed => false,
-        Touch::Always => true,
+        LookupStatistics::Yes => access.touch,
+        LookupStatistics::No | LookupStatistics::Unnoticed => false,
+        LookupStatistics::Always => true,
     };
     if advance {
         access.clock.touch(entry);

@@ -20,10 +20,10 @@ use weft_resp::Args;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
-use super::{Held, KeyCounts, Keys, PlannedKey, Slot, SlotHeader};
+use super::{HeldLeases, KeyCounts, Keys, PlannedKey, Slot, SlotHeader};
 use crate::keyspace::Keyspace;
-use crate::keyspace::effects::{Change, Effects, Hooks, What};
-use crate::keyspace::pinned::Loan;
+use crate::keyspace::effects::{Change, ChangeKind, Effects, Hooks};
+use crate::keyspace::pinned::Pin;
 use crate::notify::keyspace_event::Event;
 
 /// A snapshot of more keys would take too long.
@@ -33,7 +33,7 @@ const MOST_COPIED_BYTES: usize = 256 << 10;
 
 /// What a command does with one of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum KeyUse {
     /// It reads the value.
     Read,
     /// It replaces the value, whatever it was.
@@ -43,12 +43,12 @@ pub enum Use {
 }
 
 /// A slot that belongs to one command.
-pub struct Private {
+pub struct PrivateSlot {
     header: SlotHeader,
     slot: Slot,
 }
 
-impl Private {
+impl PrivateSlot {
     pub(super) fn slot(&self) -> &Slot {
         &self.slot
     }
@@ -60,7 +60,7 @@ impl Private {
 
 /// What was seen of a key.
 #[derive(Debug)]
-enum Seen {
+enum SeenKey {
     Missing,
     /// It was there; nobody looked further.
     Something,
@@ -71,14 +71,14 @@ enum Seen {
     Object(Shared<Value>),
 }
 
-impl Seen {
+impl SeenKey {
     fn of(entry: EntryRef<'_, Value>) -> Self {
         match (entry.value(), entry.share()) {
-            (_, Some(object)) => Seen::Object(object),
-            (ValueRef::Int(number), _) => Seen::Int(number),
-            (ValueRef::Bytes(bytes), _) => Seen::Bytes(bytes.to_vec()),
-            (ValueRef::Packed(bytes), _) => Seen::Packed(bytes.to_vec()),
-            (ValueRef::Blob(blob), _) => Seen::Blob(blob.clone()),
+            (_, Some(object)) => SeenKey::Object(object),
+            (ValueRef::Int(number), _) => SeenKey::Int(number),
+            (ValueRef::Bytes(bytes), _) => SeenKey::Bytes(bytes.to_vec()),
+            (ValueRef::Packed(bytes), _) => SeenKey::Packed(bytes.to_vec()),
+            (ValueRef::Blob(blob), _) => SeenKey::Blob(blob.clone()),
             (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
         }
     }
@@ -95,26 +95,26 @@ impl Seen {
     /// The value, for the private table.
     fn value(&self) -> Option<NewValue<'_, Value>> {
         Some(match self {
-            Seen::Missing => return None,
+            SeenKey::Missing => return None,
             // Any value will do.
-            Seen::Something => NewValue::Int(0),
-            Seen::Int(number) => NewValue::Int(*number),
-            Seen::Bytes(bytes) => NewValue::Bytes(bytes),
-            Seen::Packed(bytes) => NewValue::Packed(bytes),
-            Seen::Blob(blob) => NewValue::Blob(blob.clone()),
-            Seen::Object(object) => NewValue::Shared(object.clone()),
+            SeenKey::Something => NewValue::Int(0),
+            SeenKey::Int(number) => NewValue::Int(*number),
+            SeenKey::Bytes(bytes) => NewValue::Bytes(bytes),
+            SeenKey::Packed(bytes) => NewValue::Packed(bytes),
+            SeenKey::Blob(blob) => NewValue::Blob(blob.clone()),
+            SeenKey::Object(object) => NewValue::Shared(object.clone()),
         })
     }
 
     fn is(&self, now: Option<ValueRef<'_, Value>>) -> bool {
         match (self, now) {
-            (Seen::Missing, now) => now.is_none(),
-            (Seen::Something, now) => now.is_some(),
-            (Seen::Int(seen), Some(ValueRef::Int(now))) => *seen == now,
-            (Seen::Bytes(seen), Some(ValueRef::Bytes(now))) => seen == now,
-            (Seen::Packed(seen), Some(ValueRef::Packed(now))) => seen == now,
-            (Seen::Blob(seen), Some(ValueRef::Blob(now))) => seen.is_same(now),
-            (Seen::Object(seen), Some(ValueRef::Object(now))) => seen.is_of(now),
+            (SeenKey::Missing, now) => now.is_none(),
+            (SeenKey::Something, now) => now.is_some(),
+            (SeenKey::Int(seen), Some(ValueRef::Int(now))) => *seen == now,
+            (SeenKey::Bytes(seen), Some(ValueRef::Bytes(now))) => seen == now,
+            (SeenKey::Packed(seen), Some(ValueRef::Packed(now))) => seen == now,
+            (SeenKey::Blob(seen), Some(ValueRef::Blob(now))) => seen.is_same(now),
+            (SeenKey::Object(seen), Some(ValueRef::Object(now))) => seen.is_of(now),
             _ => false,
         }
     }
@@ -122,22 +122,22 @@ impl Seen {
 
 /// The keys of one command at one moment.
 pub struct Snapshot {
-    private: Private,
+    private: PrivateSlot,
     /// What was seen of each key of the plan, and when it expires if it was read.
-    seen: Vec<(Seen, Option<u64>)>,
+    seen: Vec<(SeenKey, Option<u64>)>,
     /// Counts what the command does in its private table, which is of no interest.
     counts: KeyCounts,
     /// The moment, ms since the epoch.
     now_ms: u64,
     // Behind all handles: they are dropped first.
-    _loan: Loan,
+    _loan: Pin,
 }
 
 /// The key and the event of a change that was made, and not only missed.
 fn written(change: &Change) -> Option<(&[u8], Event)> {
     match change.what {
-        What::Event(event) if event != Event::MISSED => Some((&change.name, event)),
-        What::Event(_) | What::Value => None,
+        ChangeKind::Event(event) if event != Event::MISSED => Some((&change.name, event)),
+        ChangeKind::Event(_) | ChangeKind::Value => None,
     }
 }
 
@@ -155,7 +155,7 @@ pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
 }
 
 /// What came of an attempt to take a snapshot.
-pub enum Attempt {
+pub enum SnapshotAttempt {
     /// Here it is.
     Taken(Box<Snapshot>),
     /// These keys, or what the command does with them, do not permit one.
@@ -166,10 +166,10 @@ pub enum Attempt {
 
 impl Keys<'_, '_> {
     /// A snapshot of the command's keys under the leases that it has. `uses` says what it does with each.
-    pub fn snapshot(&self, uses: &[Use], keyspace: &Keyspace) -> Attempt {
+    pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
         debug_assert_eq!(uses.len(), self.planned.len());
-        if uses.is_empty() || uses.len() > MOST_KEYS || uses.contains(&Use::Change) {
-            return Attempt::Unfit;
+        if uses.is_empty() || uses.len() > MOST_KEYS || uses.contains(&KeyUse::Change) {
+            return SnapshotAttempt::Unfit;
         }
         let entries: Vec<Option<EntryRef<'_, Value>>> = (0..uses.len()).map(|index| self.peek(index)).collect();
         let read = || {
@@ -177,20 +177,20 @@ impl Keys<'_, '_> {
                 .iter()
                 .zip(uses)
                 .zip(self.planned)
-                .filter(|((_, used), _)| **used == Use::Read)
+                .filter(|((_, used), _)| **used == KeyUse::Read)
         };
-        let copied_bytes = |entry: &EntryRef<'_, Value>| Seen::copied_bytes(entry.value());
+        let copied_bytes = |entry: &EntryRef<'_, Value>| SeenKey::copied_bytes(entry.value());
         let copied: usize = read().filter_map(|((entry, _), _)| copied_bytes(entry.as_ref()?)).sum();
         if copied > MOST_COPIED_BYTES {
-            return Attempt::Unfit;
+            return SnapshotAttempt::Unfit;
         }
         let is_lent = |entry: &Option<EntryRef<'_, Value>>| entry.is_some_and(|entry| copied_bytes(&entry).is_none());
         let lending = read().filter(|((entry, _), _)| is_lent(entry)).map(|(_, key)| key.slot);
         let Some(loan) = keyspace.lent.lend(&keyspace.slots, lending.collect()) else {
-            return Attempt::Wanted;
+            return SnapshotAttempt::Wanted;
         };
         let mut snapshot = Box::new(Snapshot {
-            private: Private {
+            private: PrivateSlot {
                 header: SlotHeader::new(),
                 slot: Slot::new(),
             },
@@ -202,26 +202,26 @@ impl Keys<'_, '_> {
         for (index, (entry, used)) in entries.into_iter().zip(uses).enumerate() {
             snapshot.add(self, index, entry, *used);
         }
-        Attempt::Taken(snapshot)
+        SnapshotAttempt::Taken(snapshot)
     }
 }
 
 impl Snapshot {
-    fn add(&mut self, keys: &Keys<'_, '_>, index: usize, entry: Option<EntryRef<'_, Value>>, used: Use) {
+    fn add(&mut self, keys: &Keys<'_, '_>, index: usize, entry: Option<EntryRef<'_, Value>>, used: KeyUse) {
         let (key, name) = (&keys.planned[index], keys.name(index));
         let seen = match (entry, used) {
-            (None, _) => Seen::Missing,
-            (Some(_), Use::Replace) => Seen::Something,
-            (Some(entry), _) => Seen::of(entry),
+            (None, _) => SeenKey::Missing,
+            (Some(_), KeyUse::Replace) => SeenKey::Something,
+            (Some(entry), _) => SeenKey::of(entry),
         };
         let table = self.private.slot.table_mut(keys.db);
         // A key may be named twice: to be read and to be replaced. What is read is there for both.
-        let is_better = used != Use::Replace || table.find(key.hash, name).is_none();
+        let is_better = used != KeyUse::Replace || table.find(key.hash, name).is_none();
         if is_better && let (Some(value), Some(entry)) = (seen.value(), entry) {
             drop(table.insert(key.hash, name, value, entry.expire_at_ms(), entry.clock()));
         }
         let expire_at_ms = entry
-            .filter(|_| used == Use::Read)
+            .filter(|_| used == KeyUse::Read)
             .and_then(|entry| entry.expire_at_ms());
         self.seen.push((seen, expire_at_ms));
     }
@@ -232,20 +232,20 @@ impl Snapshot {
     }
 
     /// What a command that works on it holds.
-    pub fn held<'s, 'p>(&'s mut self) -> Held<'s, 'p> {
-        Held::Private(&mut self.private)
+    pub fn held<'s, 'p>(&'s mut self) -> HeldLeases<'s, 'p> {
+        HeldLeases::Private(&mut self.private)
     }
 
     /// What a command that also writes into it holds, and where it counts keys, in the first row.
-    pub fn writable<'s, 'p>(&'s mut self) -> (Held<'s, 'p>, &'s KeyCounts) {
-        (Held::Private(&mut self.private), &self.counts)
+    pub fn writable<'s, 'p>(&'s mut self) -> (HeldLeases<'s, 'p>, &'s KeyCounts) {
+        (HeldLeases::Private(&mut self.private), &self.counts)
     }
 
     /// Whether all that was seen of the command's keys is so now.
     pub fn still_holds(&self, keys: &Keys<'_, '_>) -> bool {
-        let is_so = |(index, (seen, expire_at_ms)): (usize, &(Seen, Option<u64>))| {
+        let is_so = |(index, (seen, expire_at_ms)): (usize, &(SeenKey, Option<u64>))| {
             let entry = keys.peek(index);
-            let is_read = !matches!(seen, Seen::Missing | Seen::Something);
+            let is_read = !matches!(seen, SeenKey::Missing | SeenKey::Something);
             let expires_then = || entry.and_then(|entry| entry.expire_at_ms()) == *expire_at_ms;
             seen.is(entry.map(|entry| entry.value())) && (!is_read || expires_then())
         };
@@ -282,7 +282,7 @@ impl Snapshot {
     }
 }
 
-impl Held<'_, '_> {
+impl HeldLeases<'_, '_> {
     /// The entry of a key, expired or not, for who decides how to go on before a command runs.
     pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
         let name = args.at(key.argument as usize);

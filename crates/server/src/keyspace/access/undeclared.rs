@@ -24,8 +24,8 @@ use std::collections::HashMap;
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::{Held, Keys, PlannedKey, Touch, is_expired};
-use crate::keyspace::{Pass, ReadLease};
+use super::{HeldLeases, Keys, LookupStatistics, PlannedKey, is_expired};
+use crate::keyspace::{GatePassage, ReadLease};
 
 /// The refusals, on average, after which a writer that announced itself is taken for one that has given up, if the slot is
 /// free. The command starts over after each, and nothing tells it how often it did.
@@ -33,7 +33,7 @@ const REFUSALS: u32 = 16;
 
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
-    pass: Option<&'a Pass<'p>>,
+    pass: Option<&'a GatePassage<'p>>,
     leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
     /// A key that was read has expired, and is still there.
     met_expired: Cell<bool>,
@@ -45,7 +45,7 @@ pub struct Contended;
 
 impl<'a, 'p> FurtherLeases<'a, 'p> {
     /// None yet; `pass` is the passage through the gate, if the command needs one.
-    pub fn new(pass: Option<&'a Pass<'p>>) -> Self {
+    pub fn new(pass: Option<&'a GatePassage<'p>>) -> Self {
         FurtherLeases {
             pass,
             leases: HashMap::default(),
@@ -91,7 +91,7 @@ impl Keys<'_, '_> {
             lease: self.lease_of(unnamed.slot),
             ..unnamed
         };
-        let is_held = key.lease != u32::MAX || matches!(self.held, Held::Everything(_));
+        let is_held = key.lease != u32::MAX || matches!(self.held, HeldLeases::Everything(_));
         if !is_held {
             further.lease(key.slot)?;
         }
@@ -111,7 +111,7 @@ impl Keys<'_, '_> {
             found,
             &self.access,
             self.effects,
-            Touch::Yes,
+            LookupStatistics::Yes,
             (self.db, &key, name),
         ))
     }
@@ -120,12 +120,12 @@ impl Keys<'_, '_> {
     fn lease_of(&self, slot: u16) -> u32 {
         match &self.held {
             // A transaction holds more than the command's own slots.
-            Held::Many(leases) => leases
+            HeldLeases::Many(leases) => leases
                 .binary_search_by_key(&usize::from(slot), super::Lease::cell)
                 .map_or(u32::MAX, |index| index as u32),
-            Held::One(lease) if lease.cell() == usize::from(slot) => 0,
-            Held::Growing(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
-            Held::One(_) | Held::Nothing | Held::Everything(_) | Held::Private(_) => u32::MAX,
+            HeldLeases::One(lease) if lease.cell() == usize::from(slot) => 0,
+            HeldLeases::Growing(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
+            HeldLeases::One(_) | HeldLeases::Nothing | HeldLeases::Everything(_) | HeldLeases::Private(_) => u32::MAX,
         }
     }
 }

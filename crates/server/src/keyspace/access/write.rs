@@ -7,7 +7,7 @@ use weft_values::hash::Hash;
 use crate::keyspace::effects::{Cause, Effects, Hooks};
 use crate::keyspace::ready_keys::{self, ReadyKey};
 use crate::keyspace::writable_replica_keys::LocalKey;
-use crate::keyspace::{Interested, Slot, SlotHeader, SlotTable};
+use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::Event;
 
 use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
@@ -39,7 +39,7 @@ pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
     /// Who waits for keys of the slot, or watches them.
-    interested: Option<&'k Interested>,
+    interested: Option<&'k InterestedClients>,
     name: &'k [u8],
     hash: u64,
     slot: u16,
@@ -123,7 +123,7 @@ impl<'k> KeyWrite<'k> {
 }
 
 /// A slot that is held for writing: the table of a database, who minds its changes, and the header.
-type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k Interested>, &'k SlotHeader);
+type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k InterestedClients>, &'k SlotHeader);
 
 /// Returns `true` if a key of a slot is there and has expired.
 pub(super) fn has_expired_in(
@@ -464,14 +464,14 @@ impl KeyWrite<'_> {
     }
 
     #[cold]
-    fn tell(&mut self, interested: &Interested) {
+    fn tell(&mut self, interested: &InterestedClients) {
         self.keys_told = self.table.len();
         interested.watching.touch(self.db, self.name, self.exists());
         self.wake(interested);
     }
 
     /// Has those served who wait for what the key is now.
-    fn wake(&mut self, interested: &Interested) {
+    fn wake(&mut self, interested: &InterestedClients) {
         let kind = ready_keys::kind_of(self.entry());
         if interested.waiting.awaits(self.db, self.name, kind) {
             ready_keys::note(

@@ -7,7 +7,7 @@ use weft_values::Value;
 use weft_values::list::{End, List};
 
 use super::*;
-use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, Whole};
+use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, WholeKeyspace};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::flush::take;
@@ -32,7 +32,7 @@ struct Seen<'s> {
     contents: &'s mut Contents,
 }
 
-impl Visit for Seen<'_> {
+impl SnapshotVisitor for Seen<'_> {
     fn key(&mut self, _slot: u16, entry: EntryRef<'_, Value>) {
         let key = (self.database, entry.key().to_vec());
         let before = self.contents.insert(key, text(entry));
@@ -150,7 +150,7 @@ impl Scene {
     fn empty(&mut self, db: usize) {
         let row = self.seat.index();
         let taken = take(
-            &mut Whole::Alone(&mut self.seat.exclusive()),
+            &mut WholeKeyspace::Alone(&mut self.seat.exclusive()),
             db..db + 1,
             &self.keyspace,
             row,

@@ -4,7 +4,7 @@ use weft_table::{Hint, NewValue};
 
 use super::*;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Keyspace, Pass};
+use crate::keyspace::{GatePassage, Keyspace};
 
 const DATABASES: usize = 3;
 
@@ -12,7 +12,7 @@ fn name(db: usize, number: u32) -> String {
     format!("{db}:{number}")
 }
 
-fn fill(keyspace: &Keyspace, pass: &Pass<'_>, keys: u32) {
+fn fill(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
     for db in 0..DATABASES {
         for number in 0..keys {
             let name = name(db, number);
@@ -36,7 +36,7 @@ fn array_of(hint: &Hint) -> String {
 }
 
 /// Fails unless the slots' headers lead to where the tables' arrays are.
-fn assert_published(pass: &Pass<'_>) {
+fn assert_published(pass: &GatePassage<'_>) {
     for index in 0..SLOTS {
         let lease = pass.try_read(index).expect("nobody writes");
         let table = lease.table(0).expect("database 0 has a table in every slot");
@@ -49,7 +49,7 @@ fn assert_published(pass: &Pass<'_>) {
 }
 
 /// Fails unless all keys are there, with value, expiry and clock.
-fn assert_filled(keyspace: &Keyspace, pass: &Pass<'_>, keys: u32) {
+fn assert_filled(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
     for db in 0..DATABASES {
         for number in 0..keys {
             let name = name(db, number);

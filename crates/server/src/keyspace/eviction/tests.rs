@@ -52,9 +52,9 @@ impl Scene {
         self.keyspace.counts.add(ROW, db, 1, expiring);
     }
 
-    fn evict(&mut self, chooser: &mut Chooser, policy: Policy) -> (Attempt, Vec<String>) {
+    fn evict(&mut self, chooser: &mut Chooser, policy: Policy) -> (EvictionAttempt, Vec<String>) {
         let pass = self.seat.enter();
-        let around = Surroundings {
+        let around = EvictionContext {
             keyspace: &self.keyspace,
             pass: &pass,
             row: ROW,
@@ -76,9 +76,9 @@ impl Scene {
         let (mut chooser, mut order) = (Chooser::default(), Vec::new());
         loop {
             match self.evict(&mut chooser, policy) {
-                (Attempt::Evicted, names) => order.extend(names),
-                (Attempt::Busy, _) => panic!("nobody else is here"),
-                (Attempt::Nothing, _) => return order,
+                (EvictionAttempt::Evicted, names) => order.extend(names),
+                (EvictionAttempt::Busy, _) => panic!("nobody else is here"),
+                (EvictionAttempt::Nothing, _) => return order,
             }
         }
     }
@@ -94,10 +94,10 @@ fn policy(name: &str) -> Policy {
 fn names_of_policies() {
     assert_eq!(Policy::named("noeviction"), None);
     let ttl = policy("volatile-ttl");
-    assert_eq!((ttl.order, ttl.volatile), (Order::Ttl, true));
+    assert_eq!((ttl.order, ttl.volatile), (EvictionOrder::Ttl, true));
     let lfu = policy("allkeys-lfu");
-    assert_eq!((lfu.order, lfu.volatile), (Order::Lfu, false));
-    assert_eq!(policy("volatile-random").order, Order::Random);
+    assert_eq!((lfu.order, lfu.volatile), (EvictionOrder::Lfu, false));
+    assert_eq!(policy("volatile-random").order, EvictionOrder::Random);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn what_serves_best_goes_early() {
         let (mut chooser, mut sum) = (Chooser::default(), 0u64);
         for _ in 0..100 {
             let (attempt, names) = scene.evict(&mut chooser, policy(name));
-            assert_eq!((attempt, names.len()), (Attempt::Evicted, 1));
+            assert_eq!((attempt, names.len()), (EvictionAttempt::Evicted, 1));
             sum += names[0].parse::<u64>().expect("a number");
         }
         // By chance the mean would be 500.
@@ -171,8 +171,17 @@ fn slots_in_use_are_passed_by() {
     let pass = other.enter();
     let lease = pass.try_write(slot).expect("nobody has it");
     let mut chooser = Chooser::default();
-    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Busy);
+    assert_eq!(
+        scene.evict(&mut chooser, policy("allkeys-lru")).0,
+        EvictionAttempt::Busy
+    );
     drop(lease);
-    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Evicted);
-    assert_eq!(scene.evict(&mut chooser, policy("allkeys-lru")).0, Attempt::Nothing);
+    assert_eq!(
+        scene.evict(&mut chooser, policy("allkeys-lru")).0,
+        EvictionAttempt::Evicted
+    );
+    assert_eq!(
+        scene.evict(&mut chooser, policy("allkeys-lru")).0,
+        EvictionAttempt::Nothing
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Lent, RESERVED};
+use super::{PinnedSlots, RESERVED};
 use crate::keyspace::{Keyspace, SlotHeader};
 
 fn keyspace() -> Keyspace {
@@ -16,7 +16,7 @@ fn header(keyspace: &Keyspace, slot: u16) -> &SlotHeader {
 #[test]
 fn a_slot_is_marked_from_the_first_loan_to_the_end_of_the_last() {
     let keyspace = keyspace();
-    let lent = Arc::new(Lent::default());
+    let lent = Arc::new(PinnedSlots::default());
     let marked = |slot| header(&keyspace, slot).is_lent();
     let first = lent.lend(&keyspace.slots, vec![7, 9, 7]).expect("nobody wants it");
     let second = lent.lend(&keyspace.slots, vec![9]).expect("nobody wants it");
@@ -30,7 +30,7 @@ fn a_slot_is_marked_from_the_first_loan_to_the_end_of_the_last() {
 #[test]
 fn a_wanted_slot_lends_nothing_for_a_while() {
     let keyspace = keyspace();
-    let lent = Arc::new(Lent::default());
+    let lent = Arc::new(PinnedSlots::default());
     let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     lent.want(7);
     lent.want(8);
@@ -53,7 +53,7 @@ fn a_wanted_slot_lends_nothing_for_a_while() {
 #[test]
 fn databases_come_and_go_in_a_slot_that_lends() {
     let keyspace = keyspace();
-    let lent = Arc::new(Lent::default());
+    let lent = Arc::new(PinnedSlots::default());
     let header = header(&keyspace, 7);
     header.mark(0, true);
     let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
@@ -70,7 +70,7 @@ fn databases_come_and_go_in_a_slot_that_lends() {
 #[test]
 fn writers_lock_nothing_to_learn_that_no_key_is_frozen() {
     let keyspace = keyspace();
-    let lent = Arc::new(Lent::default());
+    let lent = Arc::new(PinnedSlots::default());
     let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     let records = lent.records.lock().expect("nobody has panicked");
     // This would wait for itself if it locked them.

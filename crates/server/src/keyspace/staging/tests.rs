@@ -2,9 +2,9 @@
 
 use weft_table::NewValue;
 
-use super::Apart;
+use super::StagedDatabases;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::walk::{Cursor, Reach, walk};
+use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat, publish};
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
@@ -20,7 +20,7 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
     publish(header, slot);
 }
 
-fn bring(keyspace: &Keyspace, apart: &mut Apart, db: usize, name: &str, expire_at_ms: Option<u64>) {
+fn bring(keyspace: &Keyspace, apart: &mut StagedDatabases, db: usize, name: &str, expire_at_ms: Option<u64>) {
     let hash = keyspace.hasher.hash(name.as_bytes());
     let table = apart.table_mut(KeyHasher::slot(hash), db);
     drop(table.insert(hash, name.as_bytes(), NewValue::Int(2), expire_at_ms, 0));
@@ -30,9 +30,15 @@ fn bring(keyspace: &Keyspace, apart: &mut Apart, db: usize, name: &str, expire_a
 fn names(seat: &mut Seat, db: usize) -> Vec<String> {
     let pass = seat.enter();
     let mut names = Vec::new();
-    walk(&Reach::Pass(&pass), db, Cursor::START, usize::MAX, &mut |_, entry| {
-        names.push(String::from_utf8_lossy(entry.key()).into_owned());
-    });
+    walk(
+        &WalkAccess::Pass(&pass),
+        db,
+        Cursor::START,
+        usize::MAX,
+        &mut |_, entry| {
+            names.push(String::from_utf8_lossy(entry.key()).into_owned());
+        },
+    );
     names.sort();
     names
 }
@@ -45,7 +51,7 @@ fn what_was_brought_replaces_all_databases_and_the_rest_comes_back() {
         put(&keyspace, &mut seat, 0, name);
     }
     put(&keyspace, &mut seat, 2, "d");
-    let mut apart = Apart::new(4);
+    let mut apart = StagedDatabases::new(4);
     bring(&keyspace, &mut apart, 0, "b", None);
     bring(&keyspace, &mut apart, 3, "e", Some(99));
     let row = seat.index();

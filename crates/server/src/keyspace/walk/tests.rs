@@ -7,7 +7,7 @@ use weft_table::NewValue;
 use super::*;
 use crate::keyspace::{Keyspace, hash::KeyHasher, publish};
 
-fn put(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
+fn put(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
     let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let (header, slot) = lease.parts_mut();
@@ -18,7 +18,7 @@ fn put(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
     publish(header, slot);
 }
 
-fn remove(keyspace: &Keyspace, pass: &Pass<'_>, db: usize, name: &str) {
+fn remove(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
     let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let (header, slot) = lease.parts_mut();
@@ -34,14 +34,14 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 }
 
 /// One call of a client that goes on from the number it got.
-fn step(reach: &Reach<'_, '_>, db: usize, number: u64, count: usize, seen: &mut Vec<String>) -> u64 {
+fn step(reach: &WalkAccess<'_, '_>, db: usize, number: u64, count: usize, seen: &mut Vec<String>) -> u64 {
     let stop = walk(reach, db, Cursor::of_number(number), count, &mut |_, entry| {
         seen.push(String::from_utf8_lossy(entry.key()).into_owned());
     });
     match stop {
-        Stop::End => 0,
-        Stop::Enough(next) => next.number(),
-        Stop::Contended(_) => panic!("nobody writes"),
+        WalkEnd::End => 0,
+        WalkEnd::Enough(next) => next.number(),
+        WalkEnd::Contended(_) => panic!("nobody writes"),
     }
 }
 
@@ -54,7 +54,7 @@ fn every_key_is_visited_exactly_once_while_nothing_changes() {
         let expected = names("key", keys);
         expected.iter().for_each(|name| put(&keyspace, &pass, 3, name));
         put(&keyspace, &pass, 0, "of another database");
-        let reach = Reach::Pass(&pass);
+        let reach = WalkAccess::Pass(&pass);
         let (mut seen, mut number) = (Vec::new(), 0);
         loop {
             let before = seen.len();
@@ -92,7 +92,7 @@ fn what_stays_is_visited_whatever_comes_and_goes() {
         for _ in 0..random.usize(..=guests.len()) {
             remove(&keyspace, &pass, 0, &guests.swap_remove(random.usize(..guests.len())));
         }
-        number = step(&Reach::Pass(&pass), 0, number, 10, &mut seen);
+        number = step(&WalkAccess::Pass(&pass), 0, number, 10, &mut seen);
         round += 1;
         if number == 0 {
             break;
@@ -114,16 +114,16 @@ fn a_slot_under_a_writer_is_reported_and_the_walk_goes_on_from_there() {
     let hash = keyspace.hasher.hash(b"key:17");
     let lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
     let mut visited = 0;
-    let stop = walk(&Reach::Pass(&pass), 0, Cursor::START, usize::MAX, &mut |_, _| {
+    let stop = walk(&WalkAccess::Pass(&pass), 0, Cursor::START, usize::MAX, &mut |_, _| {
         visited += 1
     });
-    let Stop::Contended(here) = stop else {
+    let WalkEnd::Contended(here) = stop else {
         panic!("the walk passed a leased slot: {stop:?}");
     };
     assert_eq!(here, Cursor::of_slot(KeyHasher::slot(hash)));
     drop(lease);
-    let stop = walk(&Reach::Pass(&pass), 0, here, usize::MAX, &mut |_, _| visited += 1);
-    assert_eq!((stop, visited), (Stop::End, 1000));
+    let stop = walk(&WalkAccess::Pass(&pass), 0, here, usize::MAX, &mut |_, _| visited += 1);
+    assert_eq!((stop, visited), (WalkEnd::End, 1000));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_patient_walk_waits_for_writers_and_lets_exclusive_mode_in() {
                 let stop = walk_patiently(&mut seat, &|_| false, 0, Cursor::START, usize::MAX, &mut |_, _| {
                     visited += 1
                 });
-                assert_eq!(stop, Stop::End);
+                assert_eq!(stop, WalkEnd::End);
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             visited
@@ -175,12 +175,12 @@ fn a_patient_walk_stops_after_enough_keys() {
     }
     let mut visited = 0;
     let stop = walk_patiently(&mut seat, &|_| false, 0, Cursor::START, 2000, &mut |_, _| visited += 1);
-    let Stop::Enough(next) = stop else {
+    let WalkEnd::Enough(next) = stop else {
         panic!("there are more: {stop:?}");
     };
     assert!((2000..2100).contains(&visited), "{visited} visited");
     let stop = walk_patiently(&mut seat, &|_| false, 0, next, usize::MAX, &mut |_, _| visited += 1);
-    assert_eq!((stop, visited), (Stop::End, 5000));
+    assert_eq!((stop, visited), (WalkEnd::End, 5000));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn any_number_is_a_cursor() {
     names("key", 100).iter().for_each(|name| put(&keyspace, &pass, 0, name));
     for number in [1, u64::from(u32::MAX), 1 << 32, (SLOTS as u64) << 32, 1 << 63, u64::MAX] {
         let mut seen = Vec::new();
-        let next = step(&Reach::Pass(&pass), 0, number, usize::MAX, &mut seen);
+        let next = step(&WalkAccess::Pass(&pass), 0, number, usize::MAX, &mut seen);
         assert_eq!(next, 0, "{number}");
     }
     assert_eq!(Cursor::START.number(), 0);

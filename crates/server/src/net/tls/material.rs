@@ -12,8 +12,8 @@ use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion, server::NoCli
 
 use super::certificate::{self, Label};
 use super::sessions::Sessions;
-use super::trust::{OfClients, OfServers, Trust};
-use super::{Asks, ciphers, files};
+use super::trust::{ClientVerifier, ServerVerifier, Trust};
+use super::{ClientCertificates, ciphers, files};
 use crate::config::{Config, ParameterId, error_text, id};
 use crate::observability::log;
 
@@ -84,8 +84,9 @@ impl Material {
         let file = |id| files::path(config, id);
         let certificate = file(id::TLS_CERT_FILE).ok_or_else(|| complain("No tls-cert-file configured!"))?;
         let key = file(id::TLS_KEY_FILE).ok_or_else(|| complain("No tls-key-file configured!"))?;
-        let wants_authorities =
-            Asks::of(config) != Asks::No || config.boolean(id::TLS_CLUSTER) || config.boolean(id::TLS_REPLICATION);
+        let wants_authorities = ClientCertificates::of(config) != ClientCertificates::No
+            || config.boolean(id::TLS_CLUSTER)
+            || config.boolean(id::TLS_REPLICATION);
         let names_authorities = file(id::TLS_CA_CERT_FILE).is_some() || file(id::TLS_CA_CERT_DIR).is_some();
         if wants_authorities && !names_authorities {
             return Err(complain(
@@ -126,9 +127,9 @@ impl Material {
         };
         let server = |asks| common.server(&pair, asks, config);
         Ok(Material {
-            open: server(Asks::No)?,
-            optional: server(Asks::Optional)?,
-            strict: server(Asks::Yes)?,
+            open: server(ClientCertificates::No)?,
+            optional: server(ClientCertificates::Optional)?,
+            strict: server(ClientCertificates::Yes)?,
             client: common.client(own_client.as_ref().unwrap_or(&pair))?,
             figures,
             fingerprint,
@@ -136,11 +137,11 @@ impl Material {
     }
 
     /// For connections that others make.
-    pub fn server(&self, asks: Asks) -> Arc<ServerConfig> {
+    pub fn server(&self, asks: ClientCertificates) -> Arc<ServerConfig> {
         match asks {
-            Asks::No => &self.open,
-            Asks::Optional => &self.optional,
-            Asks::Yes => &self.strict,
+            ClientCertificates::No => &self.open,
+            ClientCertificates::Optional => &self.optional,
+            ClientCertificates::Yes => &self.strict,
         }
         .clone()
     }
@@ -191,12 +192,12 @@ fn provider(config: &Config) -> Result<CryptoProvider, Unusable> {
 }
 
 impl Common {
-    fn server(&self, pair: &Pair, asks: Asks, config: &Config) -> Result<Arc<ServerConfig>, Unusable> {
+    fn server(&self, pair: &Pair, asks: ClientCertificates, config: &Config) -> Result<Arc<ServerConfig>, Unusable> {
         let verifier: Arc<dyn ClientCertVerifier> = match asks {
-            Asks::No => Arc::new(NoClientAuth),
-            Asks::Optional | Asks::Yes => Arc::new(OfClients {
+            ClientCertificates::No => Arc::new(NoClientAuth),
+            ClientCertificates::Optional | ClientCertificates::Yes => Arc::new(ClientVerifier {
                 trust: self.trust.clone(),
-                mandatory: asks == Asks::Yes,
+                mandatory: asks == ClientCertificates::Yes,
             }),
         };
         let mut server = ServerConfig::builder_with_provider(self.provider.clone())
@@ -227,7 +228,7 @@ impl Common {
             .and_then(|builder| {
                 builder
                     .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(OfServers(self.trust.clone())))
+                    .with_custom_certificate_verifier(Arc::new(ServerVerifier(self.trust.clone())))
                     .with_client_auth_cert(pair.chain.clone(), pair.key.clone_key())
             })
             .map(Arc::new)

@@ -45,7 +45,7 @@ pub use wire::Wire;
 
 /// Who has to show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum ClientCertificates {
     /// Nobody.
     No,
     /// Nobody, but who does is looked at.
@@ -54,12 +54,12 @@ pub enum Asks {
     Yes,
 }
 
-impl Asks {
-    fn of(config: &Config) -> Asks {
+impl ClientCertificates {
+    fn of(config: &Config) -> ClientCertificates {
         match config.choice(id::TLS_AUTH_CLIENTS) {
-            "no" => Asks::No,
-            "optional" => Asks::Optional,
-            _ => Asks::Yes,
+            "no" => ClientCertificates::No,
+            "optional" => ClientCertificates::Optional,
+            _ => ClientCertificates::Yes,
         }
     }
 }
@@ -116,7 +116,7 @@ impl Contexts {
     /// # Errors
     /// The reason, for the log.
     pub fn accept(&self, config: &Config) -> Result<Tls, String> {
-        self.serve(Asks::of(config))
+        self.serve(ClientCertificates::of(config))
     }
 
     /// The layer of a node of the cluster that has connected.
@@ -124,10 +124,10 @@ impl Contexts {
     /// # Errors
     /// The reason, for the log.
     pub fn accept_node(&self) -> Result<Tls, String> {
-        self.serve(Asks::Yes)
+        self.serve(ClientCertificates::Yes)
     }
 
-    fn serve(&self, asks: Asks) -> Result<Tls, String> {
+    fn serve(&self, asks: ClientCertificates) -> Result<Tls, String> {
         let material = self.current().ok_or("TLS is not configured")?;
         let session = ServerConnection::new(material.server(asks)).map_err(|error| error.to_string())?;
         Ok(Tls::new(session.into()))

@@ -15,11 +15,11 @@ pub struct Sessions {
     most: usize,
     /// How long one can be resumed.
     lifetime: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedSession>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedSession {
     by_id: HashMap<Vec<u8>, (Vec<u8>, Instant)>,
     /// Ids in the order in which they came; some may be gone from the map.
     order: VecDeque<(Vec<u8>, Instant)>,
@@ -35,12 +35,12 @@ impl Sessions {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CachedSession> {
         lock(&self.kept)
     }
 }
 
-impl Kept {
+impl CachedSession {
     /// Forgets what is too old or too much, and what is gone already.
     fn trim(&mut self, most: usize, lifetime: Duration) {
         while let Some((id, since)) = self.order.front() {

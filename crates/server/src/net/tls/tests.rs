@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, Str
 use weft_reactor::{Event, Output, Reactor, Received, Sent, Socket};
 
 use super::layer::SHARE_BYTES;
-use super::trust::{OfServers, Trust};
+use super::trust::{ServerVerifier, Trust};
 use super::*;
 
 const TOKEN: usize = 3;
@@ -40,7 +40,7 @@ fn pair() -> Pair {
         .with_safe_default_protocol_versions()
         .expect("versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OfServers(trust)))
+        .with_custom_certificate_verifier(Arc::new(ServerVerifier(trust)))
         .with_no_client_auth();
     Pair {
         server: Arc::new(server),

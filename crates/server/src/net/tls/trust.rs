@@ -78,14 +78,14 @@ macro_rules! signatures_by {
 
 /// Looks at the certificates of clients.
 #[derive(Debug)]
-pub struct OfClients {
+pub struct ClientVerifier {
     /// Whom to believe.
     pub trust: Arc<Trust>,
     /// Whether a client must have one.
     pub mandatory: bool,
 }
 
-impl ClientCertVerifier for OfClients {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.mandatory
     }
@@ -117,9 +117,9 @@ impl ClientCertVerifier for OfClients {
 
 /// Looks at the certificates of servers that this one connects to. Their names do not matter.
 #[derive(Debug)]
-pub struct OfServers(pub Arc<Trust>);
+pub struct ServerVerifier(pub Arc<Trust>);
 
-impl ServerCertVerifier for OfServers {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -169,7 +169,7 @@ pub struct Registry {
 }
 
 /// A message that has receivers.
-pub struct Prepared {
+pub struct RoutedMessage {
     /// How many receive it.
     pub receivers: usize,
     /// The workers that own them, each once.
@@ -292,7 +292,7 @@ impl Registry {
     }
 
     /// Makes a message of a channel and a payload; `None` if nobody receives it.
-    pub fn prepare(&self, space: Space, channel: &[u8], payload: &[u8]) -> Option<Prepared> {
+    pub fn prepare(&self, space: Space, channel: &[u8], payload: &[u8]) -> Option<RoutedMessage> {
         let mut receivers = 0;
         let mut workers = Vec::new();
         let mut publication = Publication::new(space);
@@ -320,7 +320,7 @@ impl Registry {
             return None;
         }
         publication.fill(channel, payload);
-        Some(Prepared {
+        Some(RoutedMessage {
             receivers,
             workers,
             publication,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Failed, Place};
+use super::{AofFailed, AofLocation};
 use crate::config::{error_text, id};
-use crate::keyspace::access::Whole;
+use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take;
 use crate::keyspace::{Exclusive, Seat};
@@ -19,15 +19,15 @@ use crate::persistence::aof_files::manifest::{Manifest, Part};
 use crate::persistence::aof_files::reader::{Commands, Fault};
 use crate::persistence::save;
 use crate::persistence::save::CannotReload;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
 /// Loads the append-only file, if there is one.
 ///
 /// # Errors
 /// When it cannot be loaded; the log has told why.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
-    let place = Place::of(&server.config);
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), AofFailed> {
+    let place = AofLocation::of(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
     let found = load(server, &place, &mut manifest, (all, row))?;
@@ -39,7 +39,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
     Ok(())
 }
 
-fn read_manifest(place: &Place) -> Result<Manifest, Failed> {
+fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
     let name = manifest::file_name(&place.filename);
     let path = place.path(&name);
     if !place.directory.is_dir() || !path.exists() {
@@ -48,7 +48,7 @@ fn read_manifest(place: &Place) -> Result<Manifest, Failed> {
     let text = std::fs::read(&path).map_err(|error| {
         let (path, reason) = (path.display(), error_text(&error));
         log::warning!("Fatal error: can't open the AOF manifest file {path} for reading: {reason}");
-        Failed
+        AofFailed
     })?;
     Manifest::parse(&text).map_err(|error| {
         log::warning!("*** FATAL AOF MANIFEST FILE ERROR ***");
@@ -57,12 +57,12 @@ fn read_manifest(place: &Place) -> Result<Manifest, Failed> {
             log::warning!(">>> '{line}'");
         }
         log::warning!("{}", error.reason);
-        Failed
+        AofFailed
     })
 }
 
 /// A single file of an old server becomes the base, in the directory.
-fn adopt_old_file(place: &Place, manifest: &mut Manifest) -> Result<(), Failed> {
+fn adopt_old_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), AofFailed> {
     let old = Path::new(&place.filename);
     if !old.exists() {
         return Ok(());
@@ -80,19 +80,19 @@ fn adopt_old_file(place: &Place, manifest: &mut Manifest) -> Result<(), Failed> 
     std::fs::rename(old, place.path(name)).map_err(|error| {
         let reason = error_text(&error);
         log::warning!("Error trying to move the old AOF file {name} into dir {directory}: {reason}");
-        Failed
+        AofFailed
     })?;
     log::notice!("Successfully migrated an old-style AOF file ({name}) into the AOF directory ({directory}).");
     Ok(())
 }
 
-fn size_of(place: &Place, part: &Part) -> Result<u64, Failed> {
+fn size_of(place: &AofLocation, part: &Part) -> Result<u64, AofFailed> {
     std::fs::metadata(place.path(&part.name))
         .map(|metadata| metadata.len())
         .map_err(|error| {
             let (name, reason) = (&part.name, error_text(&error));
             log::warning!("Unable to obtain the AOF file {name} length. stat: {reason}");
-            Failed
+            AofFailed
         })
 }
 
@@ -102,10 +102,10 @@ fn size_of(place: &Place, part: &Part) -> Result<u64, Failed> {
 /// When one of them cannot be loaded; the log has told why.
 fn load(
     server: &Arc<Server>,
-    place: &Place,
+    place: &AofLocation,
     manifest: &mut Manifest,
     (all, row): (&mut Exclusive<'_>, usize),
-) -> Result<bool, Failed> {
+) -> Result<bool, AofFailed> {
     adopt_old_file(place, manifest)?;
     if manifest.is_empty() {
         return Ok(false);
@@ -131,10 +131,10 @@ fn load(
 
 fn load_parts(
     server: &Arc<Server>,
-    place: &Place,
+    place: &AofLocation,
     (manifest, sizes): (&Manifest, &[u64]),
     (all, row): (&mut Exclusive<'_>, usize),
-) -> Result<(), Failed> {
+) -> Result<(), AofFailed> {
     for (index, part) in manifest.parts().enumerate() {
         // Behind the last file with data there may be an increment that nothing was written to yet.
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
@@ -143,7 +143,7 @@ fn load_parts(
         let truncated = load_part(server, place, &part.name, (all, row))?;
         if truncated && !is_last {
             log::warning!("Fatal error: the truncated file is not the last file");
-            return Err(Failed);
+            return Err(AofFailed);
         }
         let kind = if is_base { "base" } else { "incr" };
         let seconds = start.elapsed().as_secs_f64();
@@ -155,10 +155,10 @@ fn load_parts(
 /// Loads one file; whether its end was missing and has been cut off.
 fn load_part(
     server: &Arc<Server>,
-    place: &Place,
+    place: &AofLocation,
     name: &str,
     (all, row): (&mut Exclusive<'_>, usize),
-) -> Result<bool, Failed> {
+) -> Result<bool, AofFailed> {
     let path = place.path(name);
     let mut file = File::open(&path).map_err(|error| {
         let reason = error_text(&error);
@@ -167,7 +167,7 @@ fn load_part(
         } else {
             log::warning!("The append log file {name} doesn't exist: {reason}");
         }
-        Failed
+        AofFailed
     })?;
     let mut magic = [0; 5];
     let is_dump = file.read_exact(&mut magic).is_ok() && (&magic == b"REDIS" || &magic == b"VALKE");
@@ -179,13 +179,13 @@ fn load_part(
         } else {
             log::notice!("Reading RDB base file on AOF loading...");
         }
-        start = save::load_preamble(server, all, row, &path).map_err(|save::Failed| {
+        start = save::load_preamble(server, all, row, &path).map_err(|save::SaveFailed| {
             if is_old {
                 log::warning!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted");
             } else {
                 log::warning!("Error reading the RDB base file {name}, AOF loading aborted");
             }
-            Failed
+            AofFailed
         })?;
         if is_old {
             log::notice!("Reading the remaining AOF tail...");
@@ -194,7 +194,7 @@ fn load_part(
     file.seek(SeekFrom::Start(start)).map_err(|error| {
         let reason = error_text(&error);
         log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
-        Failed
+        AofFailed
     })?;
     let Some(replay) = server.replay.get() else {
         unreachable!("the start says who replays commands");
@@ -211,18 +211,18 @@ fn load_part(
         Replayed::Failed(Fault::Read(error), _) => {
             let reason = error_text(&error);
             log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
-            return Err(Failed);
+            return Err(AofFailed);
         }
         Replayed::Failed(Fault::Format, _) => {
             log::warning!(
                 "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
                  ./valkey-check-aof --fix <filename.manifest>"
             );
-            return Err(Failed);
+            return Err(AofFailed);
         }
         Replayed::Unknown(command) => {
             log::warning!("Unknown command '{command}' reading the append only file {name}");
-            return Err(Failed);
+            return Err(AofFailed);
         }
     };
     cut(server, &path, name, cut_at)?;
@@ -230,7 +230,7 @@ fn load_part(
 }
 
 /// Cuts a file off where its last whole command ends, if that is allowed.
-fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Failed> {
+fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFailed> {
     if server.config.boolean(id::AOF_LOAD_TRUNCATED) {
         log::warning!("!!! Warning: short read while loading the AOF file {name}!!!");
         log::warning!("!!! Truncating the AOF {name} at offset {at} !!!");
@@ -251,7 +251,7 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Failed> 
          use ./valkey-check-aof --fix <filename.manifest>. 2) Alternatively you can set the 'aof-load-truncated' \
          configuration option to yes and restart the server."
     );
-    Err(Failed)
+    Err(AofFailed)
 }
 
 /// Loads the append-only file once more, in place of what is in memory (DEBUG LOADAOF).
@@ -277,14 +277,19 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotR
     // What is loaded was written before.
     hooks.put(Hooks::LOG, false);
     let databases = 0..server.keyspace.counts.databases();
-    drop(take(&mut Whole::Alone(&mut all), databases, &server.keyspace, row));
+    drop(take(
+        &mut WholeKeyspace::Alone(&mut all),
+        databases,
+        &server.keyspace,
+        row,
+    ));
     server.scripts.libraries.flush();
     let mut manifest = lock(&server.aof_files).manifest.clone();
     // As at the start. A node of a cluster would be thought to have failed.
     let tells = server.cluster.is_none();
-    server.repl.put(Standing::LOADING, tells);
-    let loaded = load(server, &Place::of(&server.config), &mut manifest, (&mut all, row));
-    server.repl.put(Standing::LOADING, false);
+    server.repl.put(ReplicationState::LOADING, tells);
+    let loaded = load(server, &AofLocation::of(&server.config), &mut manifest, (&mut all, row));
+    server.repl.put(ReplicationState::LOADING, false);
     hooks.put(logged, true);
-    loaded.map(|_| ()).map_err(|Failed| CannotReload::Load)
+    loaded.map(|_| ()).map_err(|AofFailed| CannotReload::Load)
 }

@@ -16,7 +16,7 @@ use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::{lock, log};
 use crate::persistence::aof_files::manifest::{Manifest, NotStored, sync_directory};
-use crate::persistence::aof_files::{Appender, Feed, Links, Phase, open};
+use crate::persistence::aof_files::{Appender, AppenderConsumer, Links, Phase, open};
 use crate::persistence::rdb_file::spell_out;
 use crate::persistence::save;
 use crate::propagation;
@@ -30,24 +30,24 @@ pub use rewriting::{CannotRewrite, begin_due, begin_rewrite, switch};
 
 /// Something failed; the log has told what.
 #[derive(Debug)]
-pub struct Failed;
+pub struct AofFailed;
 
 /// The name under which the log knows the append-only file.
 const FEED: &str = "file";
 
 /// Where the files are, and what they are called.
-pub struct Place {
+pub struct AofLocation {
     /// The directory.
     pub directory: PathBuf,
     /// The name that all of them begin with.
     pub filename: String,
 }
 
-impl Place {
+impl AofLocation {
     /// The place that is configured.
     pub fn of(config: &Config) -> Self {
         let text = |id| String::from_utf8_lossy(&config.text(id)).into_owned();
-        Place {
+        AofLocation {
             directory: PathBuf::from(text(id::APPENDDIRNAME)),
             filename: text(id::APPENDFILENAME),
         }
@@ -57,13 +57,13 @@ impl Place {
     ///
     /// # Errors
     /// When that fails.
-    pub fn make_directory(&self) -> Result<(), Failed> {
+    pub fn make_directory(&self) -> Result<(), AofFailed> {
         match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
             Ok(()) => {
                 // Without its own name on the disk, nothing in it would be there after a power failure.
                 if let Err(error) = sync_directory(Path::new(".")) {
                     log::warning!("Fail to fsync the data directory: {}", error_text(&error));
-                    return Err(Failed);
+                    return Err(AofFailed);
                 }
                 Ok(())
             }
@@ -74,7 +74,7 @@ impl Place {
                     "Can't open or create append-only dir {directory}: {}",
                     error_text(&error)
                 );
-                Err(Failed)
+                Err(AofFailed)
             }
         }
     }
@@ -84,8 +84,8 @@ impl Place {
         self.directory.join(name)
     }
 
-    fn store(&self, manifest: &mut Manifest) -> Result<(), Failed> {
-        self.try_store(manifest).map_err(|_| Failed)
+    fn store(&self, manifest: &mut Manifest) -> Result<(), AofFailed> {
+        self.try_store(manifest).map_err(|_| AofFailed)
     }
 
     /// The same for a caller that has to know what the directory has after an error.
@@ -120,8 +120,8 @@ fn copy_parameters(server: &Server) {
 ///
 /// # Errors
 /// When that fails; the log has told why.
-pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), Failed> {
-    let place = Place::of(&server.config);
+pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
+    let place = AofLocation::of(&server.config);
     place.make_directory()?;
     let files = &mut *lock(&server.aof_files);
     let manifest = &mut files.manifest;
@@ -135,7 +135,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     let name = manifest.last_increment(&place.filename);
     let file = open(&place.path(&name), false).map_err(|error| {
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
-        Failed
+        AofFailed
     })?;
     place.store(manifest)?;
     let done = if had_increments { "Opening" } else { "Creating" };
@@ -150,10 +150,10 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
 }
 
 /// Who appends to a file.
-fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Failed> {
+fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, AofFailed> {
     let failed = |error: std::io::Error| {
         log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
-        Failed
+        AofFailed
     };
     propagation::start(&server.journal).map_err(failed)?;
     Ok(Arc::new(Mutex::new(
@@ -163,7 +163,7 @@ fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Fa
 
 /// From now on writes are logged. For the holder of the exclusive mode.
 fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
-    let feed = Box::new(Feed(appender.clone()));
+    let feed = Box::new(AppenderConsumer(appender.clone()));
     server.journal.mark(move |feeds| feeds.add(FEED, feed, 0));
     server.keyspace.hooks.put(Hooks::LOG_FILE, true);
 }
@@ -188,23 +188,23 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
 }
 
 /// Writes everything into a new base, under another name first.
-fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dump: bool) -> Result<(), Failed> {
+fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dump: bool) -> Result<(), AofFailed> {
     if as_dump {
-        return save::write_to(server, all, path).map_err(|save::Failed| Failed);
+        return save::write_to(server, all, path).map_err(|save::SaveFailed| AofFailed);
     }
     let dump = path.with_extension("rdb");
-    save::write_to(server, all, &dump).map_err(|save::Failed| Failed)?;
+    save::write_to(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
     let written = spell_out(&dump, path, &server.config);
     // It has served its purpose; if it cannot be removed it is in nobody's way.
     let _ = std::fs::remove_file(&dump);
     written.map_err(|reason| {
         log::warning!("Write error writing append only file on disk: {reason}");
-        Failed
+        AofFailed
     })
 }
 
 /// Deletes what was replaced.
-fn delete_history(server: &Server, place: &Place, manifest: &mut Manifest) {
+fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest) {
     if server.config.boolean(id::AOF_DISABLE_AUTO_GC) {
         return;
     }

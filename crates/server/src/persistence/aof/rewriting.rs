@@ -20,15 +20,15 @@ use std::time::Duration;
 
 use weft_reactor::unix_ms;
 
-use super::{FEED, Failed, Place, appender, begin_logging, copy_parameters, delete_history, flush};
+use super::{AofFailed, AofLocation, FEED, appender, begin_logging, copy_parameters, delete_history, flush};
 use crate::config::{Config, error_text, id};
 use crate::keyspace::effects::Hooks;
 use crate::observability::{lock, log};
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{Appender, Phase, open};
 use crate::persistence::rdb_file::{Format, spell_out};
-use crate::persistence::save::IntoFile;
-use crate::persistence::snapshot::{Claim, ConsumerError, Ending, Order, Summary};
+use crate::persistence::save::FileConsumer;
+use crate::persistence::snapshot::{Claim, ConsumerError, SnapshotOutcome, SnapshotRequest, Summary};
 use crate::persistence::snapshot_state::Purpose;
 use crate::state::{Job, Server};
 
@@ -71,7 +71,7 @@ impl Next {
     }
 }
 
-fn temporary_increment(place: &Place) -> (String, PathBuf) {
+fn temporary_increment(place: &AofLocation) -> (String, PathBuf) {
     let name = format!("temp-{}.incr", place.filename);
     let path = place.path(&name);
     (name, path)
@@ -97,8 +97,8 @@ pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
 
 /// Makes the increment that follows the snapshot.
 fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
-    let failed = |Failed| CannotRewrite::Failed;
-    let place = Place::of(&server.config);
+    let failed = |AofFailed| CannotRewrite::Failed;
+    let place = AofLocation::of(&server.config);
     place.make_directory().map_err(failed)?;
     let files = &mut *lock(&server.aof_files);
     let open_fresh = |name: &str| {
@@ -150,13 +150,13 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
     let next = Arc::new(Mutex::new(Some(next)));
     let unused = next.clone();
     let for_base = server.clone();
-    let order = Order {
+    let order = SnapshotRequest {
         purpose: Purpose::LogBase,
         format: Format::Newest,
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
             let afterwards = Box::new(move || finish_base(&for_base.config, as_dump));
-            IntoFile::create(name.into(), temporary_base().into(), incremental, afterwards)
+            FileConsumer::create(name.into(), temporary_base().into(), incremental, afterwards)
         }),
         at_moment: Box::new(move |moment| {
             moment.server.aof.begin_base();
@@ -226,23 +226,23 @@ fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
     Ok(())
 }
 
-fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, (phase, as_dump): (Phase, bool)) {
+fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (phase, as_dump): (Phase, bool)) {
     let status = &server.aof;
     let done = match ending {
         // It was switched meanwhile: the increment that goes with this base is not the one that the log goes into.
-        Ending::Done if status.phase() != phase => {
+        SnapshotOutcome::Done if status.phase() != phase => {
             log::warning!("Background AOF rewrite terminated by request");
             false
         }
-        Ending::Done => {
+        SnapshotOutcome::Done => {
             log::notice!("Background AOF rewrite terminated with success");
             publish(server, as_dump).is_ok()
         }
-        Ending::Cancelled => {
+        SnapshotOutcome::Cancelled => {
             log::warning!("Background AOF rewrite terminated by request");
             false
         }
-        Ending::Failed(error) => {
+        SnapshotOutcome::Failed(error) => {
             log::warning!("{error}");
             log::warning!("Background AOF rewrite terminated with error");
             status.failures.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +259,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, (phase, as_
         let _ = std::fs::remove_file(temporary_base());
     }
     if !done && status.phase() == Phase::Waiting {
-        let (name, path) = temporary_increment(&Place::of(&server.config));
+        let (name, path) = temporary_increment(&AofLocation::of(&server.config));
         log::notice!("Removing the temp incr aof file {name} in the background");
         let _ = std::fs::remove_file(path);
         status.scheduled.store(true, Ordering::Relaxed);
@@ -279,7 +279,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending, (phase, as_
 }
 
 /// Gives the new base its name, and makes what it replaces history.
-fn publish(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
+fn publish(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     let status = &server.aof;
     let published = rename_all(server, as_dump);
     if published.is_err() {
@@ -289,8 +289,8 @@ fn publish(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
     published
 }
 
-fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
-    let place = Place::of(&server.config);
+fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
+    let place = AofLocation::of(&server.config);
     let files = &mut *lock(&server.aof_files);
     let phase = server.aof.phase();
     let mut manifest = files.manifest.clone();
@@ -300,7 +300,7 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
     std::fs::rename(&temporary, &base_path).map_err(|error| {
         let (path, reason) = (base_path.display(), error_text(&error));
         log::warning!("Error trying to rename the temporary AOF base file {temporary} into {path}: {reason}");
-        Failed
+        AofFailed
     })?;
     log::notice!("Successfully renamed the temporary AOF base file {temporary} into {base}");
     if phase == Phase::Waiting {
@@ -311,7 +311,7 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
             let (old, new, reason) = (path.display(), new_path.display(), error_text(&error));
             log::warning!("Error trying to rename the temporary AOF incr file {old} into {new}: {reason}");
             let _ = std::fs::remove_file(&base_path);
-            Failed
+            AofFailed
         })?;
         log::notice!("Successfully renamed the temporary AOF incr file {name} into {increment}");
     }
@@ -323,7 +323,7 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
         } else {
             let _ = std::fs::remove_file(&base_path);
         }
-        return Err(Failed);
+        return Err(AofFailed);
     }
     note_sizes(server, &place, &manifest, &base);
     if let Some(appender) = &files.appender {
@@ -334,7 +334,7 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn note_sizes(server: &Server, place: &Place, manifest: &Manifest, base: &str) {
+fn note_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &str) {
     if server.aof.phase() == Phase::Off {
         return;
     }
@@ -351,7 +351,7 @@ fn note_sizes(server: &Server, place: &Place, manifest: &Manifest, base: &str) {
 ///
 /// # Errors
 /// When it cannot be switched on.
-pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
+pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
     let wanted = server.config.boolean(id::APPENDONLY);
     match (server.aof.phase(), wanted) {
         (Phase::Off, true) => switch_on(server, may_wait),
@@ -374,7 +374,7 @@ pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
     }
 }
 
-fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
+fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
     let status = &server.aof;
     // Nobody may have changed them since the start.
     copy_parameters(server);
@@ -416,7 +416,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), Failed> {
                 "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
                  logs for more info about the error."
             );
-            Err(Failed)
+            Err(AofFailed)
         }
     }
 }

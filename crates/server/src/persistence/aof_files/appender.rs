@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::{Failing, Fsync, Status};
+use super::{AofFault, Fsync, Status};
 use crate::config::error_text;
 use crate::observability::{lock, log};
-use crate::propagation::{Consumer, Journal, Milestone, Target};
+use crate::propagation::{LogConsumer, Milestone, PropagationLog, Target};
 
 /// Between two lines of the log about failing writes.
 const ERROR_PERIOD: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ const KEPT_BUFFER_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Links {
     /// Where milestones are.
-    pub journal: Arc<Journal>,
+    pub journal: Arc<PropagationLog>,
     /// Parameters and figures.
     pub status: Arc<Status>,
     /// Tells a worker that a milestone has moved.
@@ -226,7 +226,7 @@ impl Appender {
         if !self.buffer.is_empty() && !self.write_buffer() {
             return;
         }
-        if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(Failing::Write, None) {
+        if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(AofFault::Write, None) {
             (self.links.changed)();
             log::notice!("AOF write error looks solved. The server can write again.");
         }
@@ -322,7 +322,7 @@ impl Appender {
     fn refuse_writes(&mut self, error: &io::Error) {
         // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
         self.links.reach(Milestone::Written, self.appended);
-        if self.links.status.set_failure(Failing::Write, Some(error_text(error))) {
+        if self.links.status.set_failure(AofFault::Write, Some(error_text(error))) {
             (self.links.changed)();
         }
     }
@@ -330,7 +330,7 @@ impl Appender {
     /// Syncs as `appendfsync` says; returns when to look again.
     fn sync(&mut self) -> Option<Duration> {
         // After a failed sync the next one decides whether what was written is on the disk.
-        let unsynced = self.synced_size != self.size || self.links.status.fails_to(Failing::Sync);
+        let unsynced = self.synced_size != self.size || self.links.status.fails_to(AofFault::Sync);
         if !unsynced || self.links.status.spares_disk() {
             let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
             if is_synced && !self.lacks_something() && self.links.status.fsync() != Fsync::No {
@@ -340,7 +340,7 @@ impl Appender {
             return unsynced.then_some(SYNC_PERIOD);
         }
         match self.links.status.fsync() {
-            Fsync::No if !self.links.status.fails_to(Failing::Sync) => None,
+            Fsync::No if !self.links.status.fails_to(AofFault::Sync) => None,
             Fsync::Always => {
                 let file = self.file.clone();
                 self.sync_here(&file);
@@ -399,7 +399,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
         links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         match result {
             Ok(()) => {
-                if links.status.set_failure(Failing::Sync, None) {
+                if links.status.set_failure(AofFault::Sync, None) {
                     (links.changed)();
                     log::notice!("AOF fsync error looks solved. The server can write again.");
                 }
@@ -410,7 +410,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
             Err(error) => {
                 let reason = error_text(&error);
                 log::warning!("Fail to fsync the AOF file: {reason}");
-                if links.status.set_failure(Failing::Sync, Some(reason)) {
+                if links.status.set_failure(AofFault::Sync, Some(reason)) {
                     (links.changed)();
                 }
             }
@@ -433,9 +433,9 @@ fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
 }
 
 /// The appender as a consumer of the log.
-pub struct Feed(pub Arc<Mutex<Appender>>);
+pub struct AppenderConsumer(pub Arc<Mutex<Appender>>);
 
-impl Consumer for Feed {
+impl LogConsumer for AppenderConsumer {
     fn target(&self) -> Target {
         Target::FILE
     }

@@ -18,7 +18,7 @@ pub mod reader;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-pub use appender::{Appender, Feed, Links, open};
+pub use appender::{Appender, AppenderConsumer, Links, open};
 
 use manifest::Manifest;
 
@@ -49,7 +49,7 @@ pub enum Phase {
 
 /// What can go wrong with the file. One does not heal the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failing {
+pub enum AofFault {
     /// Giving bytes to the operating system.
     Write,
     /// Getting them onto the disk.
@@ -172,7 +172,7 @@ impl Status {
     }
 
     /// Notes that something goes wrong, or does not any more. Returns `true` if that changes whether writes are refused.
-    pub fn set_failure(&self, what: Failing, reason: Option<String>) -> bool {
+    pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
         let mut failures = lock(&self.failing);
         failures[what as usize] = reason;
         let fails = failures.iter().any(Option::is_some);
@@ -180,7 +180,7 @@ impl Status {
     }
 
     /// Returns `true` if this goes wrong at this moment.
-    pub fn fails_to(&self, what: Failing) -> bool {
+    pub fn fails_to(&self, what: AofFault) -> bool {
         self.fails.load(Ordering::Acquire) && lock(&self.failing)[what as usize].is_some()
     }
 
@@ -194,8 +194,8 @@ impl Status {
     #[cold]
     pub fn failure(&self) -> Option<String> {
         let failures = lock(&self.failing);
-        let sync = failures[Failing::Sync as usize].clone();
-        sync.or_else(|| failures[Failing::Write as usize].clone())
+        let sync = failures[AofFault::Sync as usize].clone();
+        sync.or_else(|| failures[AofFault::Write as usize].clone())
     }
 
     /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that the

@@ -9,16 +9,16 @@ use crate::rdb::dump_payload::CRC;
 const MUCH_BYTES: usize = 256 * 1024;
 
 /// What is written and not passed on yet.
-pub struct Gathering {
+pub struct BufferedWriter {
     /// Whoever writes appends here.
     pub bytes: Vec<u8>,
     digest: Option<Digest<'static, u64, Table<16>>>,
 }
 
-impl Gathering {
+impl BufferedWriter {
     /// Nothing yet; `checked` tells whether a checksum is made.
     pub fn new(checked: bool) -> Self {
-        Gathering {
+        BufferedWriter {
             bytes: Vec::with_capacity(2 * MUCH_BYTES),
             digest: checked.then(|| CRC.digest()),
         }

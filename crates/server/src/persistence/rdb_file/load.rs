@@ -13,14 +13,14 @@ use super::value_length::{is_empty, module_name, skip_value};
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
 use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
-use crate::keyspace::before_image::Preimages;
+use crate::keyspace::before_image::BeforeImages;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::staging::Apart;
+use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::string_encoding::stored;
 use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
 use crate::observability::log;
-use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, Restored, VERSION};
+use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
 use crate::rdb::strings::Reader;
 
 /// The last version of files that begin with REDIS.
@@ -37,11 +37,11 @@ pub enum Destination<'l, 'p> {
     /// Into the keyspace, which nobody else uses.
     Keyspace(&'l mut Exclusive<'p>),
     /// Beside it.
-    Apart(&'l mut Apart),
+    Apart(&'l mut StagedDatabases),
 }
 
 /// Is told of keys that are dropped.
-pub type TellDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
+pub type OnKeyDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
 
 /// Takes keys.
 pub struct Loader<'l, 'p> {
@@ -52,7 +52,7 @@ pub struct Loader<'l, 'p> {
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
     /// Where a snapshot finds what keys were that the file replaces.
-    pub preimages: &'l Preimages,
+    pub preimages: &'l BeforeImages,
     /// The row of this thread.
     pub seat: usize,
     /// Parameters.
@@ -64,13 +64,13 @@ pub struct Loader<'l, 'p> {
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
     /// Is told of keys that are dropped because they have expired: their databases and names.
-    pub drops: Option<TellDropped<'l>>,
+    pub drops: Option<OnKeyDropped<'l>>,
     /// Is told how far the file has been read, now and then; the keyspace is free for others meanwhile.
-    pub pace: Option<Pace<'l>>,
+    pub pace: Option<ProgressCallback<'l>>,
 }
 
 /// How a load lets others know of its progress.
-pub struct Pace<'l> {
+pub struct ProgressCallback<'l> {
     /// Bytes of the file between two reports.
     pub every_bytes: u64,
     /// Gets the bytes that have been read.
@@ -163,7 +163,7 @@ pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadErro
 
 /// What stands in front of a key, about it.
 #[derive(Clone, Copy, Default)]
-struct About {
+struct KeyAttributes {
     expire_at_ms: Option<i64>,
     idle_s: Option<u64>,
     frequency: Option<u8>,
@@ -178,7 +178,7 @@ impl Loader<'_, '_> {
 
     fn read_body<R: Read>(&mut self, source: &mut Source<R>, version: u32) -> Result<Loaded, Fault> {
         let mut loaded = Loaded::default();
-        let (mut db, mut about) = (0, About::default());
+        let (mut db, mut about) = (0, KeyAttributes::default());
         let mut reported = 0;
         loop {
             self.keep_pace(source.offset(), &mut reported);
@@ -225,7 +225,7 @@ impl Loader<'_, '_> {
                 opcode::END => break,
                 kind => {
                     self.key(source, kind, db, about, &mut loaded)?;
-                    about = About::default();
+                    about = KeyAttributes::default();
                     delay(self.config);
                 }
             }
@@ -263,7 +263,7 @@ impl Loader<'_, '_> {
         source: &mut Source<R>,
         kind: u8,
         db: usize,
-        about: About,
+        about: KeyAttributes,
         loaded: &mut Loaded,
     ) -> Result<(), Fault> {
         let name = source.skip_string()?;
@@ -304,7 +304,7 @@ impl Loader<'_, '_> {
         }
     }
 
-    fn put(&mut self, db: usize, name: &[u8], value: Restored<'_>, about: About) -> Result<(), Fault> {
+    fn put(&mut self, db: usize, name: &[u8], value: RestoredValue<'_>, about: KeyAttributes) -> Result<(), Fault> {
         let hash = self.hasher.hash(name);
         let number = KeyHasher::slot(hash);
         if let Destination::Keyspace(all) = &mut self.destination {
@@ -333,13 +333,13 @@ impl Loader<'_, '_> {
         let clock = match (self.clock.lfu, about) {
             (
                 true,
-                About {
+                KeyAttributes {
                     frequency: Some(uses), ..
                 },
             ) => self.clock.with_frequency(uses),
             (
                 false,
-                About {
+                KeyAttributes {
                     idle_s: Some(idle_s), ..
                 },
             ) => self.clock.with_idle(idle_s),
@@ -404,9 +404,11 @@ pub fn delay(config: &Config) {
 ///
 /// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and learn
 /// of their end like that of all others, when they are deleted here.
-fn has_only_expired_fields(value: &Restored<'_>, now_ms: u64) -> bool {
+fn has_only_expired_fields(value: &RestoredValue<'_>, now_ms: u64) -> bool {
     match value {
-        Restored::Object(Value::Hash(hash)) => hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_none(),
+        RestoredValue::Object(Value::Hash(hash)) => {
+            hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_none()
+        }
         _ => false,
     }
 }

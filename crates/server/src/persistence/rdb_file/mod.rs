@@ -30,10 +30,10 @@ mod value_length;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-pub use buffered_writer::Gathering;
+pub use buffered_writer::BufferedWriter;
 pub use error::{Fault, LoadError};
 pub use file::DumpFile;
-pub use load::{Destination, Loaded, Loader, Opened, Pace, Position, TellDropped, delay, load};
+pub use load::{Destination, Loaded, Loader, OnKeyDropped, Opened, Position, ProgressCallback, delay, load};
 pub use rewrite_commands::spell_out;
 pub use save::{Contents, Format, Head, Key, Style, save, write_database};
 pub use source::Source;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
-use super::buffered_writer::Gathering;
+use super::buffered_writer::BufferedWriter;
 use super::error::SaveError;
 use super::file::DumpFile;
 use super::load::LAST_SHARED_VERSION;
@@ -13,7 +13,7 @@ use super::opcode;
 use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::walk::{Cursor, Reach, Stop, walk};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
 use crate::rdb::dump_payload::{self, VERSION};
 use crate::rdb::hashes;
 use crate::rdb::strings::{write_integer, write_length, write_string};
@@ -27,7 +27,7 @@ const KEYS_A_STEP: usize = 256;
 /// What is saved.
 pub struct Contents<'c> {
     /// The whole keyspace.
-    pub reach: Reach<'c, 'c>,
+    pub reach: WalkAccess<'c, 'c>,
     /// Its counts.
     pub counts: &'c KeyCounts,
     /// What stands before the keys.
@@ -127,7 +127,7 @@ pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64)
 
 /// Which note about its use a key gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UseNote {
+enum AccessNote {
     None,
     Idle,
     Frequency,
@@ -139,7 +139,7 @@ pub struct Style {
     /// Whether strings are compressed.
     pub compress: bool,
     format: Format,
-    note: UseNote,
+    note: AccessNote,
     clock: AccessClock,
 }
 
@@ -174,9 +174,9 @@ impl Style {
             compress: config.boolean(id::RDBCOMPRESSION),
             format: Format::Newest,
             note: match config.choice(id::MAXMEMORY_POLICY) {
-                policy if policy.ends_with("lfu") => UseNote::Frequency,
-                policy if policy.ends_with("lru") => UseNote::Idle,
-                _ => UseNote::None,
+                policy if policy.ends_with("lfu") => AccessNote::Frequency,
+                policy if policy.ends_with("lru") => AccessNote::Idle,
+                _ => AccessNote::None,
             },
             clock,
         }
@@ -195,12 +195,12 @@ impl Style {
             out.extend(at_ms.to_le_bytes());
         }
         match self.note {
-            UseNote::None => {}
-            UseNote::Idle => {
+            AccessNote::None => {}
+            AccessNote::Idle => {
                 out.push(opcode::IDLE);
                 write_length(out, self.clock.idle_s(key.clock) as usize);
             }
-            UseNote::Frequency => {
+            AccessNote::Frequency => {
                 out.push(opcode::FREQUENCY);
                 out.push(self.clock.frequency(key.clock) as u8);
             }
@@ -229,7 +229,7 @@ pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpF
     let config = contents.config;
     let mut file = DumpFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
     let style = Style::of(config, contents.clock);
-    let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+    let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
     contents.head.write(&mut gathering.bytes, style.compress);
     for db in 0..contents.counts.databases() {
         contents.write_keys(&mut gathering, &mut file, db, &style)?;
@@ -242,7 +242,7 @@ pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpF
 impl Contents<'_> {
     fn write_keys(
         &self,
-        gathering: &mut Gathering,
+        gathering: &mut BufferedWriter,
         file: &mut DumpFile,
         db: usize,
         style: &Style,
@@ -266,8 +266,8 @@ impl Contents<'_> {
             });
             passed?;
             match stop {
-                Stop::End => return Ok(()),
-                Stop::Enough(next) | Stop::Contended(next) => cursor = next,
+                WalkEnd::End => return Ok(()),
+                WalkEnd::Enough(next) | WalkEnd::Contended(next) => cursor = next,
             }
         }
     }

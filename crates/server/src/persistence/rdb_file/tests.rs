@@ -9,7 +9,7 @@ use super::*;
 use crate::commands::server::digest;
 use crate::config::{Config, Permissions};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::walk::{Cursor, Reach, walk};
+use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
 use crate::rdb::dump_payload::CRC;
 
@@ -65,7 +65,7 @@ impl Place {
     fn save(&mut self, path: &Path, functions: &[Vec<u8>]) {
         let all = self.seat.exclusive();
         let contents = Contents {
-            reach: Reach::Everything(&all),
+            reach: WalkAccess::Everything(&all),
             counts: &self.keyspace.counts,
             head: Head {
                 functions,
@@ -88,7 +88,7 @@ impl Place {
             let counted = self.keyspace.counts.keys(db);
             let before = keys.len();
             walk(
-                &Reach::Everything(&all),
+                &WalkAccess::Everything(&all),
                 db,
                 Cursor::START,
                 usize::MAX,

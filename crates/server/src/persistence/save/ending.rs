@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::{Failed, end_for_shutdown, save};
+use super::{SaveFailed, end_for_shutdown, save};
 use crate::config::{Config, id};
 use crate::observability::log;
 use crate::persistence::aof_files::Phase;
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{Known, Progress, Standing};
+use crate::replication::{Progress, ReplicaInfo, ReplicationState};
 use crate::runtime::shutdown::{Save, Shutdown};
 use crate::state::{Message, PauseReason, Server};
 
@@ -29,7 +29,7 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
         return;
     }
     // What is being loaded is not all there: it must not replace the dump that there is.
-    if server.repl.standing().has(Standing::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
+    if server.repl.standing().has(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
     match &how.requested_by {
@@ -59,7 +59,7 @@ pub fn call_off(server: &Server) -> bool {
 fn run(server: &Arc<Server>, how: Shutdown) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     let prepared = wait_for_replicas(server, &how).and_then(|()| write_last_dump(server, &how));
-    if matches!(prepared, Err(Stop::Failed)) {
+    if matches!(prepared, Err(ShutdownRefusal::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
     }
     if prepared.is_err() || !server.request_shutdown(how) {
@@ -87,13 +87,13 @@ fn wake_coordinator(server: &Server) {
 }
 
 /// Why the process does not end.
-enum Stop {
+enum ShutdownRefusal {
     CalledOff,
     Failed,
 }
 
 /// Lets replicas get what they miss, for `shutdown-timeout` at most.
-fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), Stop> {
+fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let repl = &server.repl;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // Nobody is pinged from now on: whoever has everything by now has everything.
@@ -106,7 +106,7 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), Stop> {
         ask(server);
         while since.elapsed() < timeout && !lagging(server).is_empty() {
             if server.shutdown.is_called_off() {
-                return Err(Stop::CalledOff);
+                return Err(ShutdownRefusal::CalledOff);
             }
             std::thread::sleep(LOOK_PERIOD);
         }
@@ -140,10 +140,10 @@ fn end_of_history(server: &Server) -> Option<i64> {
 }
 
 /// The replicas that have not said that they have everything.
-fn lagging(server: &Server) -> Vec<Known> {
+fn lagging(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
     let known = server.repl.replicas.known();
-    let lags = |replica: &&Known| end != Some(replica.acknowledged);
+    let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged);
     known.iter().filter(lags).cloned().collect()
 }
 
@@ -179,12 +179,12 @@ fn saves(config: &Config, how: &Shutdown) -> bool {
 }
 
 /// Ends what is being written, and writes the last dump if one is to be written.
-fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), Stop> {
+fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
     if writes_first_log && !how.force {
         // Without it all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");
-        return Err(Stop::Failed);
+        return Err(ShutdownRefusal::Failed);
     }
     if writes_first_log {
         log::warning!("Writing initial AOF. Exit anyway.");
@@ -198,18 +198,18 @@ fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), Stop> {
         Some(mut seat) => save(server, &mut seat),
         None => {
             log::warning!("No seat is left at the keyspace");
-            Err(Failed)
+            Err(SaveFailed)
         }
     };
     match saved {
         Ok(()) => Ok(()),
-        Err(Failed) if how.force => {
+        Err(SaveFailed) if how.force => {
             log::warning!("Error trying to save the DB. Exit anyway.");
             Ok(())
         }
-        Err(Failed) => {
+        Err(SaveFailed) => {
             log::warning!("Error trying to save the DB, can't exit.");
-            Err(Stop::Failed)
+            Err(ShutdownRefusal::Failed)
         }
     }
 }

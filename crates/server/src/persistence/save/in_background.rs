@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weft_reactor::{thread_id, unix_ms};
 
-use super::into_file::IntoFile;
+use super::into_file::FileConsumer;
 use super::path;
 use crate::config::id;
 use crate::config::specials::SavePoint;
@@ -15,7 +15,7 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file::Format;
 use crate::persistence::snapshot;
-use crate::persistence::snapshot::{Ending, Order, Refused, Summary};
+use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, Summary};
 use crate::persistence::snapshot_state::Purpose;
 use crate::replication::backlog_writer;
 use crate::state::{Job, Server};
@@ -41,7 +41,7 @@ pub enum CannotStart {
 pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
     let (config, target) = (&server.config, path(&server.config));
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
-    let order = Order {
+    let order = SnapshotRequest {
         purpose: Purpose::Dump,
         format: Format::Newest,
         consumer: Box::new(move || {
@@ -50,7 +50,7 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
                 log::notice!("DB saved on disk");
                 Ok(())
             });
-            IntoFile::create(temporary, target, incremental, afterwards)
+            FileConsumer::create(temporary, target, incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
             let dumps = &moment.server.dumps;
@@ -66,8 +66,8 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             log::notice!("Background saving started by pid {thread}");
             Ok(())
         }
-        Err(Refused::Busy(purpose)) => Err(CannotStart::Busy(purpose)),
-        Err(Refused::System(error)) => {
+        Err(SnapshotRefusal::Busy(purpose)) => Err(CannotStart::Busy(purpose)),
+        Err(SnapshotRefusal::System(error)) => {
             log::warning!("Can't save in background: {error}");
             server.dumps.last_failed.store(true, Ordering::Relaxed);
             server.dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -77,19 +77,19 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
     }
 }
 
-fn conclude(server: &Arc<Server>, summary: &Summary, ending: Ending) {
+fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome) {
     let dumps = &server.dumps;
     let now_s = unix_ms() / 1000;
     match ending {
-        Ending::Done => {
+        SnapshotOutcome::Done => {
             let took_s = summary.began.elapsed().as_secs_f64();
             let (keys, kept_bytes) = (summary.keys, summary.kept_bytes);
             log::debug!("{keys} keys written in {took_s:.3} seconds, {kept_bytes} bytes kept meanwhile");
             log::notice!("Background saving terminated with success");
             dumps.saved(now_s, summary.changes);
         }
-        Ending::Cancelled => log::warning!("Background saving terminated by request"),
-        Ending::Failed(error) => {
+        SnapshotOutcome::Cancelled => log::warning!("Background saving terminated by request"),
+        SnapshotOutcome::Failed(error) => {
             log::warning!("{error}");
             log::warning!("Background saving error");
             dumps.last_failed.store(true, Ordering::Relaxed);

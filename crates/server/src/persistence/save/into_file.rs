@@ -7,16 +7,16 @@ use crate::persistence::snapshot::{Consumer, ConsumerError};
 use crate::persistence::snapshot_state::Running;
 
 /// What is done to a file that has its name.
-pub type Afterwards = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
+pub type OnFileComplete = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
 
 /// Writes a snapshot into a file.
-pub struct IntoFile {
+pub struct FileConsumer {
     file: DumpFile,
     target: PathBuf,
-    afterwards: Afterwards,
+    afterwards: OnFileComplete,
 }
 
-impl IntoFile {
+impl FileConsumer {
     /// Makes the file under a `temporary` name; `incremental` has it synced while it is written. When it is whole and on the
     /// disk it becomes `target`, and `afterwards` happens.
     ///
@@ -26,10 +26,10 @@ impl IntoFile {
         temporary: PathBuf,
         target: PathBuf,
         incremental: bool,
-        afterwards: Afterwards,
+        afterwards: OnFileComplete,
     ) -> Result<Box<dyn Consumer>, ConsumerError> {
         let file = DumpFile::create(temporary, incremental)?;
-        Ok(Box::new(IntoFile {
+        Ok(Box::new(FileConsumer {
             file,
             target,
             afterwards,
@@ -37,7 +37,7 @@ impl IntoFile {
     }
 }
 
-impl Consumer for IntoFile {
+impl Consumer for FileConsumer {
     fn take(&mut self, bytes: &[u8], _running: &Running) -> Result<(), ConsumerError> {
         Ok(self.file.write(bytes)?)
     }

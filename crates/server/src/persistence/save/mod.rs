@@ -9,7 +9,7 @@ mod into_file;
 
 pub use ending::{call_off, end_process};
 pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
-pub use into_file::IntoFile;
+pub use into_file::FileConsumer;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -21,33 +21,33 @@ use std::time::Instant;
 use weft_reactor::unix_ms;
 
 use crate::config::{Config, id};
-use crate::keyspace::access::Whole;
+use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take;
-use crate::keyspace::walk::Reach;
+use crate::keyspace::walk::WalkAccess;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    Contents, Destination, Fault, Head, LoadError, Loaded, Loader, Pace, Position, TellDropped,
+    Contents, Destination, Fault, Head, LoadError, Loaded, Loader, OnKeyDropped, Position, ProgressCallback,
 };
-use crate::persistence::snapshot::{Note, clock};
+use crate::persistence::snapshot::{AuxField, clock};
 use crate::propagation::write_command;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
 use crate::scripting::load_library;
 use crate::state::Server;
 
 /// Something failed; the log has told what.
 #[derive(Debug)]
-pub struct Failed;
+pub struct SaveFailed;
 
 /// Writes a dump.
 ///
 /// # Errors
 /// When that fails.
-pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Nobody may stand at the gate for as long as a script pleases.
     server.scripts.running.keep_out();
     let written = write(server, &mut seat.exclusive());
@@ -55,7 +55,7 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
     written
 }
 
-fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
+fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     // Nothing changes before it is known.
     let notes = backlog_writer::place(server).notes();
     write_file(server, all, &path(&server.config), &notes)?;
@@ -65,11 +65,11 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Note]) -> Result<(), Failed> {
+fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[AuxField]) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripts.libraries.codes();
     let contents = Contents {
-        reach: Reach::Everything(all),
+        reach: WalkAccess::Everything(all),
         counts: &server.keyspace.counts,
         head: Head {
             functions: &functions,
@@ -83,7 +83,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[No
     };
     rdb_file::save(path, &contents).map_err(|error| {
         log::warning!("{error}");
-        Failed
+        SaveFailed
     })
 }
 
@@ -92,7 +92,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[No
 ///
 /// # Errors
 /// When that fails.
-pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> {
+pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // One that was being written may be about to take its name.
     server.snapshot.wait_for_cancelled();
     save(server, seat)
@@ -102,7 +102,7 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), Failed> 
 ///
 /// # Errors
 /// When it cannot be loaded as a whole.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), Failed> {
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), SaveFailed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
         begin_progress(server, metadata.len());
@@ -114,14 +114,14 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
     let how = match is_primary {
         true => {
             backlog_writer::prepare(server);
-            How {
+            LoadMode {
                 replace: false,
                 expiry_ms: unix_ms(),
                 drops: Some(&mut delete),
             }
         }
         // What has expired is the primary's to delete.
-        false => How::keeping_expired(),
+        false => LoadMode::keeping_expired(),
     };
     match load(server, all, row, how) {
         Ok(loaded) => {
@@ -132,7 +132,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
         Err(error) => {
             tell(&error);
             log::warning!("Fatal error loading the DB, check server logs. Exiting.");
-            Err(Failed)
+            Err(SaveFailed)
         }
     }
 }
@@ -162,17 +162,17 @@ impl Deletions {
 }
 
 /// Goes on with the history that the dump tells of, if it does.
-fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), Failed> {
+fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), SaveFailed> {
     let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
         (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => {
-            Some(backlog_writer::Place { id, offset, db })
+            Some(backlog_writer::HistoryPosition { id, offset, db })
         }
         _ => None,
     };
     match place {
         Some(place) if is_primary => backlog_writer::resume(server, place.id, place.offset).map_err(|error| {
             log::warning!("Fatal error: cannot start the thread of the log: {error}");
-            Failed
+            SaveFailed
         }),
         Some(place) => {
             backlog_writer::resume_as_replica(server, &place);
@@ -210,10 +210,10 @@ fn tell(error: &LoadError) {
 ///
 /// # Errors
 /// When it cannot be loaded; the log has told why.
-pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, Failed> {
-    let loaded = load_file(server, path, all, row, How::keeping_expired()).map_err(|error| {
+pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
+    let loaded = load_file(server, path, all, row, LoadMode::keeping_expired()).map_err(|error| {
         tell(&error);
-        Failed
+        SaveFailed
     })?;
     Ok(loaded.end)
 }
@@ -222,23 +222,23 @@ pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path:
 ///
 /// # Errors
 /// When that fails; the log has told why.
-pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), Failed> {
+pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
     write_file(server, all, path, &[])
 }
 
 /// How a file is loaded.
-struct How<'h> {
+struct LoadMode<'h> {
     /// A key of the file replaces one in memory.
     replace: bool,
     /// The time whose expired keys are dropped; 0 drops none.
     expiry_ms: u64,
     /// Is told of them.
-    drops: Option<TellDropped<'h>>,
+    drops: Option<OnKeyDropped<'h>>,
 }
 
-impl How<'_> {
+impl LoadMode<'_> {
     fn keeping_expired() -> Self {
-        How {
+        LoadMode {
             replace: false,
             expiry_ms: 0,
             drops: None,
@@ -246,7 +246,7 @@ impl How<'_> {
     }
 }
 
-fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: How<'_>) -> Result<Loaded, LoadError> {
+fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<Loaded, LoadError> {
     server.dumps.loading.store(true, Ordering::Relaxed);
     let loaded = load_file(server, &path(&server.config), all, row, how);
     server.dumps.loading.store(false, Ordering::Relaxed);
@@ -259,7 +259,7 @@ fn load_file(
     path: &Path,
     all: &mut Exclusive<'_>,
     row: usize,
-    how: How<'_>,
+    how: LoadMode<'_>,
 ) -> Result<Loaded, LoadError> {
     let replace = how.replace;
     let now_ms = unix_ms();
@@ -282,11 +282,15 @@ fn load_file(
             None => None,
         },
         // Only while the server starts are others told that they have to wait, and why.
-        pace: server.repl.standing().has(Standing::LOADING).then_some(Pace {
-            every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
-            report: &report,
-            used_memory: &used_memory,
-        }),
+        pace: server
+            .repl
+            .standing()
+            .has(ReplicationState::LOADING)
+            .then_some(ProgressCallback {
+                every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
+                report: &report,
+                used_memory: &used_memory,
+            }),
     };
     let loaded = rdb_file::load(path, &mut loader)?;
     report(loaded.end);
@@ -362,13 +366,13 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
         return Err(CannotReload::Loading);
     }
     if how.save {
-        write(server, &mut all).map_err(|Failed| CannotReload::Save)?;
+        write(server, &mut all).map_err(|SaveFailed| CannotReload::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = 0..keyspace.counts.databases();
     let taken = how
         .flush
-        .then(|| take(&mut Whole::Alone(&mut all), databases, keyspace, row));
+        .then(|| take(&mut WholeKeyspace::Alone(&mut all), databases, keyspace, row));
     if how.flush {
         server.scripts.libraries.flush();
     }
@@ -380,7 +384,7 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
         true => 0,
         false => unix_ms(),
     };
-    let how = How {
+    let how = LoadMode {
         replace: how.replace,
         expiry_ms,
         drops: None,

@@ -72,19 +72,19 @@ pub trait Consumer: Send {
 }
 
 /// The name and the text of a note in front of the keys.
-pub type Note = (&'static str, Vec<u8>);
+pub type AuxField = (&'static str, Vec<u8>);
 /// Makes the notes, when everybody goes on: it may wait for what they say.
-pub type Notes = Box<dyn FnOnce() -> Vec<Note> + Send>;
+pub type AuxFields = Box<dyn FnOnce() -> Vec<AuxField> + Send>;
 
 /// Makes a consumer.
 pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
 /// Is called at the snapshot's moment.
-pub type AtMoment = Box<dyn FnOnce(&Moment<'_>) -> Notes + Send>;
+pub type OnMoment = Box<dyn FnOnce(&SnapshotMoment<'_>) -> AuxFields + Send>;
 /// Is called at the end.
-pub type AtEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, Ending) + Send>;
+pub type OnEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, SnapshotOutcome) + Send>;
 
 /// What is wanted of a snapshot.
-pub struct Order {
+pub struct SnapshotRequest {
     /// What for.
     pub purpose: Purpose,
     /// The version of the dump. Values that it lacks end the snapshot.
@@ -92,19 +92,19 @@ pub struct Order {
     /// Makes the consumer, on its thread, when the moment is over.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
-    pub at_moment: AtMoment,
+    pub at_moment: OnMoment,
     /// Is told how it ended.
-    pub at_end: AtEnd,
+    pub at_end: OnEnd,
 }
 
 /// The moment of which a snapshot is. Nobody else runs.
-pub struct Moment<'m> {
+pub struct SnapshotMoment<'m> {
     /// The server.
     pub server: &'m Server,
 }
 
 /// How a snapshot ended.
-pub enum Ending {
+pub enum SnapshotOutcome {
     /// The consumer has everything.
     Done,
     /// Somebody called it off.
@@ -130,7 +130,7 @@ pub struct Summary {
 
 /// Why no snapshot was started.
 #[derive(Debug)]
-pub enum Refused {
+pub enum SnapshotRefusal {
     /// Another one is being written.
     Busy(Purpose),
     /// The system does not have what is needed.
@@ -142,9 +142,9 @@ pub enum Refused {
 ///
 /// # Errors
 /// When none can be started now; then nothing of the order was called.
-pub fn start(server: &Arc<Server>, order: Order) -> Result<i32, Refused> {
-    let claim = Claim::new(server, order.purpose).map_err(Refused::Busy)?;
-    claim.start(order).map_err(Refused::System)
+pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
+    let claim = Claim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    claim.start(order).map_err(SnapshotRefusal::System)
 }
 
 /// The right to take the next snapshot. A caller that changes something before its snapshot starts, such as a file
@@ -174,7 +174,7 @@ impl<'s> Claim<'s> {
     ///
     /// # Errors
     /// When the system lacks a thread or a seat; then nothing of the order was called.
-    pub fn start(mut self, order: Order) -> io::Result<i32> {
+    pub fn start(mut self, order: SnapshotRequest) -> io::Result<i32> {
         debug_assert_eq!(self.purpose, order.purpose);
         let thread = start_claimed(self.server, order)?;
         // From now on the snapshot's thread releases it.
@@ -192,7 +192,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-fn start_claimed(server: &Arc<Server>, order: Order) -> io::Result<i32> {
+fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32> {
     if server.keyspace.counts.databases() > MOST_DATABASES {
         return Err(io::Error::other("there are too many databases"));
     }
@@ -206,9 +206,9 @@ fn start_claimed(server: &Arc<Server>, order: Order) -> io::Result<i32> {
     started.recv().map_err(|_| io::Error::other("its thread ended"))
 }
 
-fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<i32>) {
+fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &SyncSender<i32>) {
     enter_background(server);
-    let Order {
+    let SnapshotRequest {
         consumer,
         format,
         at_moment,
@@ -230,9 +230,9 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
         began_s,
     };
     let ending = match result {
-        Ok(()) => Ending::Done,
-        Err(_) if server.snapshot.is_cancelled() => Ending::Cancelled,
-        Err(error) => Ending::Failed(error),
+        Ok(()) => SnapshotOutcome::Done,
+        Err(_) if server.snapshot.is_cancelled() => SnapshotOutcome::Cancelled,
+        Err(error) => SnapshotOutcome::Failed(error),
     };
     at_end(server, &summary, ending);
     drop(seat);
@@ -241,16 +241,16 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: Order, started: &SyncSender<
 }
 
 /// What belongs to the moment beside the keys.
-struct Taken {
+struct CapturedState {
     databases: Vec<Database>,
     functions: Vec<Vec<u8>>,
-    notes: Notes,
+    notes: AuxFields,
     changes: u64,
     began: Instant,
     began_s: u64,
 }
 
-fn take_moment(server: &Server, seat: &mut Seat, at_moment: AtMoment) -> Taken {
+fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.preimages.prepare(&keyspace.slots);
     // Nobody may stand at the gate for as long as a script pleases.
@@ -271,10 +271,10 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: AtMoment) -> Taken {
         keyspace.preimages.begin(&alone, &numbers);
         let changes = server.metrics.sum(Counter::Dirty);
         let functions = server.scripts.libraries.codes();
-        Taken {
+        CapturedState {
             databases,
             functions,
-            notes: at_moment(&Moment { server }),
+            notes: at_moment(&SnapshotMoment { server }),
             changes,
             began: Instant::now(),
             began_s: unix_ms() / 1000,
@@ -286,7 +286,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: AtMoment) -> Taken {
 }
 
 /// What Valkey measures as the time of a fork is the time for which everybody stood still.
-fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
+fn note_moment(server: &Server, closing: Instant, taken: &CapturedState) {
     let took = closing.elapsed();
     server
         .snapshot
@@ -306,7 +306,7 @@ fn note_moment(server: &Server, closing: Instant, taken: &Taken) {
 fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
-    taken: Taken,
+    taken: CapturedState,
     (consumer, format): (MakeConsumer, Format),
 ) -> (u64, Result<(), ConsumerError>) {
     let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);

@@ -14,10 +14,10 @@ use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
 use crate::config::id;
-use crate::keyspace::before_image::{LARGE_BYTES, Step, Visit, Walker, Wanted};
-use crate::keyspace::pinned::Loan;
+use crate::keyspace::before_image::{AwaitedKey, LARGE_BYTES, SnapshotVisitor, Step, Walker};
+use crate::keyspace::pinned::Pin;
 use crate::keyspace::{Keyspace, Seat};
-use crate::persistence::rdb_file::{Gathering, Head, Key, Style, write_database};
+use crate::persistence::rdb_file::{BufferedWriter, Head, Key, Style, write_database};
 use crate::state::Server;
 
 /// How long a slot that is being written is left alone.
@@ -50,16 +50,16 @@ pub struct Database {
 }
 
 /// It was cancelled, the consumer failed, or the format lacks a value.
-pub struct Stopped;
+pub struct SaveStopped;
 
 /// A large value, of which a handle was taken under a lease.
-struct Large {
+struct LargeValue {
     name: Box<[u8]>,
     value: Handle,
     expire_at_ms: Option<u64>,
     clock: u32,
     // Behind the handle: that is dropped first.
-    loan: Option<Loan>,
+    loan: Option<Pin>,
 }
 
 enum Handle {
@@ -67,9 +67,9 @@ enum Handle {
     Blob(Blob),
 }
 
-impl Large {
+impl LargeValue {
     /// The value of an entry, if it is large and can be shared.
-    fn of(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<Large> {
+    fn of(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
         let is_large = match entry.value() {
             ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
             ValueRef::Blob(blob) => blob.len() > LARGE_BYTES,
@@ -83,7 +83,7 @@ impl Large {
             ValueRef::Blob(blob) => Handle::Blob(blob.clone()),
             _ => Handle::Object(entry.share()?),
         };
-        Some(Large {
+        Some(LargeValue {
             name: entry.key().into(),
             value,
             expire_at_ms: entry.expire_at_ms(),
@@ -130,20 +130,20 @@ impl Large {
 }
 
 /// What was visited and is not passed on yet.
-struct Visited<'s> {
+struct PendingEntries<'s> {
     keyspace: &'s Keyspace,
     style: Style,
-    gathering: Gathering,
-    large: Vec<Large>,
+    gathering: BufferedWriter,
+    large: Vec<LargeValue>,
     keys: u64,
     /// Whether the format had all values so far.
     fits: bool,
 }
 
-impl Visit for Visited<'_> {
+impl SnapshotVisitor for PendingEntries<'_> {
     fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>) {
         self.keys += 1;
-        match Large::of(self.keyspace, slot, entry) {
+        match LargeValue::of(self.keyspace, slot, entry) {
             Some(large) => self.large.push(large),
             None => self.fits &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
         }
@@ -159,11 +159,11 @@ impl Visit for Visited<'_> {
 pub struct Saver<'s> {
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
-    visited: Visited<'s>,
+    visited: PendingEntries<'s>,
     /// What was wanted, and is not written yet.
-    taken: Vec<(Wanted, Large)>,
+    taken: Vec<(AwaitedKey, LargeValue)>,
     /// Large values that were met and are not written yet, the next one last.
-    rest: Vec<Large>,
+    rest: Vec<LargeValue>,
     chunks: SyncSender<Chunk>,
 }
 
@@ -174,10 +174,10 @@ impl<'s> Saver<'s> {
         Saver {
             server,
             seat,
-            visited: Visited {
+            visited: PendingEntries {
                 keyspace: &server.keyspace,
                 style,
-                gathering: Gathering::new(checked),
+                gathering: BufferedWriter::new(checked),
                 large: Vec::new(),
                 keys: 0,
                 fits: true,
@@ -199,7 +199,7 @@ impl<'s> Saver<'s> {
     }
 
     /// Saves everything.
-    pub fn save(&mut self, head: &Head<'_>, databases: &[Database]) -> Result<(), Stopped> {
+    pub fn save(&mut self, head: &Head<'_>, databases: &[Database]) -> Result<(), SaveStopped> {
         let compress = self.visited.style.compress;
         head.write(&mut self.visited.gathering.bytes, compress);
         for (index, database) in databases.iter().enumerate() {
@@ -215,13 +215,13 @@ impl<'s> Saver<'s> {
             let mut walker = Walker::new(&keyspace.preimages, &keyspace.hasher, number, is_last);
             while self.step(&mut walker)? {}
         }
-        let gathering = std::mem::replace(&mut self.visited.gathering, Gathering::new(false));
+        let gathering = std::mem::replace(&mut self.visited.gathering, BufferedWriter::new(false));
         self.send(Chunk::Bytes(gathering.finish()))?;
         self.send(Chunk::End)
     }
 
     /// Saves some keys; whether there are more.
-    fn step(&mut self, walker: &mut Walker<'_>) -> Result<bool, Stopped> {
+    fn step(&mut self, walker: &mut Walker<'_>) -> Result<bool, SaveStopped> {
         let before = self.visited.keys;
         let last = self.visit_some(walker);
         let more = match last {
@@ -264,7 +264,7 @@ impl<'s> Saver<'s> {
     }
 
     /// Writes the large values that were met; each is given back before anybody is waited for.
-    fn write_large(&mut self) -> Result<(), Stopped> {
+    fn write_large(&mut self) -> Result<(), SaveStopped> {
         self.rest.extend(self.visited.large.drain(..).rev());
         while let Some(mut large) = self.rest.pop() {
             if large.is_long_string() && self.visited.style.compress {
@@ -278,7 +278,7 @@ impl<'s> Saver<'s> {
         self.pass_on()
     }
 
-    fn pass_on(&mut self) -> Result<(), Stopped> {
+    fn pass_on(&mut self) -> Result<(), SaveStopped> {
         if self.visited.gathering.is_much() {
             let chunk = Chunk::Bytes(self.visited.gathering.take());
             self.send(chunk)?;
@@ -286,11 +286,11 @@ impl<'s> Saver<'s> {
         Ok(())
     }
 
-    fn send(&mut self, mut chunk: Chunk) -> Result<(), Stopped> {
+    fn send(&mut self, mut chunk: Chunk) -> Result<(), SaveStopped> {
         loop {
             match self.chunks.try_send(chunk) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(_)) => return Err(Stopped),
+                Err(TrySendError::Disconnected(_)) => return Err(SaveStopped),
                 Err(TrySendError::Full(refused)) => chunk = refused,
             }
             self.give_back_rest();
@@ -311,15 +311,15 @@ impl<'s> Saver<'s> {
         }
     }
 
-    fn check(&self) -> Result<(), Stopped> {
+    fn check(&self) -> Result<(), SaveStopped> {
         if self.server.snapshot.is_cancelled() || !self.visited.fits {
-            return Err(Stopped);
+            return Err(SaveStopped);
         }
         Ok(())
     }
 
     /// Saves values out of turn that somebody wants to change. Before anything is written, all of them are taken.
-    fn serve_wanted(&mut self) -> Result<(), Stopped> {
+    fn serve_wanted(&mut self) -> Result<(), SaveStopped> {
         self.check()?;
         loop {
             self.take_wanted()?;
@@ -336,11 +336,11 @@ impl<'s> Saver<'s> {
     }
 
     /// Takes what is wanted, as copies. Their slots are not passed before they are written.
-    fn take_wanted(&mut self) -> Result<(), Stopped> {
+    fn take_wanted(&mut self) -> Result<(), SaveStopped> {
         let keyspace = &self.server.keyspace;
         while let Some(wanted) = keyspace.preimages.next_wanted() {
             let large = loop {
-                let share = |slot, entry: EntryRef<'_, Value>| Large::of(keyspace, slot, entry);
+                let share = |slot, entry: EntryRef<'_, Value>| LargeValue::of(keyspace, slot, entry);
                 let settled = keyspace.preimages.settle_wanted(&self.seat.enter(), &wanted, share);
                 match settled {
                     Some(large) => break large,
@@ -358,7 +358,7 @@ impl<'s> Saver<'s> {
     }
 
     /// Waits as `rdb-key-save-delay` wants it after so many keys.
-    fn delay(&mut self, keys: u64) -> Result<(), Stopped> {
+    fn delay(&mut self, keys: u64) -> Result<(), SaveStopped> {
         let delay = self.server.config.integer(id::RDB_KEY_SAVE_DELAY);
         if delay == 0 || keys == 0 {
             return Ok(());

@@ -90,11 +90,11 @@ impl Drop for Telling {
 
 type Permission = Result<(), ConsumerError>;
 
-fn order(purpose: Purpose) -> (Order, Receiver<Told>, Sender<Permission>) {
+fn order(purpose: Purpose) -> (SnapshotRequest, Receiver<Told>, Sender<Permission>) {
     let (told, hears) = channel();
     let (permits, may_take) = channel();
     let [at_moment, at_end] = [told.clone(), told.clone()];
-    let order = Order {
+    let order = SnapshotRequest {
         purpose,
         format: Format::Newest,
         consumer: Box::new(move || Ok(Box::new(Telling { told, may_take }))),
@@ -104,9 +104,9 @@ fn order(purpose: Purpose) -> (Order, Receiver<Told>, Sender<Permission>) {
         }),
         at_end: Box::new(move |_, summary, ending| {
             let ending = match ending {
-                Ending::Done => format!("done: {} keys", summary.keys),
-                Ending::Cancelled => "cancelled".to_owned(),
-                Ending::Failed(error) => format!("failed: {error}"),
+                SnapshotOutcome::Done => format!("done: {} keys", summary.keys),
+                SnapshotOutcome::Cancelled => "cancelled".to_owned(),
+                SnapshotOutcome::Failed(error) => format!("failed: {error}"),
             };
             let _ = at_end.send(Told::Ended(ending));
         }),
@@ -181,7 +181,7 @@ fn who_comes_second_is_told_and_may_call_the_first_off() {
     start(&server, first).expect("starts");
     let (second, unheard, _) = order(Purpose::Dump);
     let refused = start(&server, second);
-    assert!(matches!(refused, Err(Refused::Busy(Purpose::Replicas))));
+    assert!(matches!(refused, Err(SnapshotRefusal::Busy(Purpose::Replicas))));
     assert!(unheard.recv().is_err(), "nothing of it was called");
     assert!(
         !server.snapshot.cancel(&[Purpose::Dump]),

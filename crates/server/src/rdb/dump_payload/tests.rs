@@ -18,14 +18,14 @@ const DUMPS: &[(&[u8], &[u8])] = &[
 ];
 
 /// Loads under the default limits.
-fn load_by_default(payload: &[u8]) -> Option<Restored<'_>> {
+fn load_by_default(payload: &[u8]) -> Option<RestoredValue<'_>> {
     load(payload, &Config::defaults())
 }
 
 /// The string of a payload.
 fn string_in(payload: &[u8]) -> Option<Loaded<'_>> {
     load_by_default(payload).map(|restored| match restored {
-        Restored::String(string) => string,
+        RestoredValue::String(string) => string,
         other => panic!("not a string: {other:?}"),
     })
 }

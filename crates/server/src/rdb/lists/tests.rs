@@ -9,10 +9,10 @@ use weft_values::list::packed::PackedList;
 use super::*;
 use crate::rdb::dump_payload::dump;
 
-fn elements(restored: &Restored<'_>) -> Vec<Vec<u8>> {
+fn elements(restored: &RestoredValue<'_>) -> Vec<Vec<u8>> {
     let list = match restored {
-        Restored::Packed(bytes) => ListRef::Packed(PackedList::new(bytes)),
-        Restored::Object(Value::List(list)) => ListRef::Large(list),
+        RestoredValue::Packed(bytes) => ListRef::Packed(PackedList::new(bytes)),
+        RestoredValue::Object(Value::List(list)) => ListRef::Large(list),
         other => panic!("not a list: {other:?}"),
     };
     let mut elements = Vec::new();
@@ -23,17 +23,17 @@ fn elements(restored: &Restored<'_>) -> Vec<Vec<u8>> {
     elements
 }
 
-fn load(payload: &[u8]) -> Option<Restored<'_>> {
+fn load(payload: &[u8]) -> Option<RestoredValue<'_>> {
     let mut reader = Reader::new(payload);
     let kind = reader.byte()?;
     read(kind, &mut reader, &Config::defaults())
 }
 
-fn dumped(restored: &Restored<'_>) -> Vec<u8> {
+fn dumped(restored: &RestoredValue<'_>) -> Vec<u8> {
     match restored {
-        Restored::Packed(bytes) => dump(ValueRef::Packed(bytes), true),
-        Restored::Object(value) => dump(ValueRef::Object(value), true),
-        Restored::String(_) => panic!("not a list"),
+        RestoredValue::Packed(bytes) => dump(ValueRef::Packed(bytes), true),
+        RestoredValue::Object(value) => dump(ValueRef::Object(value), true),
+        RestoredValue::String(_) => panic!("not a list"),
     }
 }
 
@@ -42,7 +42,7 @@ fn a_small_list_is_dumped_as_valkey_does() {
     let expected = b"\x12\x01\x02\x0c\x0c\x00\x00\x00\x02\x00\x81a\x02\x05\x01\xff";
     let restored = load(expected).unwrap();
     assert_eq!(elements(&restored), [b"a".to_vec(), b"5".to_vec()]);
-    assert!(matches!(restored, Restored::Packed(_)));
+    assert!(matches!(restored, RestoredValue::Packed(_)));
     assert!(dumped(&restored).starts_with(expected));
 }
 
@@ -64,7 +64,7 @@ fn old_encodings_are_read() {
     for (payload, packed) in cases {
         let restored = load(&payload).unwrap_or_else(|| panic!("{payload:?}"));
         assert_eq!(elements(&restored), [b"a".to_vec(), b"5".to_vec()]);
-        assert_eq!(matches!(restored, Restored::Packed(_)), packed, "{payload:?}");
+        assert_eq!(matches!(restored, RestoredValue::Packed(_)), packed, "{payload:?}");
     }
 }
 
@@ -82,7 +82,7 @@ fn lists_of_many_nodes_come_back() {
         let value = Value::List(list);
         let payload = dump(ValueRef::Object(&value), true);
         let restored = load(&payload).unwrap();
-        let before = Restored::Object(value);
+        let before = RestoredValue::Object(value);
         assert_eq!(elements(&restored), elements(&before), "fill {fill}, depth {depth}");
     }
 }

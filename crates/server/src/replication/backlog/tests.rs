@@ -1,6 +1,6 @@
 //! Tests of what a backlog keeps.
 
-use super::{BLOCK_BYTES, Extent, Shelf};
+use super::{BLOCK_BYTES, Extent, ReplicationBacklog};
 
 fn bytes(from: i64, count: usize) -> Vec<u8> {
     (from..).take(count).map(|offset| (offset % 251) as u8).collect()
@@ -8,7 +8,7 @@ fn bytes(from: i64, count: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_read_is_what_was_appended_from_any_place() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReplicationBacklog::default();
     assert!(!shelf.has(0));
     shelf.open(1000);
     let mut end = 1000;
@@ -28,7 +28,7 @@ fn what_is_read_is_what_was_appended_from_any_place() {
 
 #[test]
 fn it_keeps_its_size_and_what_readers_need() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReplicationBacklog::default();
     shelf.open(0);
     shelf.pin(7, 10);
     for round in 0..40 {
@@ -47,7 +47,7 @@ fn it_keeps_its_size_and_what_readers_need() {
 
 #[test]
 fn a_ticket_stands_for_the_bytes_up_to_its_milestone() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReplicationBacklog::default();
     shelf.open(0);
     shelf.append(b"12345", 1 << 20);
     shelf.note_ticket(3);

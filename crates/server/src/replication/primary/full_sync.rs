@@ -25,14 +25,16 @@ use weft_reactor::{Socket, thread_id, unix_ms};
 use crate::config::{error_text, id};
 use crate::net::tls::Tls;
 use crate::observability::{lock, log};
-use crate::persistence::rdb_file::{DumpFile, Format, Gathering, Head};
+use crate::persistence::rdb_file::{BufferedWriter, DumpFile, Format, Head};
 use crate::persistence::snapshot;
-use crate::persistence::snapshot::{Consumer, ConsumerError, Moment, Notes, Order, Refused};
+use crate::persistence::snapshot::{
+    AuxFields, Consumer, ConsumerError, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
+};
 use crate::persistence::snapshot_state::{Purpose, Running};
 use crate::replication::Progress;
 use crate::replication::backlog_writer;
-use crate::replication::backlog_writer::Place;
-use crate::state::{Server, SupplyOrder};
+use crate::replication::backlog_writer::HistoryPosition;
+use crate::state::{PrimaryThreadCommand, Server};
 
 /// Digits of the mark that ends a dump.
 const MARK_BYTES: usize = 40;
@@ -206,8 +208,8 @@ impl Targets {
     }
 
     /// Tells where the stream goes on, to those who asked for that.
-    fn announce(&mut self, place: &Place, running: &Running) {
-        let Place { id, offset, db } = place;
+    fn announce(&mut self, place: &HistoryPosition, running: &Running) {
+        let HistoryPosition { id, offset, db } = place;
         let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
         self.list.retain(|target| {
             let line = match target.announcement {
@@ -241,12 +243,12 @@ impl Targets {
 }
 
 /// Sends a dump as it is made.
-struct Streamed {
+struct SocketDump {
     targets: Targets,
     mark: String,
 }
 
-impl Consumer for Streamed {
+impl Consumer for SocketDump {
     fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
         self.targets.write(bytes, running)
     }
@@ -264,7 +266,7 @@ impl Consumer for Streamed {
 }
 
 /// Writes a dump into a file, and sends that.
-struct Filed {
+struct FileDump {
     targets: Targets,
     file: Option<DumpFile>,
     path: PathBuf,
@@ -272,7 +274,7 @@ struct Filed {
     removes: bool,
 }
 
-impl Consumer for Filed {
+impl Consumer for FileDump {
     fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
         if self.last_beat.elapsed() >= BEAT {
             self.last_beat = Instant::now();
@@ -323,7 +325,7 @@ pub fn outlives(server: &Server, with_mark: bool) -> bool {
 
 /// What the dump of some replicas is like.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct DumpRequirements {
     /// The version that all of them understand.
     pub format: Format,
     /// No keys.
@@ -338,7 +340,7 @@ pub fn begin(
     server: &Arc<Server>,
     targets: Vec<DumpTarget>,
     with_mark: bool,
-    Wanted { format, without_data }: Wanted,
+    DumpRequirements { format, without_data }: DumpRequirements,
 ) -> Result<(), CannotBegin> {
     let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
     let served: Arc<Mutex<Vec<u64>>> = Arc::default();
@@ -360,28 +362,28 @@ pub fn begin(
     if stands_still {
         server.repl.sleeps_until_ms.store(u64::MAX, Ordering::Relaxed);
     }
-    let (told, place) = mpsc::channel::<Place>();
+    let (told, place) = mpsc::channel::<HistoryPosition>();
     let for_consumer = server.clone();
     let pinned = ids.clone();
-    let order = Order {
+    let order = SnapshotRequest {
         purpose: Purpose::Replicas,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
         at_moment: Box::new(move |moment| note_place(moment, pinned, alone, told)),
         at_end: Box::new(move |server, _, ending| {
             match ending {
-                snapshot::Ending::Done => log::notice!("Background RDB transfer terminated with success"),
+                snapshot::SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
                 // It had nobody left to go to.
-                snapshot::Ending::Cancelled if alone => log::warning!("Background RDB transfer error"),
-                snapshot::Ending::Cancelled => log::warning!("Background transfer terminated by request"),
-                snapshot::Ending::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
+                snapshot::SnapshotOutcome::Cancelled if alone => log::warning!("Background RDB transfer error"),
+                snapshot::SnapshotOutcome::Cancelled => log::warning!("Background transfer terminated by request"),
+                snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
             }
             if stands_still {
                 server.repl.pause_if_wanted();
                 server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
             }
             let served = std::mem::take(&mut *lock(&served));
-            server.order_supply(SupplyOrder::DumpEnded {
+            server.order_supply(PrimaryThreadCommand::DumpEnded {
                 replicas: ids,
                 served,
                 with_mark,
@@ -404,15 +406,20 @@ pub fn begin(
         Err(refused) => {
             server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
             Err(match refused {
-                Refused::Busy(_) => CannotBegin::Busy,
-                Refused::System(error) => CannotBegin::Failed(error.to_string()),
+                SnapshotRefusal::Busy(_) => CannotBegin::Busy,
+                SnapshotRefusal::System(error) => CannotBegin::Failed(error.to_string()),
             })
         }
     }
 }
 
 /// Pins the replicas' places where the snapshot is, and tells where that is.
-fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, alone: bool, told: mpsc::Sender<Place>) -> Notes {
+fn note_place(
+    moment: &SnapshotMoment<'_>,
+    replicas: Vec<u64>,
+    alone: bool,
+    told: mpsc::Sender<HistoryPosition>,
+) -> AuxFields {
     let Some(server) = moment.server.myself() else {
         return Box::new(Vec::new);
     };
@@ -455,7 +462,7 @@ fn note_place(moment: &Moment<'_>, replicas: Vec<u64>, alone: bool, told: mpsc::
 fn make_consumer(
     server: &Arc<Server>,
     mut targets: Targets,
-    place: &mpsc::Receiver<Place>,
+    place: &mpsc::Receiver<HistoryPosition>,
     with_mark: bool,
 ) -> Result<Box<dyn Consumer>, ConsumerError> {
     let place = place.recv().map_err(|_| "the place of the dump is not known")?;
@@ -464,12 +471,12 @@ fn make_consumer(
     if with_mark {
         let mark = new_mark();
         targets.write(format!("$EOF:{mark}\r\n").as_bytes(), running)?;
-        return Ok(Box::new(Streamed { targets, mark }));
+        return Ok(Box::new(SocketDump { targets, mark }));
     }
     let config = &server.config;
     let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
     let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
-    Ok(Box::new(Filed {
+    Ok(Box::new(FileDump {
         targets,
         file: Some(DumpFile::create(
             temporary,
@@ -496,7 +503,7 @@ fn send_functions(
 ) -> Result<(), CannotBegin> {
     let server = server.clone();
     let send = move || {
-        let place = Place {
+        let place = HistoryPosition {
             id: server.repl.state().history.id.clone(),
             offset: server.repl.offset(),
             db: 0,
@@ -511,7 +518,7 @@ fn send_functions(
             ..Head::default()
         };
         let config = &server.config;
-        let mut gathering = Gathering::new(config.boolean(id::RDBCHECKSUM));
+        let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
         for target in &targets.list {
@@ -524,7 +531,7 @@ fn send_functions(
             targets.done();
         }
         let served = std::mem::take(&mut *lock(&served));
-        server.order_supply(SupplyOrder::DumpEnded {
+        server.order_supply(PrimaryThreadCommand::DumpEnded {
             replicas,
             served,
             with_mark: true,

@@ -31,16 +31,16 @@ use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
 
 use crate::config::id;
 use crate::keyspace::Seat;
-use crate::net::client::Introduction;
+use crate::net::client::ReplicaHandshake;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
 use crate::persistence::aof_files::Phase;
 use crate::replication::backlog_writer;
 use crate::replication::role;
 use crate::replication::role::Step;
-use crate::replication::{HandoverState, Known, NO_LOG, Progress};
-use crate::state::{Message, Server, SupplyOrder};
-use rdb_channel::Grace;
+use crate::replication::{HandoverState, NO_LOG, Progress, ReplicaInfo};
+use crate::state::{Message, PrimaryThreadCommand, Server};
+use rdb_channel::AwaitedMainChannel;
 use sync_batch::Dump;
 
 /// Events taken in one turn.
@@ -58,7 +58,7 @@ const SHORT_TICK: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// When the operating system refuses it, or no seat is left at the keyspace.
-pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::io::Result<()> {
+pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>) -> std::io::Result<()> {
     let seat = server
         .keyspace
         .slots
@@ -66,7 +66,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
         .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
     let reactor = Reactor::new()?;
     let _ = server.supply_waker.set(reactor.waker());
-    let mut supplier = Supplier {
+    let mut supplier = PrimaryThread {
         server: server.clone(),
         seat,
         reactor,
@@ -88,7 +88,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<SupplyOrder>) -> std::
 /// One replica.
 struct Replica {
     connection: Box<Connection>,
-    introduction: Introduction,
+    introduction: ReplicaHandshake,
     name: String,
     progress: Progress,
     /// Whether it asked with PSYNC.
@@ -112,23 +112,23 @@ impl Replica {
 }
 
 /// The thread's own.
-struct Supplier {
+struct PrimaryThread {
     server: Arc<Server>,
     seat: Seat,
     reactor: Reactor,
-    orders: mpsc::Receiver<SupplyOrder>,
+    orders: mpsc::Receiver<PrimaryThreadCommand>,
     replicas: HashMap<usize, Replica>,
     next_token: usize,
     /// The dump under way.
     dump: Option<Dump>,
     /// What is kept for main channels that may still come.
-    graces: Vec<Grace>,
+    graces: Vec<AwaitedMainChannel>,
     last_tick: Instant,
     /// Since when there has been no replica.
     alone_since: Option<Instant>,
 }
 
-impl Supplier {
+impl PrimaryThread {
     fn run(&mut self) {
         let mut events = Vec::new();
         loop {
@@ -172,27 +172,27 @@ impl Supplier {
         Some(if idle { Duration::from_secs(1) } else { TICK })
     }
 
-    fn obey(&mut self, order: SupplyOrder) {
+    fn obey(&mut self, order: PrimaryThreadCommand) {
         match order {
-            SupplyOrder::Adopt(connection, request) => self.adopt(connection, &request),
-            SupplyOrder::DumpEnded {
+            PrimaryThreadCommand::Adopt(connection, request) => self.adopt(connection, &request),
+            PrimaryThreadCommand::DumpEnded {
                 replicas,
                 served,
                 with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
-            SupplyOrder::DisconnectAll => {
+            PrimaryThreadCommand::DisconnectAll => {
                 let awaited = self.server.repl.replicas.awaited().clone();
                 awaited.into_iter().for_each(|client| self.give_up(client));
                 let tokens: Vec<usize> = self.replicas.keys().copied().collect();
                 tokens.into_iter().for_each(|token| self.close(token));
             }
-            SupplyOrder::Disconnect(id) => {
+            PrimaryThreadCommand::Disconnect(id) => {
                 if let Some(token) = self.token_of(id) {
                     self.close(token);
                 }
             }
             // What follows looks at everything.
-            SupplyOrder::Look => {}
+            PrimaryThreadCommand::Look => {}
         }
     }
 
@@ -309,7 +309,7 @@ impl Supplier {
     // ---- what others are told --------------------------------------------------------------------------------------
 
     /// Changes what others know of a replica.
-    fn publish(&self, token: usize, change: impl FnOnce(&mut Known)) {
+    fn publish(&self, token: usize, change: impl FnOnce(&mut ReplicaInfo)) {
         let Some(replica) = self.replicas.get(&token) else {
             return;
         };

@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use weft_reactor::unix_ms;
 
-use super::{Replica, Supplier, full_sync};
+use super::{PrimaryThread, Replica, full_sync};
 use crate::config::id;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{Channel, Known, Progress};
+use crate::replication::{Channel, Progress, ReplicaInfo};
 use crate::state::SyncRequest;
 
-impl Supplier {
+impl PrimaryThread {
     pub(crate) fn adopt(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
         let Some(registered) = connection.in_transit.take() else {
             return;
@@ -42,7 +42,7 @@ impl Supplier {
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();
-        self.server.repl.replicas.known().push(Known {
+        self.server.repl.replicas.known().push(ReplicaInfo {
             id,
             host,
             port: introduction.port,

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::Supplier;
+use super::PrimaryThread;
 use crate::config::{ClientClass, Config, id};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::replication::{Channel, Progress};
 
 /// A dump whose connection is gone, and whose stream nobody has asked for yet.
-pub(crate) struct Grace {
+pub(crate) struct AwaitedMainChannel {
     /// The id that the client had.
     client: u64,
     /// How the log shows it.
@@ -33,19 +33,19 @@ pub(crate) struct Grace {
 }
 
 /// How much may be kept for a replica.
-pub(crate) struct Bounds {
+pub(crate) struct PendingLimits {
     hard_bytes: u64,
     soft_bytes: u64,
     soft: Duration,
 }
 
-impl Bounds {
-    pub(crate) fn of(config: &Config) -> Bounds {
+impl PendingLimits {
+    pub(crate) fn of(config: &Config) -> PendingLimits {
         let limit = config.output_buffer_limits()[ClientClass::Replica as usize];
         let backlog_bytes = config.unsigned(id::REPL_BACKLOG_SIZE);
         // What the backlog keeps anyhow costs nothing.
         let at_least = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes.max(backlog_bytes) };
-        Bounds {
+        PendingLimits {
             hard_bytes: at_least(limit.hard_bytes),
             soft_bytes: at_least(limit.soft_bytes),
             soft: Duration::from_secs(limit.soft_seconds.max(0) as u64),
@@ -61,7 +61,7 @@ impl Bounds {
     }
 }
 
-impl Supplier {
+impl PrimaryThread {
     /// A main channel takes over what was kept for a dump; whether there is something.
     pub(crate) fn associate(&mut self, dump: u64, name: &str) -> bool {
         let replicas = &self.server.repl.replicas;
@@ -106,7 +106,7 @@ impl Supplier {
         }
         let seconds = self.server.repl.replicas.grace_s.load(Ordering::Relaxed);
         log::verbose!("Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds");
-        self.graces.push(Grace {
+        self.graces.push(AwaitedMainChannel {
             client,
             shown,
             since: Instant::now(),
@@ -128,7 +128,7 @@ impl Supplier {
             return;
         }
         let patience = Duration::from_secs(self.server.repl.replicas.grace_s.load(Ordering::Relaxed));
-        let bounds = Bounds::of(&self.server.config);
+        let bounds = PendingLimits::of(&self.server.config);
         let mut ended = Vec::new();
         let shelf = self.server.repl.replicas.shelf();
         let end = shelf.extent().map_or(0, |extent| extent.end);
@@ -158,7 +158,7 @@ impl Supplier {
 
     /// Disconnects who has so much to come that the limits are passed.
     pub(crate) fn close_far_behind(&mut self) {
-        let bounds = Bounds::of(&self.server.config);
+        let bounds = PendingLimits::of(&self.server.config);
         let mut far = Vec::new();
         {
             let shelf = self.server.repl.replicas.shelf();

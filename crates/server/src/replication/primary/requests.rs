@@ -7,13 +7,13 @@ use weft_reactor::unix_ms;
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, Limits, Parsed};
 
-use super::Supplier;
+use super::PrimaryThread;
 use crate::commands::registry;
 use crate::commands::registry::Lookup;
 use crate::commands::spec::flag;
 use crate::observability::log;
 
-impl Supplier {
+impl PrimaryThread {
     /// Reads what a replica has said.
     pub(crate) fn listen(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {

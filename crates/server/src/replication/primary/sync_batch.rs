@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::full_sync::{self, DumpTarget};
-use super::{Replica, Supplier};
+use super::{PrimaryThread, Replica};
 use crate::config::id;
 use crate::observability::log;
 use crate::persistence::rdb_file::Format;
@@ -28,7 +28,7 @@ pub(crate) struct Dump {
     pub(crate) with_mark: bool,
 }
 
-impl Supplier {
+impl PrimaryThread {
     /// Begins a dump for those who wait for one, if it is time.
     pub(crate) fn begin_dump_if_due(&mut self) {
         let config = &self.server.config;
@@ -96,7 +96,7 @@ impl Supplier {
         let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
         let using = if filters.alone { "dual-channel" } else { "normal sync" };
-        let wanted = full_sync::Wanted {
+        let wanted = full_sync::DumpRequirements {
             format: filters.format,
             without_data: filters.without_data,
         };

@@ -14,7 +14,7 @@ use crate::observability::log;
 use crate::replication::HandoverState;
 
 /// What a primary answers to PSYNC.
-pub enum Answer {
+pub enum PsyncReply {
     /// The stream goes on where this server is; the history may have a new name.
     Continue(Option<String>),
     /// All data comes first.
@@ -230,7 +230,7 @@ fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When the link breaks, or the primary has no stream to give at the moment.
-pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
+pub fn ask_for_stream(link: &mut Link) -> Result<PsyncReply, Failure> {
     let server = link.server().clone();
     let (history, resumable) = {
         let state = server.repl.state();
@@ -254,12 +254,12 @@ pub fn ask_for_stream(link: &mut Link) -> Result<Answer, Failure> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {
         [b"+FULLRESYNC", id, offset] if is_id(id) => match parse_i64(offset) {
-            Some(offset) => Ok(Answer::Full { id: shown(id), offset }),
+            Some(offset) => Ok(PsyncReply::Full { id: shown(id), offset }),
             None => Err(unexpected(&line)),
         },
-        [b"+DUALCHANNELSYNC"] => Ok(Answer::FullElsewhere),
-        [b"+CONTINUE"] if resumable => Ok(Answer::Continue(None)),
-        [b"+CONTINUE", id] if resumable && is_id(id) => Ok(Answer::Continue(Some(shown(id)))),
+        [b"+DUALCHANNELSYNC"] => Ok(PsyncReply::FullElsewhere),
+        [b"+CONTINUE"] if resumable => Ok(PsyncReply::Continue(None)),
+        [b"+CONTINUE", id] if resumable && is_id(id) => Ok(PsyncReply::Continue(Some(shown(id)))),
         [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(Failure::Told(format!(
             "Primary is currently unable to PSYNC but should be in the future: {}",
             shown(&line)

@@ -28,16 +28,16 @@ use std::time::{Duration, Instant};
 use weft_reactor::unix_ms;
 
 use crate::config::id;
-use crate::dispatch::replicated_stream::{Broken, Stream};
+use crate::dispatch::replicated_stream::{Stream, StreamError};
 use crate::keyspace::Seat;
 use crate::net::client::{Buffers, Client};
 use crate::observability::log;
 use crate::replication::role;
-use crate::replication::{Endpoint, HandoverState, Phase, Standing};
-use crate::state::{Server, SupplyOrder};
-use handshake::Answer;
+use crate::replication::{Endpoint, HandoverState, Phase, ReplicationState};
+use crate::state::{PrimaryThreadCommand, Server};
+use handshake::PsyncReply;
 use link::{Failure, Link};
-use rdb_channel::Held;
+use rdb_channel::BufferedStream;
 
 /// Between two attempts to reach a primary.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ const OWED_LOOK: Duration = Duration::from_millis(10);
 const OWED_AT_MOST: Duration = Duration::from_secs(2);
 
 /// The primary asked, and the disk was not as far as the data.
-struct Owed {
+struct PendingAck {
     offset: i64,
     since: Instant,
 }
@@ -73,28 +73,28 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let spawned = std::thread::Builder::new()
         .name("weft-replica".into())
         .stack_size(crate::scripting::STACK_BYTES);
-    spawned.spawn(move || Follower { server, seat, db: 0 }.run())?;
+    spawned.spawn(move || ReplicaThread { server, seat, db: 0 }.run())?;
     Ok(())
 }
 
 /// How the stream begins.
 #[derive(Default)]
-struct Begun {
+struct StreamStart {
     /// The history has a new name, of which this server's replicas do not know.
     renamed: bool,
     /// What came while the dump was loaded, if it came over a connection of its own.
-    held: Option<Held>,
+    held: Option<BufferedStream>,
 }
 
 /// The thread's own.
-struct Follower {
+struct ReplicaThread {
     server: Arc<Server>,
     seat: Seat,
     /// The database that the stream has selected: it goes on there when the link is made again.
     db: usize,
 }
 
-impl Follower {
+impl ReplicaThread {
     fn run(mut self) {
         loop {
             let (primary, term) = self.server.repl.wait_for_primary();
@@ -134,7 +134,7 @@ impl Follower {
         }
         if begun.renamed {
             // They come back and learn the new name; not earlier, for they would be sent away without a link.
-            self.server.order_supply(SupplyOrder::DisconnectAll);
+            self.server.order_supply(PrimaryThreadCommand::DisconnectAll);
         }
         let failure = self.stream(&mut link, term, begun.held);
         failure.tell();
@@ -170,7 +170,7 @@ impl Follower {
     }
 
     /// Asks for the stream, and takes over the primary's data if it does not go on where this server is.
-    fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<Begun, Failure> {
+    fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<StreamStart, Failure> {
         let term = link.term();
         self.server.repl.stand_still();
         let answer = handshake::ask_for_stream(link);
@@ -181,7 +181,7 @@ impl Follower {
             }
         }
         match answer? {
-            Answer::Continue(id) => {
+            PsyncReply::Continue(id) => {
                 log::notice!("Successful partial resynchronization with primary.");
                 let repl = &self.server.repl;
                 let offset = repl.offset();
@@ -200,21 +200,21 @@ impl Follower {
                     repl.replicas.shelf().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
-                Ok(Begun {
+                Ok(StreamStart {
                     renamed: renamed.is_some(),
                     held: None,
                 })
             }
-            Answer::Full { id, offset } => {
+            PsyncReply::Full { id, offset } => {
                 log::notice!("Full resync from primary: {id}:{offset}");
                 self.db = transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
                 log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
-                Ok(Begun::default())
+                Ok(StreamStart::default())
             }
-            Answer::FullElsewhere => {
+            PsyncReply::FullElsewhere => {
                 let (db, held) = rdb_channel::receive(&self.server, &mut self.seat, link, primary)?;
                 self.db = db;
-                Ok(Begun {
+                Ok(StreamStart {
                     renamed: false,
                     held: Some(held),
                 })
@@ -238,7 +238,7 @@ impl Follower {
             state.phase = Phase::Connected;
             state.resumable = true;
             state.down_since_s = None;
-            repl.put(Standing::CUT_OFF, false);
+            repl.put(ReplicationState::CUT_OFF, false);
         })
     }
 
@@ -249,12 +249,12 @@ impl Follower {
         let _ = repl.in_term(term, |state| {
             state.phase = Phase::Connect;
             state.down_since_s.get_or_insert(unix_ms() / 1000);
-            repl.put(Standing::CUT_OFF, true);
+            repl.put(ReplicationState::CUT_OFF, true);
         });
     }
 
     /// Runs what the primary has sent already and what it sends, until the link breaks; why it broke.
-    fn stream(&mut self, link: &mut Link, term: u64, held: Option<Held>) -> Failure {
+    fn stream(&mut self, link: &mut Link, term: u64, held: Option<BufferedStream>) -> Failure {
         let server = self.server.clone();
         let repl = &server.repl;
         let base = repl.offset();
@@ -288,7 +288,7 @@ impl Follower {
         stream: &mut Stream,
         base: i64,
         received: &mut u64,
-        mut held: Held,
+        mut held: BufferedStream,
     ) -> Result<(), Failure> {
         let mut beaten = Instant::now();
         while let Some(mut block) = held.take() {
@@ -310,8 +310,8 @@ impl Follower {
     /// Runs all that has come.
     fn run_arrived(&mut self, stream: &mut Stream) -> Result<(), Failure> {
         stream.run(&mut self.seat).map_err(|broken| match broken {
-            Broken::TermOver => Failure::TermOver,
-            Broken::Protocol => Failure::Protocol("Protocol error from primary, discarding what it sent".into()),
+            StreamError::TermOver => Failure::TermOver,
+            StreamError::Protocol => Failure::Protocol("Protocol error from primary, discarding what it sent".into()),
         })
     }
 
@@ -320,7 +320,7 @@ impl Follower {
         let repl = &server.repl;
         let mut acknowledged = Instant::now();
         let mut shown = Instant::now();
-        let mut owed: Option<Owed> = None;
+        let mut owed: Option<PendingAck> = None;
         self.show_client(stream);
         if let Err(failure) = self.acknowledge(link, stream) {
             return failure;
@@ -343,7 +343,7 @@ impl Follower {
                 }
             }
             if asked && stream.synced().is_some_and(|synced| synced < repl.offset()) {
-                owed = Some(Owed {
+                owed = Some(PendingAck {
                     offset: repl.offset(),
                     since: Instant::now(),
                 });

@@ -34,15 +34,15 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 const BEAT: Duration = Duration::from_secs(1);
 
 /// What came over the link and has not run.
-pub struct Held {
+pub struct BufferedStream {
     server: Arc<Server>,
     blocks: VecDeque<Vec<u8>>,
 }
 
-impl Held {
-    fn new(server: Arc<Server>, first: Vec<u8>) -> Held {
+impl BufferedStream {
+    fn new(server: Arc<Server>, first: Vec<u8>) -> BufferedStream {
         server.repl.held_peak_bytes.store(0, Ordering::Relaxed);
-        let mut held = Held {
+        let mut held = BufferedStream {
             server,
             blocks: VecDeque::new(),
         };
@@ -94,7 +94,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BufferedStream {
     fn drop(&mut self) {
         self.server.repl.held_bytes.store(0, Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ pub fn receive(
     seat: &mut Seat,
     link: &mut Link,
     primary: &Endpoint,
-) -> Result<(usize, Held), Failure> {
+) -> Result<(usize, BufferedStream), Failure> {
     let term = link.term();
     log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
     let socket = connect::connect(server, primary, term)?;
@@ -133,7 +133,7 @@ fn receive_both(
     link: &mut Link,
     dump: &mut Link,
     place: &DumpPlace,
-) -> Result<(usize, Held), Failure> {
+) -> Result<(usize, BufferedStream), Failure> {
     let loaded = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let keep = || {
@@ -173,11 +173,11 @@ fn receive_both(
 }
 
 /// Asks for the stream behind the dump, and keeps what comes until the dump is loaded.
-fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Result<Held, Failure> {
+fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Result<BufferedStream, Failure> {
     handshake::ask_for_stream_of(link, place)?;
     let server = link.server().clone();
     let repl = &server.repl;
-    let mut held = Held::new(server.clone(), std::mem::take(&mut link.ahead));
+    let mut held = BufferedStream::new(server.clone(), std::mem::take(&mut link.ahead));
     if loaded.load(Ordering::Acquire) {
         log::debug!("Dual channel replication: Psync established after rdb load");
         return Ok(held);

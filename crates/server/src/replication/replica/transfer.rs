@@ -24,19 +24,19 @@ use weft_reactor::unix_ms;
 use super::link::{Failure, Link};
 use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
-use crate::keyspace::access::Whole;
+use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::flush::{Taken, take};
-use crate::keyspace::staging::Apart;
+use crate::keyspace::flush::{DetachedTables, take};
+use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, SLOTS, Seat, ready_keys};
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
-use crate::persistence::rdb_file::{Destination, Fault, LoadError, Loaded, Loader, Opened, Pace};
+use crate::persistence::rdb_file::{Destination, Fault, LoadError, Loaded, Loader, Opened, ProgressCallback};
 use crate::persistence::snapshot::clock;
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{History, Phase, Standing, Transfer, no_id};
+use crate::replication::{Phase, ReplicationHistory, ReplicationState, Transfer, no_id};
 use crate::scripting::{Library, Policy, load_library};
-use crate::state::{Message, Server, SupplyOrder};
+use crate::state::{Message, PrimaryThreadCommand, Server};
 
 /// Bytes of the mark that ends a dump whose size the primary does not know.
 const MARK_BYTES: usize = 40;
@@ -182,7 +182,7 @@ fn read_extent(link: &mut Link) -> Result<Extent, Failure> {
 // ---- where the dump comes from --------------------------------------------------------------------------------------
 
 /// A dump on its way from the link or a file to who reads it.
-struct Feed<'l> {
+struct DumpSource<'l> {
     link: &'l mut Link,
     /// If the dump is in a file by now.
     file: Option<File>,
@@ -197,9 +197,9 @@ struct Feed<'l> {
     loads: bool,
 }
 
-impl<'l> Feed<'l> {
+impl<'l> DumpSource<'l> {
     fn new(link: &'l mut Link, extent: Extent, loads: bool) -> Self {
-        Feed {
+        DumpSource {
             link,
             file: None,
             left: extent.bytes(),
@@ -271,7 +271,7 @@ impl<'l> Feed<'l> {
     }
 }
 
-impl Read for Feed<'_> {
+impl Read for DumpSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Err(failure) = self.beat() {
             return Err(self.fail(failure));
@@ -291,8 +291,8 @@ impl Read for Feed<'_> {
 // ---- loading --------------------------------------------------------------------------------------------------------
 
 /// What a dump brought, beside the keyspace.
-struct Brought {
-    data: Apart,
+struct LoadedDump {
+    data: StagedDatabases,
     loaded: Loaded,
     libraries: Vec<Arc<Library>>,
 }
@@ -303,10 +303,10 @@ fn load_from_link(
     link: &mut Link,
     extent: Extent,
     plan: Plan,
-) -> Result<Brought, Failure> {
+) -> Result<LoadedDump, Failure> {
     let total_bytes = &server.repl.loading.total_bytes;
     total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
-    let feed = Feed::new(link, extent, true);
+    let feed = DumpSource::new(link, extent, true);
     let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(the link)"))?;
     let link = feed.link;
     match extent {
@@ -314,7 +314,7 @@ fn load_from_link(
         Extent::Bytes(_) => {
             let mut left = feed.left.unwrap_or(0);
             while left > 0 {
-                let mut sink = Feed::new(link, Extent::Bytes(left), false);
+                let mut sink = DumpSource::new(link, Extent::Bytes(left), false);
                 let mut scrap = [0; 1024];
                 left -= sink.read_link(&mut scrap)? as u64;
             }
@@ -343,7 +343,7 @@ fn load_from_file(
     link: &mut Link,
     extent: Extent,
     plan: Plan,
-) -> Result<Brought, Failure> {
+) -> Result<LoadedDump, Failure> {
     let temporary = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
     let path: PathBuf = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec()).into();
     let fetched = fetch(link, extent, &temporary).and_then(|()| {
@@ -364,7 +364,7 @@ fn load_from_file(
     let file = File::open(&path).map_err(|error| Failure::of("Opening the DB of the PRIMARY", &error))?;
     let size = file.metadata().map_or(0, |data| data.len());
     server.repl.loading.total_bytes.store(size, Ordering::Relaxed);
-    let mut feed = Feed::new(link, Extent::Bytes(0), true);
+    let mut feed = DumpSource::new(link, Extent::Bytes(0), true);
     feed.file = Some(file);
     let brought = load(server, seat, feed, plan, &path).map(|(brought, ..)| brought);
     let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
@@ -390,7 +390,7 @@ fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
             &error,
         )
     };
-    let mut feed = Feed::new(link, extent, false);
+    let mut feed = DumpSource::new(link, extent, false);
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut tail: Vec<u8> = Vec::with_capacity(2 * MARK_BYTES);
     loop {
@@ -418,10 +418,10 @@ fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
 fn load<'l>(
     server: &Arc<Server>,
     seat: &mut Seat,
-    feed: Feed<'l>,
+    feed: DumpSource<'l>,
     plan: Plan,
     path: &Path,
-) -> Result<(Brought, Vec<u8>, Feed<'l>), Failure> {
+) -> Result<(LoadedDump, Vec<u8>, DumpSource<'l>), Failure> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let term = feed.link.term();
     let mut opened = Opened::open(feed, &server.config).map_err(|fault| {
@@ -443,9 +443,9 @@ fn load<'l>(
     Ok((loaded, rest, feed))
 }
 
-fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> Result<Brought, (u64, Fault)> {
+fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> Result<LoadedDump, (u64, Fault)> {
     let counts = &server.keyspace.counts;
-    let mut data = Apart::new(counts.databases());
+    let mut data = StagedDatabases::new(counts.databases());
     let used_memory = |bytes| {
         let told = &server.repl.loading.used_memory_bytes;
         told.store(bytes, Ordering::Relaxed);
@@ -463,7 +463,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         replace: false,
         drops: None,
         // Nobody waits for what is loaded apart, and who brings the bytes counts them.
-        pace: Some(Pace {
+        pace: Some(ProgressCallback {
             every_bytes: u64::MAX,
             report: &|_| {},
             used_memory: &used_memory,
@@ -483,7 +483,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         loaded.expired,
         loaded.expired_hashes
     );
-    Ok(Brought {
+    Ok(LoadedDump {
         data,
         loaded,
         libraries,
@@ -520,8 +520,8 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.used_memory_bytes.store(0, Ordering::Relaxed);
     let standing = match plan.serves_old {
-        true => Standing::LOADING_ASIDE,
-        false => Standing::LOADING,
+        true => ReplicationState::LOADING_ASIDE,
+        false => ReplicationState::LOADING,
     };
     if !plan.swaps {
         log::notice!("RDB signature and version check passed. Flushing old data");
@@ -534,12 +534,12 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
             repl.hollow.store(true, Ordering::Release);
             server.scripts.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
-            take(&mut Whole::Alone(all), databases, &server.keyspace, row)
+            take(&mut WholeKeyspace::Alone(all), databases, &server.keyspace, row)
         })
     })?;
     if let Some(taken) = taken {
         let mut thread = Thread::new(server.clone(), seat.index());
-        Post::new(server, &mut thread.effects, seat.index()).invalidate_everything();
+        NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
         wake(server, &mut thread.effects);
         free(server, taken);
     }
@@ -559,12 +559,12 @@ fn end_snapshots(server: &Server) {
 
 /// The load is over, one way or the other.
 fn end_loading(server: &Server) {
-    server.repl.put(Standing::LOADING, false);
-    server.repl.put(Standing::LOADING_ASIDE, false);
+    server.repl.put(ReplicationState::LOADING, false);
+    server.repl.put(ReplicationState::LOADING_ASIDE, false);
 }
 
 /// Frees old data: this thread waits for nobody, but who wants it in the background gets it there.
-fn free(server: &Server, taken: Taken) {
+fn free(server: &Server, taken: DetachedTables) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
         server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
     }
@@ -575,11 +575,11 @@ fn put_into_place(
     server: &Arc<Server>,
     seat: &mut Seat,
     term: u64,
-    brought: Brought,
+    brought: LoadedDump,
     id: &str,
     offset: i64,
 ) -> Result<(), Failure> {
-    let Brought {
+    let LoadedDump {
         data,
         loaded,
         libraries,
@@ -609,7 +609,7 @@ fn put_into_place(
         repl.set_offset(offset);
         repl.set_received(offset);
         let mut state = repl.state();
-        state.history = History {
+        state.history = ReplicationHistory {
             id: id.to_owned(),
             second_id: no_id(),
             second_offset: -1,
@@ -624,8 +624,8 @@ fn put_into_place(
     }
     let (taken, restored) = placed?;
     // They have another history now, and must begin anew.
-    server.order_supply(SupplyOrder::DisconnectAll);
-    Post::new(server, &mut thread.effects, seat.index()).invalidate_everything();
+    server.order_supply(PrimaryThreadCommand::DisconnectAll);
+    NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
     wake(server, &mut thread.effects);
     thread.keep_ready();
     for unserved in thread.unserved.drain(..) {

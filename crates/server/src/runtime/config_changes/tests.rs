@@ -9,14 +9,14 @@ use super::apply;
 use crate::config::{Config, Permissions, SetError, id};
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
-use crate::state::{Order, Server};
+use crate::state::{CoordinatorCommand, Server};
 
 const PERMISSIONS: Permissions = Permissions {
     protected: false,
     loading: false,
 };
 
-fn server() -> (Arc<Server>, mpsc::Receiver<Order>) {
+fn server() -> (Arc<Server>, mpsc::Receiver<CoordinatorCommand>) {
     crate::commands::install(crate::commands::all());
     let (orders_in, orders_out) = mpsc::channel();
     let (jobs_in, _) = crate::runtime::background::queue();
@@ -86,7 +86,7 @@ fn a_port_that_is_taken_is_refused_and_the_old_one_comes_back() {
     let coordinator = std::thread::spawn(move || {
         let mut reactor = Reactor::new().expect("a reactor");
         let mut listeners = Listeners::default();
-        for Order::Listen(answer) in orders {
+        for CoordinatorCommand::Listen(answer) in orders {
             let listens = listeners.listen_tcp(&shared.config, &mut reactor).is_ok();
             let is_last = shared.config.integer(id::PORT) == 0;
             answer.send(listens).expect("somebody waits");

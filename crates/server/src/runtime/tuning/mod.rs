@@ -72,7 +72,7 @@ enum Phase {
 
 /// What one window showed.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct WindowSample {
     /// Workers that take part.
     active: usize,
     /// Workers there are.
@@ -90,7 +90,7 @@ struct Seen {
 type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 /// Decides from what the windows show. Knows nothing of servers.
-struct Decider {
+struct WorkerTuner {
     phase: Phase,
     busy_windows: u32,
     idle_windows: u32,
@@ -106,9 +106,9 @@ struct Decider {
     busy_since: Option<(u64, Instant)>,
 }
 
-impl Decider {
+impl WorkerTuner {
     fn new(idle_clock: IdleClock, now: Instant) -> Self {
-        Decider {
+        WorkerTuner {
             phase: Phase::Steady,
             busy_windows: 0,
             idle_windows: 0,
@@ -125,7 +125,7 @@ impl Decider {
     }
 
     /// Looks at one window; returns how many workers shall take part from now on, if that changes.
-    fn look(&mut self, seen: Seen, now: Instant) -> Option<usize> {
+    fn look(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
         if self.settle > 0 {
             self.settle -= 1;
             return None;
@@ -145,8 +145,8 @@ impl Decider {
         Some(active)
     }
 
-    fn steady(&mut self, seen: Seen, now: Instant) -> Option<usize> {
-        let Seen { active, workers, .. } = seen;
+    fn steady(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
+        let WindowSample { active, workers, .. } = seen;
         let per_worker = seen.busy_share / active as f64;
         let may_grow = active < workers && active < seen.connections && now >= self.no_trial_before;
         if per_worker >= BUSY && may_grow {
@@ -242,7 +242,7 @@ fn longer(backoff: Duration) -> Duration {
 
 /// Samples the workers and does what is decided.
 pub struct Tuner {
-    decider: Decider,
+    decider: WorkerTuner,
     last_busy_ns: Vec<u64>,
     last_executed: u64,
     last_sample: Instant,
@@ -253,7 +253,7 @@ impl Tuner {
     pub fn new(server: &Server) -> Self {
         let now = Instant::now();
         Tuner {
-            decider: Decider::new(idle::clock(), now),
+            decider: WorkerTuner::new(idle::clock(), now),
             last_busy_ns: vec![0; server.workers.len()],
             last_executed: 0,
             last_sample: now,
@@ -301,7 +301,7 @@ impl Tuner {
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
         }
-        let seen = Seen {
+        let seen = WindowSample {
             active,
             workers: server.workers.len(),
             connections: server.connections.load(Ordering::Relaxed),

@@ -7,7 +7,7 @@ use super::*;
 
 /// A machine on which workers are always busy, with `useful` workers' worth of throughput.
 struct Machine {
-    decider: Decider,
+    decider: WorkerTuner,
     active: usize,
     now: Instant,
     idle_ms: Arc<AtomicU64>,
@@ -21,7 +21,7 @@ impl Machine {
         let clock = idle_ms.clone();
         let now = Instant::now();
         Machine {
-            decider: Decider::new(Box::new(move || Some(clock.load(Ordering::Relaxed))), now),
+            decider: WorkerTuner::new(Box::new(move || Some(clock.load(Ordering::Relaxed))), now),
             active: 1,
             now,
             idle_ms,
@@ -37,7 +37,7 @@ impl Machine {
             let idle_ms = (self.idle_cores * WINDOW.as_millis() as f64) as u64;
             self.idle_ms.fetch_add(idle_ms, Ordering::Relaxed);
             let (busy_share, rate) = load(self.active);
-            let seen = Seen {
+            let seen = WindowSample {
                 active: self.active,
                 workers: 8,
                 connections: 50,

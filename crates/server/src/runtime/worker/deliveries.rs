@@ -8,12 +8,12 @@ use weft_resp::{Protocol, Reply};
 use super::{Clients, Worker};
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
-use crate::keyspace::effects::{Hooks, Notice};
+use crate::keyspace::effects::{ClientNotification, Hooks};
 use crate::net::client::{Client, Flags};
 use crate::notify::messages;
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{Publication, Recipient};
-use crate::notify::tracking::{CHANNEL, Invalid, Redirected};
+use crate::notify::tracking::{CHANNEL, Invalid, RedirectedInvalidation};
 use crate::state::{Message, Server, WorkerId};
 
 /// How long a worker lets others read their mail in a turn of its own.
@@ -23,26 +23,26 @@ const NAP: Duration = Duration::from_micros(50);
 
 impl Clients {
     /// Tells the clients that a notice concerns.
-    pub(crate) fn notify(&mut self, server: &Server, own: WorkerId, notice: &Notice) {
+    pub(crate) fn notify(&mut self, server: &Server, own: WorkerId, notice: &ClientNotification) {
         match notice {
-            Notice::Published(publication) => self.publish(server, own, publication),
-            Notice::Received(received) => self.give(&received.0, &received.1),
-            Notice::Invalidated(invalidation) => {
+            ClientNotification::Published(publication) => self.publish(server, own, publication),
+            ClientNotification::Received(received) => self.give(&received.0, &received.1),
+            ClientNotification::Invalidated(invalidation) => {
                 for client in &invalidation.clients {
                     self.invalidate(server, own, *client, &invalidation.invalid);
                 }
             }
-            Notice::Redirected(redirected) => {
+            ClientNotification::Redirected(redirected) => {
                 let keys = redirected.keys.as_ref();
                 let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
                 self.push_invalid(redirected.client, keys.as_deref());
             }
-            Notice::Line(line) => {
+            ClientNotification::Line(line) => {
                 for client in server.monitors.of_worker(own) {
                     self.push(client, |_, output| output.bytes.extend_from_slice(line));
                 }
             }
-            Notice::Push(push) => {
+            ClientNotification::Push(push) => {
                 self.push(push.0, |_, output| output.bytes.extend_from_slice(&push.1));
             }
         }
@@ -118,11 +118,11 @@ impl Clients {
         match server.directory.worker_of(target) {
             Some(worker) if worker == own => self.push_invalid(target, keys.as_deref()),
             Some(worker) => {
-                let redirected = Redirected {
+                let redirected = RedirectedInvalidation {
                     client: target,
                     keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
                 };
-                server.workers[worker].send(Message::Notice(Notice::Redirected(redirected.into())));
+                server.workers[worker].send(Message::Notice(ClientNotification::Redirected(redirected.into())));
             }
             None => {
                 tracking.broken_redirect = true;
@@ -186,7 +186,7 @@ fn forward(server: &Server, own: WorkerId, client: u64, invalid: &Invalid) {
             clients: vec![client],
             invalid: invalid.clone(),
         };
-        server.workers[worker].send(Message::Notice(Notice::Invalidated(invalidation.into())));
+        server.workers[worker].send(Message::Notice(ClientNotification::Invalidated(invalidation.into())));
     }
 }
 
@@ -196,7 +196,7 @@ impl Worker {
         let Thread {
             server, effects, seat, ..
         } = &mut self.thread;
-        Post::new(server, effects, *seat).broadcast();
+        NotificationSender::new(server, effects, *seat).broadcast();
         if self.thread.effects.has_notices() {
             self.clients.notify_all(&mut self.thread);
         }
@@ -209,7 +209,7 @@ impl Worker {
             let Thread {
                 server, effects, seat, ..
             } = &mut self.thread;
-            self.has_surplus = Post::new(server, effects, *seat).forget_surplus();
+            self.has_surplus = NotificationSender::new(server, effects, *seat).forget_surplus();
         }
         self.deliver_notices();
         while let Some(token) = self.clients.pushed.pop() {

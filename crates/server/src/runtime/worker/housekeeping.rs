@@ -9,7 +9,7 @@ use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, Flags};
 use crate::net::connection::State;
-use crate::notify::messages::{Post, leave};
+use crate::notify::messages::{NotificationSender, leave};
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Worker {
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
-            &mut |effects| Post::new(&server, effects, row).tell(0),
+            &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
         thread.effects.scribe.wake();
@@ -87,7 +87,7 @@ impl Worker {
             &mut self.seat,
             &slice,
             &mut thread.effects,
-            &mut |effects| Post::new(&server, effects, row).tell(0),
+            &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
         thread.effects.scribe.wake();

@@ -3,8 +3,8 @@
 use super::{Worker, tls};
 use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
+use crate::dispatch::plan::InputRest;
 use crate::dispatch::plan::Planner;
-use crate::dispatch::plan::Rest;
 use crate::net::client::Flags;
 use crate::net::connection::State;
 use crate::observability::metrics::Counter;
@@ -130,10 +130,10 @@ impl Worker {
             self.kept_bytes.0 -= buffer.capacity();
             connection.output.bytes = buffer;
         }
-        connection.has_more = rest == Rest::More;
+        connection.has_more = rest == InputRest::More;
         connection.wanted = match rest {
-            Rest::Partial(wanted) => wanted,
-            Rest::Nothing | Rest::More => 0,
+            InputRest::Partial(wanted) => wanted,
+            InputRest::Nothing | InputRest::More => 0,
         };
         if !connection.has_more && !connection.input_ended && std::mem::take(&mut connection.receive_paused) {
             self.reactor.resume(token);

@@ -3,18 +3,18 @@
 use super::Worker;
 use super::waits::ClientWait;
 use crate::dispatch::batch::Connections as _;
-use crate::keyspace::effects::Notice;
+use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::Flags;
 use crate::net::connection::Connection;
 use crate::net::connection::State;
-use crate::net::listeners::Arrival;
+use crate::net::listeners::AcceptedConnection;
 use crate::state::WorkerId;
 use crate::state::{Blocked, Message};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weft_reactor::Registered;
+use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
 /// Clients whose messages would be out of order if the connection moved.
@@ -73,7 +73,7 @@ impl Worker {
             Message::Serve(unserved) => self.withhold(unserved, None),
             Message::Notice(notice) => {
                 let server = &self.thread.server;
-                if let Notice::Published(publication) = &notice {
+                if let ClientNotification::Published(publication) = &notice {
                     let link = &server.workers[self.id];
                     link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
                 }
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn connect(&mut self, arrival: Arrival) {
+    pub(crate) fn connect(&mut self, arrival: AcceptedConnection) {
         let Ok(tls) = self.tls_of(&arrival) else {
             return self.uncount_connection();
         };
@@ -134,10 +134,10 @@ impl Worker {
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
         let unsent = Default::default();
-        self.install(connection, Registered { socket, unsent });
+        self.install(connection, DetachedConnection { socket, unsent });
     }
 
-    pub(crate) fn install(&mut self, connection: Box<Connection>, registered: Registered) {
+    pub(crate) fn install(&mut self, connection: Box<Connection>, registered: DetachedConnection) {
         let token = self.clients.add(connection);
         if let Err(error) = self.reactor.adopt(token, registered) {
             crate::observability::log::warning!("cannot watch a connection: {error}");

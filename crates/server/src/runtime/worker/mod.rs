@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{AlternateStack, Event, Reactor, unix_ms};
 
-use crate::commands::context::After;
+use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Thread;
@@ -26,11 +26,11 @@ use crate::dispatch::plan::Plans;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{Buffers, Client};
 use crate::net::connection::{Connection, State};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
-use parking::Parts;
+use parking::PartialReplies;
 use waits::Waits;
 
 mod client_eviction;
@@ -67,7 +67,7 @@ struct Clients {
     /// this one may still be about the connections that had them.
     freed: Vec<usize>,
     by_id: HashMap<u64, usize>,
-    afters: Vec<(usize, After)>,
+    afters: Vec<(usize, NextStep)>,
     /// Connections with output that no reply brought.
     pushed: Vec<usize>,
     /// Scratch: who gets a message.
@@ -109,7 +109,7 @@ impl Connections for Clients {
         self.slots.get_mut(token)?.as_deref_mut()
     }
 
-    fn after(&mut self, token: usize, after: After) {
+    fn after(&mut self, token: usize, after: NextStep) {
         // Parked at once: the plans behind it in this batch must not run.
         if let Some(connection) = self.connection(token) {
             connection.state = State::Parked(0);
@@ -131,7 +131,7 @@ pub struct Worker {
     clients: Clients,
     waits: Waits,
     /// Transactions whose replies are not complete yet, by client.
-    parts: HashMap<u64, Parts>,
+    parts: HashMap<u64, PartialReplies>,
     plans: Plans,
     /// Connections with work for the next turn.
     again: Vec<usize>,
@@ -396,7 +396,7 @@ impl Worker {
             thread.now_ms,
             &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
-            &mut |effects| Post::new(&thread.server, effects, thread.seat).tell(0),
+            &mut |effects| NotificationSender::new(&thread.server, effects, thread.seat).tell(0),
         );
         release(&mut thread.effects, &thread.server);
         thread.effects.scribe.wake();

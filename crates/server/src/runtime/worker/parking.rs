@@ -4,30 +4,30 @@ use std::collections::VecDeque;
 
 use super::Worker;
 use super::waits::ClientWait;
-use crate::commands::context::After;
+use crate::commands::context::NextStep;
 use crate::commands::context::background_job;
 use crate::dispatch::batch::Connections as _;
 use crate::net::client::Flags;
-use crate::net::client_snapshot::Portrait;
+use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, State};
 use crate::notify::messages::leave;
 use crate::observability::metrics::Counter;
-use crate::state::SupplyOrder;
+use crate::state::PrimaryThreadCommand;
 use std::sync::atomic::Ordering;
 use weft_reactor::Output;
 
 /// The reply to a transaction some of whose commands are answered elsewhere.
-pub(crate) struct Parts {
+pub(crate) struct PartialReplies {
     /// What is there.
     done: Output,
     /// What follows the part under way.
     next: Output,
     /// Further parts, each with what follows it.
-    rest: VecDeque<(After, Output)>,
+    rest: VecDeque<(NextStep, Output)>,
 }
 
 impl Worker {
-    pub(crate) fn start_after(&mut self, token: usize, after: After) {
+    pub(crate) fn start_after(&mut self, token: usize, after: NextStep) {
         let server = self.server().clone();
         let ticket = server.ticket();
         let worker = self.id;
@@ -37,49 +37,51 @@ impl Worker {
         connection.state = State::Parked(ticket);
         let asker = (worker, connection.client.id, ticket);
         match after {
-            After::Nothing | After::Defer | After::Leave(_) | After::AsWriter => connection.state = State::Deferred,
-            After::Ask(make) => server.ask_all(make(asker)),
-            After::Gather => server.gather(asker),
-            After::Background(work) => {
+            NextStep::Nothing | NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter => {
+                connection.state = State::Deferred
+            }
+            NextStep::Ask(make) => server.ask_all(make(asker)),
+            NextStep::Gather => server.gather(asker),
+            NextStep::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(*work, asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
-            After::Detached(command) => {
+            NextStep::Detached(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(command(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
-            After::Script(command) => {
+            NextStep::Script(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.script_jobs.send(command(asker)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
-            After::ReplyAt(reply) => {
+            NextStep::ReplyAt(reply) => {
                 let (at_ms, bytes) = *reply;
                 self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
             }
-            After::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
-            After::Block(blocked) => {
+            NextStep::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
+            NextStep::Block(blocked) => {
                 connection.state = State::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            After::Supply(request) => {
+            NextStep::Supply(request) => {
                 if let Some(connection) = self.detach(token) {
-                    server.order_supply(SupplyOrder::Adopt(connection, request));
+                    server.order_supply(PrimaryThreadCommand::Adopt(connection, request));
                 }
             }
-            After::Take(take) => {
+            NextStep::Take(take) => {
                 if let Some(connection) = self.detach(token) {
                     server.directory.remove(connection.client.id);
                     server.connections.fetch_sub(1, Ordering::Relaxed);
                     take(connection);
                 }
             }
-            After::Replicas(wait) => {
+            NextStep::Replicas(wait) => {
                 let (at_ms, mut wait) = *wait;
                 (wait.worker, wait.ticket) = (worker, ticket);
                 self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
@@ -89,8 +91,8 @@ impl Worker {
                 server.journal.wake();
                 server.wake_supply();
             }
-            After::Several(parts) => self.start_part(token, parts.0, parts.1),
-            After::Serve(withheld) => {
+            NextStep::Several(parts) => self.start_part(token, parts.0, parts.1),
+            NextStep::Serve(withheld) => {
                 let (unserved, reply) = *withheld;
                 let client = connection.client.id;
                 self.withhold(unserved, Some((client, ticket, reply)));
@@ -130,7 +132,7 @@ impl Worker {
     }
 
     /// The portraits that a parked transaction asked for are there: EXEC runs once more.
-    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, portraits: Vec<Portrait>) {
+    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, portraits: Vec<ClientSnapshot>) {
         let Some(token) = self.parked(client, ticket) else {
             return;
         };
@@ -151,7 +153,7 @@ impl Worker {
         &mut self,
         (client, ticket): (u64, u64),
         mut reply: Output,
-        after: After,
+        after: NextStep,
         log_ticket: u64,
     ) {
         let Some(token) = self.parked(client, ticket) else {
@@ -159,16 +161,16 @@ impl Worker {
         };
         self.note_logged(token, log_ticket);
         match after {
-            After::Nothing => self.reply(token, |output| output.append(&mut reply)),
+            NextStep::Nothing => self.reply(token, |output| output.append(&mut reply)),
             other => self.start_after(token, other),
         }
     }
 
     /// What others are owed of a command whose client is gone.
-    pub(crate) fn start_after_gone(&mut self, after: After) {
+    pub(crate) fn start_after_gone(&mut self, after: NextStep) {
         match after {
-            After::Serve(withheld) => self.withhold(withheld.0, None),
-            After::Block(blocked) => self.abandon_waiter(blocked.waiter),
+            NextStep::Serve(withheld) => self.withhold(withheld.0, None),
+            NextStep::Block(blocked) => self.abandon_waiter(blocked.waiter),
             _ => {}
         }
     }
@@ -196,14 +198,15 @@ impl Worker {
     }
 
     /// Starts the next part of a transaction's reply; behind the last one the connection goes on.
-    fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(After, Output)>) {
+    fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(NextStep, Output)>) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         match rest.pop_front() {
             None => self.go_on(token, |output| output.append(&mut done)),
             Some((after, next)) => {
-                self.parts.insert(connection.client.id, Parts { done, next, rest });
+                self.parts
+                    .insert(connection.client.id, PartialReplies { done, next, rest });
                 self.start_after(token, after);
             }
         }
@@ -215,7 +218,7 @@ impl Worker {
             return;
         };
         for (after, _) in parts.rest {
-            if let After::Background(work) = after {
+            if let NextStep::Background(work) = after {
                 let server = self.server();
                 let asker = (self.id, client, server.ticket());
                 // Without background threads the process is about to end.

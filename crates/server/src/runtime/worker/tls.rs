@@ -5,30 +5,30 @@ use std::io;
 use weft_reactor::{Reactor, Received, Sent};
 
 use super::Worker;
-use crate::acl::{Reason, Refusal, Scene};
+use crate::acl::{DenialContext, Reason, Refusal};
 use crate::commands::permission;
 use crate::config::id;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::net::client::{Buffers, Client, Flags};
 use crate::net::connection::Connection;
-use crate::net::listeners::Arrival;
+use crate::net::listeners::AcceptedConnection;
 use crate::net::tls::{Tls, certificate};
 use crate::observability::log;
 
 /// There is no layer for a connection that needs one; the log has told why.
-pub(crate) struct NoLayer;
+pub(crate) struct NoTlsLayer;
 
 impl Worker {
     /// The layer of a new connection, if it was made to the port for TLS.
-    pub(crate) fn tls_of(&self, arrival: &Arrival) -> Result<Option<Tls>, NoLayer> {
+    pub(crate) fn tls_of(&self, arrival: &AcceptedConnection) -> Result<Option<Tls>, NoTlsLayer> {
         if !arrival.is_tls {
             return Ok(None);
         }
         let server = self.server();
         let tls = server.tls.accept(&server.config).map_err(|reason| {
             log::warning!("Error accepting a client connection: {reason}");
-            NoLayer
+            NoTlsLayer
         })?;
         if let Some(text) = arrival.refusal {
             tls.refuse(text);
@@ -146,7 +146,7 @@ fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
         (None, Some(name)) => {
             let refusal = Refusal {
                 reason: Reason::Certificate,
-                scene: Scene::TopLevel,
+                scene: DenialContext::TopLevel,
                 object: Vec::new(),
                 user: name.into_bytes(),
             };

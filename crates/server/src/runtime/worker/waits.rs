@@ -16,12 +16,12 @@ use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
 use crate::net::client::Flags;
-use crate::net::client_snapshot::{Portrait, Waiting};
+use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::Phase;
 use crate::replication::{NO_LOG, Wait};
-use crate::state::{Blocked, LogWait, Message, Server, Unserved};
+use crate::state::{Blocked, LogWait, Message, Server, UnservedKeys};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const EAGER_ATTEMPTS: u32 = 16;
@@ -83,8 +83,8 @@ impl ClientWait {
 }
 
 /// Waiters that a slot leased by somebody else kept from being served, and the reply that is withheld until they are.
-struct Withheld {
-    unserved: Unserved,
+struct WithheldReply {
+    unserved: UnservedKeys,
     reply: Option<(u64, u64, Output)>,
 }
 
@@ -97,7 +97,7 @@ pub struct Waits {
     over: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
     for_log: Vec<u64>,
-    unserved: Vec<Withheld>,
+    unserved: Vec<WithheldReply>,
 }
 
 impl Waits {
@@ -108,7 +108,7 @@ impl Waits {
 
     /// How long the worker may sleep in view of what could not be done yet; `None`: nothing is left to be done.
     pub fn pause(&self) -> Option<Duration> {
-        let eager = |withheld: &Withheld| withheld.unserved.failures < EAGER_ATTEMPTS;
+        let eager = |withheld: &WithheldReply| withheld.unserved.failures < EAGER_ATTEMPTS;
         if self.unserved.iter().any(eager) {
             return Some(Duration::ZERO);
         }
@@ -145,7 +145,7 @@ fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
 
 impl Worker {
     /// Portraits of all clients but one.
-    pub(crate) fn portraits(&mut self, but: u64) -> Vec<Portrait> {
+    pub(crate) fn portraits(&mut self, but: u64) -> Vec<ClientSnapshot> {
         let mut portraits = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
             let in_flight = self.in_flight(token);
@@ -158,10 +158,10 @@ impl Worker {
             }
             let waiting = match self.waits.of(client.id) {
                 None => None,
-                Some(ClientWait::Keys(blocked)) => Some(Waiting::Keys(blocked.waiter.clone())),
-                Some(other) => Some(Waiting::Other(other.ticket())),
+                Some(ClientWait::Keys(blocked)) => Some(WaitState::Keys(blocked.waiter.clone())),
+                Some(other) => Some(WaitState::Other(other.ticket())),
             };
-            portraits.push(Portrait {
+            portraits.push(ClientSnapshot {
                 client: client.portrait(),
                 buffers: connection.buffers(in_flight),
                 waiting,
@@ -281,21 +281,21 @@ impl Worker {
     }
 
     /// The same where that was decided already: a wait for keys is claimed, any other goes on under its ticket.
-    pub(crate) fn end_wait_claimed(&mut self, client: u64, waiting: Waiting, with_error: bool) {
+    pub(crate) fn end_wait_claimed(&mut self, client: u64, waiting: WaitState, with_error: bool) {
         let error = with_error.then_some(UNBLOCKED);
         match waiting {
-            Waiting::Other(ticket) => {
+            WaitState::Other(ticket) => {
                 if self.waits.of(client).is_some_and(|wait| wait.ticket() == ticket) {
                     self.end_wait_with(client, error);
                 }
             }
-            Waiting::Keys(waiter) => {
+            WaitState::Keys(waiter) => {
                 let here = matches!(self.waits.of(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
                 let worker = waiter.worker();
                 if here {
                     self.give_null(client, error);
                 } else if worker != self.id {
-                    let waiting = Waiting::Keys(waiter);
+                    let waiting = WaitState::Keys(waiter);
                     self.server().workers[worker].send(Message::EndWait {
                         client,
                         waiting,
@@ -521,8 +521,8 @@ impl Worker {
     // ---- serving ----------------------------------------------------------------------------------
 
     /// Withholds a reply until waiters have been served.
-    pub(crate) fn withhold(&mut self, unserved: Unserved, reply: Option<(u64, u64, Output)>) {
-        self.waits.unserved.push(Withheld { unserved, reply });
+    pub(crate) fn withhold(&mut self, unserved: UnservedKeys, reply: Option<(u64, u64, Output)>) {
+        self.waits.unserved.push(WithheldReply { unserved, reply });
     }
 
     /// Answers this worker's own clients that its commands served.
@@ -550,7 +550,7 @@ impl Worker {
             transaction::unwatch(&mut self.seat, server, &mut effects.unwatched);
         }
         let mut refused: HashSet<u16> = HashSet::new();
-        for Withheld { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+        for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
             // What was refused in this turn would be refused again.
             if unserved.slots.iter().any(|slot| refused.contains(slot)) {
                 unserved.failures += 1;

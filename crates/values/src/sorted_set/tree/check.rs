@@ -1,7 +1,7 @@
 //! Looks at a whole tree, for tests: every rule holds.
 
 use super::node::Node;
-use super::{MAX_CHILDREN, NONE, Place, Tree};
+use super::{MAX_CHILDREN, NONE, Tree, TreePosition};
 use crate::sorted_set::member_hash::member_hash;
 
 impl Tree {
@@ -19,7 +19,10 @@ impl Tree {
             behind += leaf.allocated_bytes();
             for slot in 0..leaf.len() {
                 let hash = member_hash(leaf.member(slot));
-                assert_eq!(self.find(hash, leaf.member(slot)), Some(Place { leaf: number, slot }));
+                assert_eq!(
+                    self.find(hash, leaf.member(slot)),
+                    Some(TreePosition { leaf: number, slot })
+                );
             }
             chained.push(number);
             (previous, number) = (number, leaf.next);

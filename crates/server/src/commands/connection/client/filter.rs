@@ -18,7 +18,7 @@ const CAPABILITY_LETTERS: &[u8] = b"r";
 
 /// What filters may name.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
+pub struct FilterContext<'a> {
     /// How many databases there are.
     pub databases: i64,
     /// Whether a user of that name exists.
@@ -84,7 +84,7 @@ impl Filter {
     ///
     /// # Errors
     /// For the first argument that is no filter, or whose value is none.
-    pub fn parse(args: Args<'_>, scene: Scene<'_>, skip_caller: bool) -> Result<Filter, CommandError> {
+    pub fn parse(args: Args<'_>, scene: FilterContext<'_>, skip_caller: bool) -> Result<Filter, CommandError> {
         let mut filter = Filter {
             skip_caller,
             ..Filter::default()
@@ -109,8 +109,8 @@ impl Filter {
         Ok(filter)
     }
 
-    fn read(&mut self, option: &[u8], value: &[u8], scene: Scene<'_>) -> Result<(), CommandError> {
-        let Scene { databases, is_user } = scene;
+    fn read(&mut self, option: &[u8], value: &[u8], scene: FilterContext<'_>) -> Result<(), CommandError> {
+        let FilterContext { databases, is_user } = scene;
         let text = Some(value.to_vec());
         match option {
             b"ADDR" => self.address = text,

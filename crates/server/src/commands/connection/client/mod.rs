@@ -5,11 +5,11 @@
 
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, exclusive, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::net::client::{Buffers, Client, Flags};
-use crate::state::{ClientVisitor, Part, PauseReason, Question};
-use filter::{Filter, Scene};
+use crate::state::{ClientVisitor, PauseReason, TransactionPart, WorkerQuery};
+use filter::{Filter, FilterContext};
 
 pub mod attributes;
 mod filter;
@@ -102,12 +102,12 @@ fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Parks the caller and asks all workers. `ask` gets the caller's id; `combine` turns the parts into the reply.
 fn ask_all(
     ctx: &mut Context<'_, '_>,
-    ask: impl Fn(u64, &mut dyn ClientVisitor) -> Part + Send + Sync + 'static,
-    combine: impl Fn(Vec<Part>) -> Vec<u8> + Send + Sync + 'static,
+    ask: impl Fn(u64, &mut dyn ClientVisitor) -> TransactionPart + Send + Sync + 'static,
+    combine: impl Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    ctx.after = After::Ask(Box::new(Box::new(move |asker| {
+    ctx.after = NextStep::Ask(Box::new(Box::new(move |asker| {
         let caller = asker.1;
-        Question {
+        WorkerQuery {
             ask: Box::new(move |clients| ask(caller, clients)),
             combine: Box::new(combine),
             parts: std::sync::Mutex::default(),
@@ -126,7 +126,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<Filter, CommandError> {
     let server = ctx.server;
-    let scene = Scene {
+    let scene = FilterContext {
         databases: server.config.databases() as i64,
         is_user: &|name| server.acl.account(name).is_some(),
     };
@@ -166,7 +166,7 @@ fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
 }
 
 /// All lines of all workers, ordered by the number that each begins with (`id=`).
-fn in_order_of_ids(parts: &[Part]) -> Vec<u8> {
+fn in_order_of_ids(parts: &[TransactionPart]) -> Vec<u8> {
     let mut lines: Vec<(u64, &[u8])> = parts
         .iter()
         .flat_map(|part| part.split_inclusive(|byte| *byte == b'\n'))
@@ -259,7 +259,7 @@ fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// The sum of parts that are counts.
-fn total(parts: &[Part]) -> u64 {
+fn total(parts: &[TransactionPart]) -> u64 {
     parts
         .iter()
         .filter_map(|part| Some(u64::from_le_bytes(part.as_slice().try_into().ok()?)))

@@ -5,7 +5,7 @@ use crate::state::{Pause, PauseReason};
 
 #[test]
 fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
-    let parts: Vec<Part> = vec![
+    let parts: Vec<TransactionPart> = vec![
         b"id=10 addr=c\nid=2 addr=a\n".to_vec(),
         Vec::new(),
         b"id=9 addr=b\nid=10 addr=c\nid=101 addr=d\n".to_vec(),
@@ -19,7 +19,7 @@ fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
 
 #[test]
 fn counts_of_all_workers_are_added() {
-    let parts: Vec<Part> = [1u64, 0, 41].iter().map(|count| count.to_le_bytes().to_vec()).collect();
+    let parts: Vec<TransactionPart> = [1u64, 0, 41].iter().map(|count| count.to_le_bytes().to_vec()).collect();
     assert_eq!(total(&parts), 42);
     assert_eq!(total(&[]), 0);
 }

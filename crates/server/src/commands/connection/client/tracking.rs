@@ -25,13 +25,13 @@ pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// What the words ask for; prefixes in their order.
-struct Wanted<'a> {
+struct TrackingOptions<'a> {
     options: Tracking,
     prefixes: Vec<&'a [u8]>,
 }
 
-fn parse<'a>(ctx: &Context<'a, '_>) -> Result<Wanted<'a>, CommandError> {
-    let mut wanted = Wanted {
+fn parse<'a>(ctx: &Context<'a, '_>) -> Result<TrackingOptions<'a>, CommandError> {
+    let mut wanted = TrackingOptions {
         options: Tracking::default(),
         prefixes: Vec::new(),
     };
@@ -76,8 +76,8 @@ fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, Comm
         ))
 }
 
-fn start(ctx: &mut Context<'_, '_>, wanted: Wanted<'_>) -> CommandResult {
-    let Wanted { mut options, prefixes } = wanted;
+fn start(ctx: &mut Context<'_, '_>, wanted: TrackingOptions<'_>) -> CommandResult {
+    let TrackingOptions { mut options, prefixes } = wanted;
     let before = ctx.client.tracking.as_deref();
     check_options(before, &options, prefixes.is_empty())?;
     if options.broadcast {

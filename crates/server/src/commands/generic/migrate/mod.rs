@@ -26,18 +26,18 @@ use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, KeyWrite, NamedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
-use crate::keyspace::pinned::Loan;
-use crate::keyspace::{Pass, Seat};
+use crate::keyspace::pinned::Pin;
+use crate::keyspace::{GatePassage, Seat};
 use crate::notify::keyspace_event::Event;
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::rdb::dump_payload;
-use crate::state::{Message, Server, Unserved};
+use crate::state::{Message, Server, UnservedKeys};
 
 mod target;
 
@@ -55,7 +55,7 @@ const ROUNDS: usize = 8;
 const RETRY: Duration = Duration::from_micros(50);
 
 /// What is asked for.
-struct Order {
+struct MigrateRequest {
     host: Vec<u8>,
     port: Vec<u8>,
     db: i64,
@@ -71,7 +71,7 @@ struct Order {
 }
 
 /// A value on its way.
-enum Kept {
+enum MigratedValue {
     /// As it is sent.
     Payload(Vec<u8>),
     /// A long string.
@@ -80,28 +80,28 @@ enum Kept {
     Object(Shared<Value>),
 }
 
-impl Kept {
+impl MigratedValue {
     fn of(entry: EntryRef<'_, Value>, compress: bool) -> Self {
         match (entry.value(), entry.share()) {
-            (_, Some(object)) => Kept::Object(object),
-            (ValueRef::Blob(blob), _) => Kept::Blob(blob.clone()),
-            (value, _) => Kept::Payload(dump_payload::dump(value, compress)),
+            (_, Some(object)) => MigratedValue::Object(object),
+            (ValueRef::Blob(blob), _) => MigratedValue::Blob(blob.clone()),
+            (value, _) => MigratedValue::Payload(dump_payload::dump(value, compress)),
         }
     }
 
     fn payload(&self, compress: bool) -> Vec<u8> {
         match self {
-            Kept::Payload(payload) => payload.clone(),
-            Kept::Blob(blob) => dump_payload::dump(ValueRef::Blob(blob), compress),
-            Kept::Object(object) => dump_payload::dump(ValueRef::Object(object), compress),
+            MigratedValue::Payload(payload) => payload.clone(),
+            MigratedValue::Blob(blob) => dump_payload::dump(ValueRef::Blob(blob), compress),
+            MigratedValue::Object(object) => dump_payload::dump(ValueRef::Object(object), compress),
         }
     }
 
     fn is(&self, value: ValueRef<'_, Value>, compress: bool) -> bool {
         match (self, value) {
-            (Kept::Blob(kept), ValueRef::Blob(blob)) => kept.is_same(blob),
-            (Kept::Object(kept), ValueRef::Object(object)) => kept.is_of(object),
-            (Kept::Payload(kept), ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_)) => {
+            (MigratedValue::Blob(kept), ValueRef::Blob(blob)) => kept.is_same(blob),
+            (MigratedValue::Object(kept), ValueRef::Object(object)) => kept.is_of(object),
+            (MigratedValue::Payload(kept), ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_)) => {
                 *kept == dump_payload::dump(value, compress)
             }
             _ => false,
@@ -110,17 +110,17 @@ impl Kept {
 }
 
 /// A key on its way.
-struct Parcel {
+struct MigratedKey {
     name: Box<[u8]>,
     hash: u64,
     slot: u16,
     expire_at_ms: Option<u64>,
-    value: Kept,
+    value: MigratedValue,
 }
 
 /// Reads the arguments; the second part tells whether the keys stand behind KEYS.
-fn order(ctx: &Context<'_, '_>) -> Result<Order, CommandError> {
-    let mut order = Order {
+fn order(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
+    let mut order = MigrateRequest {
         host: ctx.arg(1).to_vec(),
         port: ctx.arg(2).to_vec(),
         db: 0,
@@ -167,19 +167,19 @@ fn order(ctx: &Context<'_, '_>) -> Result<Order, CommandError> {
 
 fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let order = order(ctx)?;
-    let mut parcels: Vec<Parcel> = Vec::new();
+    let mut parcels: Vec<MigratedKey> = Vec::new();
     let mut names = Vec::new();
     for index in 0..ctx.keys.len() {
         let (key, name) = (ctx.keys.planned[index], ctx.keys.name(index));
         let there = ctx.keys.peek(index).is_some();
         if there && !parcels.iter().any(|parcel| *parcel.name == *name) {
             names.push((key.slot, (ctx.keys.db, name.into())));
-            parcels.push(Parcel {
+            parcels.push(MigratedKey {
                 name: name.into(),
                 hash: key.hash,
                 slot: key.slot,
                 expire_at_ms: None,
-                value: Kept::Payload(Vec::new()),
+                value: MigratedValue::Payload(Vec::new()),
             });
         }
     }
@@ -191,7 +191,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let keyspace = &ctx.server.keyspace;
     let Some(loan) = keyspace.lent.freeze(&keyspace.slots, names) else {
         if ctx.may_block {
-            ctx.after = After::Defer;
+            ctx.after = NextStep::Defer;
             return Ok(());
         }
         return Err(CommandError::constant("TRYAGAIN Another MIGRATE is moving these keys"));
@@ -204,7 +204,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         };
         if let Some(entry) = ctx.keys.peek(index) {
             parcel.expire_at_ms = entry.expire_at_ms();
-            parcel.value = Kept::of(entry, order.compress);
+            parcel.value = MigratedValue::of(entry, order.compress);
         }
         next += 1;
     }
@@ -225,9 +225,9 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn send(
     server: &Arc<Server>,
     seat: &mut Seat,
-    order: &Order,
-    mut parcels: Vec<Parcel>,
-    loan: Loan,
+    order: &MigrateRequest,
+    mut parcels: Vec<MigratedKey>,
+    loan: Pin,
 ) -> Result<(), Vec<u8>> {
     let mut replace = order.replace;
     let mut result = Ok(());
@@ -255,7 +255,7 @@ fn send(
 }
 
 /// Deletes keys on the target that it has taken and that are gone here.
-fn take_back(server: &Server, order: &Order, gone: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
+fn take_back(server: &Server, order: &MigrateRequest, gone: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -290,7 +290,7 @@ fn take_back(server: &Server, order: &Order, gone: &[Box<[u8]>]) -> Result<(), V
 }
 
 /// Writes what a new connection needs before commands; returns how many replies that brings.
-fn log_in_and_select(target: &Target, order: &Order, request: &mut Vec<u8>) -> usize {
+fn log_in_and_select(target: &Target, order: &MigrateRequest, request: &mut Vec<u8>) -> usize {
     let mut replies = 0;
     if !order.auth.is_empty() {
         let words = std::iter::once(&b"AUTH"[..]).chain(order.auth.iter().map(Vec::as_slice));
@@ -305,7 +305,12 @@ fn log_in_and_select(target: &Target, order: &Order, request: &mut Vec<u8>) -> u
 }
 
 /// Sends the keys over; tells which of them the target has taken.
-fn deliver(server: &Server, order: &Order, parcels: &[Parcel], replace: bool) -> (Vec<bool>, Result<(), Vec<u8>>) {
+fn deliver(
+    server: &Server,
+    order: &MigrateRequest,
+    parcels: &[MigratedKey],
+    replace: bool,
+) -> (Vec<bool>, Result<(), Vec<u8>>) {
     let mut taken = vec![false; parcels.len()];
     let mut may_retry = true;
     loop {
@@ -344,8 +349,8 @@ fn io_error(failure: Failure) -> Vec<u8> {
 /// One exchange: all requests, then all replies. The first refusal, if there is one.
 fn talk(
     target: &mut Target,
-    order: &Order,
-    parcels: &[Parcel],
+    order: &MigrateRequest,
+    parcels: &[MigratedKey],
     replace: bool,
     taken: &mut [bool],
 ) -> Result<Option<Vec<u8>>, Failure> {
@@ -390,9 +395,9 @@ fn talk(
 }
 
 /// What became here of keys that the target has.
-struct Settled {
+struct LocalDeletions {
     /// They are not any more what was sent; as they are now.
-    changed: Vec<Parcel>,
+    changed: Vec<MigratedKey>,
     /// They were deleted or renamed meanwhile.
     gone: Vec<Box<[u8]>>,
     /// An error if a key is still here that the target has, too.
@@ -400,7 +405,7 @@ struct Settled {
 }
 
 /// What became here of one key that the target has.
-enum Fate {
+enum LocalDeletion {
     /// It is what was sent, and was deleted.
     Deleted,
     /// It was gone already.
@@ -410,8 +415,14 @@ enum Fate {
 }
 
 /// Deletes the keys that the target has.
-fn settle(server: &Arc<Server>, seat: &mut Seat, order: &Order, parcels: Vec<Parcel>, taken: &[bool]) -> Settled {
-    let mut settled = Settled {
+fn settle(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    order: &MigrateRequest,
+    parcels: Vec<MigratedKey>,
+    taken: &[bool],
+) -> LocalDeletions {
+    let mut settled = LocalDeletions {
         changed: Vec::new(),
         gone: Vec::new(),
         outcome: Ok(()),
@@ -430,12 +441,12 @@ fn settle(server: &Arc<Server>, seat: &mut Seat, order: &Order, parcels: Vec<Par
                 false => settle_one(server, &pass, row, order, &mut parcel),
             };
             match fate {
-                Some(Fate::Deleted) => break,
-                Some(Fate::Gone) => {
+                Some(LocalDeletion::Deleted) => break,
+                Some(LocalDeletion::Gone) => {
                     settled.gone.push(parcel.name);
                     break;
                 }
-                Some(Fate::Changed) => {
+                Some(LocalDeletion::Changed) => {
                     settled.changed.push(parcel);
                     break;
                 }
@@ -449,7 +460,13 @@ fn settle(server: &Arc<Server>, seat: &mut Seat, order: &Order, parcels: Vec<Par
 }
 
 /// Deletes a key that the target has, if it is what was sent. `None` if its slot is leased by another thread.
-fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, parcel: &mut Parcel) -> Option<Fate> {
+fn settle_one(
+    server: &Arc<Server>,
+    pass: &GatePassage<'_>,
+    row: usize,
+    order: &MigrateRequest,
+    parcel: &mut MigratedKey,
+) -> Option<LocalDeletion> {
     let mut lease = pass.write_spinning(usize::from(parcel.slot))?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -479,7 +496,7 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
     });
     let changed = now
         .filter(|_| !same)
-        .map(|entry| (entry.expire_at_ms(), Kept::of(entry, order.compress)));
+        .map(|entry| (entry.expire_at_ms(), MigratedValue::of(entry, order.compress)));
     if same && write.delete() {
         write.changed(Event::generic("del"));
     } else {
@@ -489,16 +506,16 @@ fn settle_one(server: &Arc<Server>, pass: &Pass<'_>, row: usize, order: &Order, 
         effects.log_also(order.from_db, &[b"DEL", &parcel.name]);
     }
     effects.scribe.commit();
-    Post::new(server, &mut effects, row).tell(0);
+    NotificationSender::new(server, &mut effects, row).tell(0);
     drop(lease);
     let fate = match changed {
         Some((expire_at_ms, value)) => {
             (parcel.expire_at_ms, parcel.value) = (expire_at_ms, value);
-            Fate::Changed
+            LocalDeletion::Changed
         }
         // One that expires here expires there at the same time.
-        None if is_gone && parcel.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => Fate::Gone,
-        None => Fate::Deleted,
+        None if is_gone && parcel.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => LocalDeletion::Gone,
+        None => LocalDeletion::Deleted,
     };
     finish(server, row, effects);
     Some(fate)
@@ -512,8 +529,8 @@ fn finish(server: &Arc<Server>, row: usize, mut effects: Effects) {
     metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
     if !effects.ready.is_empty() {
         let ready = std::mem::take(&mut effects.ready).into();
-        server.workers[0].send(Message::Serve(Unserved::new(ready)));
+        server.workers[0].send(Message::Serve(UnservedKeys::new(ready)));
     }
-    Post::new(server, &mut effects, row).broadcast();
+    NotificationSender::new(server, &mut effects, row).broadcast();
     wake(server, &mut effects);
 }

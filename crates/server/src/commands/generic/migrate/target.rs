@@ -52,7 +52,7 @@ impl Failure {
 /// Host and port.
 type Name = (Vec<u8>, Vec<u8>);
 
-struct Kept {
+struct CachedConnection {
     stream: BufReader<Wire>,
     db: i64,
     since: Instant,
@@ -65,7 +65,7 @@ pub fn kept() -> usize {
     kept.len()
 }
 
-static KEPT: LazyLock<Mutex<HashMap<Name, Kept>>> = LazyLock::new(Mutex::default);
+static KEPT: LazyLock<Mutex<HashMap<Name, CachedConnection>>> = LazyLock::new(Mutex::default);
 
 /// A connection.
 pub struct Target {
@@ -136,7 +136,7 @@ impl Target {
         {
             kept.remove(&oldest);
         }
-        let connection = Kept {
+        let connection = CachedConnection {
             stream: self.stream,
             db,
             since: Instant::now(),

@@ -34,7 +34,7 @@ fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
     let search = Search {
-        reach: Reach::Pass(&pass),
+        reach: WalkAccess::Pass(&pass),
         db: 0,
         keys: keys as u64,
         alive_at_ms: Some(2000),
@@ -96,7 +96,7 @@ fn expired_keys_on_the_way_are_reported_once() {
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
     let search = Search {
-        reach: Reach::Pass(&pass),
+        reach: WalkAccess::Pass(&pass),
         db: 0,
         keys: 2,
         alive_at_ms: Some(2000),

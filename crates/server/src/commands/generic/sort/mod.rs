@@ -20,11 +20,11 @@ use weft_resp::number::{parse_f64, parse_i64};
 use weft_table::ValueRef;
 use weft_values::listpack::Element;
 
-use crate::commands::context::{After, Binding, CommandResult, Context, bulk_of, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, bulk_of, leased};
 use crate::commands::error::CommandError;
 use crate::commands::hash::fields::hash_of_value;
 use crate::commands::list::stored;
-use crate::commands::list::stored::Rules;
+use crate::commands::list::stored::ListSettings;
 use crate::commands::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
@@ -173,22 +173,22 @@ fn leaves_slot(ctx: &Context<'_, '_>, pattern: &[u8]) -> bool {
 }
 
 /// Why there is no result.
-enum Halt {
+enum SortFailure {
     /// There never will be.
     Failed(CommandError),
     /// A slot was leased by somebody else.
     Contended,
 }
 
-impl From<Contended> for Halt {
+impl From<Contended> for SortFailure {
     fn from(Contended: Contended) -> Self {
-        Halt::Contended
+        SortFailure::Contended
     }
 }
 
-impl From<CommandError> for Halt {
+impl From<CommandError> for SortFailure {
     fn from(error: CommandError) -> Self {
-        Halt::Failed(error)
+        SortFailure::Failed(error)
     }
 }
 
@@ -225,9 +225,9 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
     };
     match sort_elements(ctx, &options, &elements, window) {
         Ok(()) => Ok(()),
-        Err(Halt::Failed(error)) => Err(error),
-        Err(Halt::Contended) => {
-            ctx.after = After::Defer;
+        Err(SortFailure::Failed(error)) => Err(error),
+        Err(SortFailure::Contended) => {
+            ctx.after = NextStep::Defer;
             Ok(())
         }
     }
@@ -238,8 +238,8 @@ fn sort_elements(
     options: &Options<'_>,
     elements: &Elements,
     window: Range<usize>,
-) -> Result<(), Halt> {
-    let mut follower = Follower {
+) -> Result<(), SortFailure> {
+    let mut follower = PatternLookup {
         further: FurtherLeases::new(ctx.pass),
         hasher: &ctx.server.keyspace.hasher,
         name: Vec::new(),
@@ -284,10 +284,10 @@ fn sort_elements(
 /// Replies with what a GET finds for an element.
 fn show(
     ctx: &mut Context<'_, '_>,
-    follower: &mut Follower<'_, '_>,
+    follower: &mut PatternLookup<'_, '_>,
     get: &Pattern<'_>,
     element: &[u8],
-) -> Result<(), Halt> {
+) -> Result<(), SortFailure> {
     let Context {
         keys, reply, shared, ..
     } = ctx;
@@ -313,11 +313,11 @@ fn show(
 /// The elements of the list that is to be stored. What a GET does not find is an empty string there.
 fn gather(
     keys: &mut Keys<'_, '_>,
-    follower: &mut Follower<'_, '_>,
+    follower: &mut PatternLookup<'_, '_>,
     options: &Options<'_>,
     elements: &Elements,
     chosen: &[usize],
-) -> Result<Elements, Halt> {
+) -> Result<Elements, SortFailure> {
     let mut result = Elements::default();
     for index in chosen {
         let element = elements.at(*index);
@@ -339,7 +339,7 @@ fn gather(
 
 /// Stores the result in the last key of the plan, which is the destination.
 fn store(ctx: &mut Context<'_, '_>, result: &Elements) {
-    let rules = Rules::of(&ctx.server.config);
+    let rules = ListSettings::of(&ctx.server.config);
     let destination = ctx.keys.len() - 1;
     let mut key = ctx.keys.write(destination);
     if result.len() > 0 {
@@ -377,7 +377,7 @@ fn log_result(ctx: &mut Context<'_, '_>, result: &Elements) {
 }
 
 /// Looks up what patterns lead to.
-struct Follower<'a, 'p> {
+struct PatternLookup<'a, 'p> {
     further: FurtherLeases<'a, 'p>,
     hasher: &'a KeyHasher,
     /// The name of the key that was looked up last.
@@ -386,7 +386,7 @@ struct Follower<'a, 'p> {
     met_expired: bool,
 }
 
-impl Follower<'_, '_> {
+impl PatternLookup<'_, '_> {
     /// The entry of the key that a pattern makes of an element.
     fn entry<'k>(
         &'k mut self,
@@ -438,10 +438,10 @@ enum Weights {
 
 fn weigh(
     keys: &mut Keys<'_, '_>,
-    follower: &mut Follower<'_, '_>,
+    follower: &mut PatternLookup<'_, '_>,
     options: &Options<'_>,
     elements: &Elements,
-) -> Result<Weights, Halt> {
+) -> Result<Weights, SortFailure> {
     // What is stored is the same everywhere, whatever the locale.
     let collation = collation::current().filter(|_| options.alphabetical && !options.stores);
     // A pattern that leads nowhere, or to the element itself, keeps the order and never comes here.

@@ -23,7 +23,12 @@ fn sections_come_once_and_in_their_own_order_whatever_the_words_say() {
 
 #[test]
 fn figures_of_workers_add_up() {
-    let part = |numbers: [u64; 7]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Part>();
+    let part = |numbers: [u64; 7]| {
+        numbers
+            .into_iter()
+            .flat_map(u64::to_le_bytes)
+            .collect::<TransactionPart>()
+    };
     let total = total(&[part([1, 4, 1 << 40, 9, 7, 3, 1]), part([2, 3, 5, 2, 6, 300, 2])]);
     assert_eq!(
         total,

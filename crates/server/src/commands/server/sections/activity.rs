@@ -11,7 +11,7 @@ use crate::observability::process;
 use crate::observability::rates::Rate;
 use crate::persistence::aof_files::Phase;
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::Standing;
+use crate::replication::ReplicationState;
 use crate::state::Server;
 
 use super::{Lines, replication};
@@ -19,8 +19,8 @@ use super::{Lines, replication};
 pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
     let standing = server.repl.standing();
-    let aside = standing.has(Standing::LOADING_ASIDE);
-    let loads = standing.has(Standing::LOADING) || dumps.loading.load(Ordering::Relaxed);
+    let aside = standing.has(ReplicationState::LOADING_ASIDE);
+    let loads = standing.has(ReplicationState::LOADING) || dumps.loading.load(Ordering::Relaxed);
     lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.

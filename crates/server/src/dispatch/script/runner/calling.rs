@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use weft_resp::{Args, Reply};
 
-use crate::acl::{Denial, Scene};
-use crate::commands::context::{After, Binding, Mode};
+use crate::acl::{Denial, DenialContext};
+use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::{CommandError, shown_name};
-use crate::commands::permission::{self, Wish};
+use crate::commands::permission::{self, CommandPermission};
 use crate::commands::registry::{Command, Lookup};
 use crate::commands::server::time;
 use crate::commands::spec::Flags as CommandFlags;
@@ -17,14 +17,14 @@ use crate::dispatch::admit::{CHANGES, NOT_SAVED, not_appended};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
 use crate::dispatch::notifications::{Caller, announce};
-use crate::dispatch::record::{self, Ending, Thresholds};
+use crate::dispatch::record::{self, CommandEnd, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
 use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Buffers, Flags as ClientFlags};
 use crate::notify::messages::wake;
 use crate::scripting::Stop;
-use crate::state::{Onlooker, Question};
+use crate::state::{ClientVisitorHost, WorkerQuery};
 
 use super::{CallEnd, Runner};
 
@@ -86,7 +86,7 @@ impl Runner<'_, '_, '_> {
         }
         if let Err(denial) = self.permits(command, args) {
             let (thread, client) = (&*self.thread, &self.client);
-            let refusal = permission::refusal(client, Scene::Script, (command, &args), denial);
+            let refusal = permission::refusal(client, DenialContext::Script, (command, &args), denial);
             let line = client.describe(thread.now_ms, Buffers::default());
             permission::note((&thread.server, thread.seat, thread.now_ms), refusal, line);
             let text = permission::refused_in_script(denial.reason, client.login.name(), command);
@@ -137,7 +137,7 @@ impl Runner<'_, '_, '_> {
         if login.is_free(server.acl.version()) {
             return Ok(());
         }
-        let wish = Wish {
+        let wish = CommandPermission {
             command,
             args: &args,
             db: self.client.db,
@@ -158,10 +158,10 @@ impl Runner<'_, '_, '_> {
         self.show_line();
         self.commands += 1;
         let (error, after) = self.handle(command, binding, args);
-        if matches!(after, After::Ask(_)) && self.begins_elsewhere() {
+        if matches!(after, NextStep::Ask(_)) && self.begins_elsewhere() {
             return None;
         }
-        if matches!(after, After::Defer) {
+        if matches!(after, NextStep::Defer) {
             // What it looks at on the way is held by somebody else: with everything it does not look in vain.
             self.hold_everything()?;
             let (error, after) = self.handle(command, binding, args);
@@ -178,14 +178,14 @@ impl Runner<'_, '_, '_> {
         command: &'static Command<Binding>,
         binding: Binding,
         args: Args<'_>,
-    ) -> (Option<CommandError>, After) {
+    ) -> (Option<CommandError>, NextStep) {
         self.output.clear();
         if command.full_name == "time" {
             time::write(
                 &mut Reply::new(&mut self.output.bytes, self.client.protocol),
                 self.began,
             );
-            return (None, After::Nothing);
+            return (None, NextStep::Nothing);
         }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
         let dirty = self.thread.effects.dirty;
@@ -218,7 +218,7 @@ impl Runner<'_, '_, '_> {
         command: &'static Command<Binding>,
         args: Args<'_>,
         error: Option<CommandError>,
-        after: After,
+        after: NextStep,
     ) {
         let error = error.or_else(|| self.complete(after));
         let now = self.thread.timer.raw();
@@ -233,7 +233,7 @@ impl Runner<'_, '_, '_> {
             self.output.clear();
             error.write(&mut self.output.bytes);
         }
-        let ending = Ending {
+        let ending = CommandEnd {
             nanoseconds,
             request_bytes: args.request_len(),
             reply_bytes: self.output.len(),
@@ -266,10 +266,10 @@ impl Runner<'_, '_, '_> {
     }
 
     /// Completes a reply that others were to give, as far as that can be done here.
-    fn complete(&mut self, after: After) -> Option<CommandError> {
+    fn complete(&mut self, after: NextStep) -> Option<CommandError> {
         match after {
-            After::Nothing => None,
-            After::Ask(make) => {
+            NextStep::Nothing => None,
+            NextStep::Ask(make) => {
                 let question = make((0, self.client.id, 0));
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
@@ -278,7 +278,7 @@ impl Runner<'_, '_, '_> {
                 };
                 None
             }
-            After::ReplyAt(reply) => {
+            NextStep::ReplyAt(reply) => {
                 self.output.clear();
                 self.output.bytes = reply.1;
                 None
@@ -298,9 +298,9 @@ impl Runner<'_, '_, '_> {
 
     /// What a worker can answer, who cannot wait for itself: in a transaction everything, for that has asked before. Else
     /// nothing is known of clients but for the caller.
-    fn answer_here(&mut self, question: &Question) -> Vec<u8> {
+    fn answer_here(&mut self, question: &WorkerQuery) -> Vec<u8> {
         let mut portraits = self.thread.portraits.take();
-        let part = (question.ask)(&mut Onlooker {
+        let part = (question.ask)(&mut ClientVisitorHost {
             server: &self.thread.server,
             portraits: portraits.as_mut().unwrap_or(&mut Vec::new()),
             own: (&mut self.client, Buffers::default()),
@@ -311,7 +311,7 @@ impl Runner<'_, '_, '_> {
 
     /// Asks all workers and waits. They answer: no worker waits at the gate for a script on a thread of its own, and a worker
     /// whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
-    fn ask(&mut self, mut question: Question) -> Vec<u8> {
+    fn ask(&mut self, mut question: WorkerQuery) -> Vec<u8> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);
         question.waits = Some(sender);

@@ -16,13 +16,13 @@ use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
 use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::notifications::line_of_whole;
-use crate::dispatch::script::prepared::{Prepared, first_slot, is_out_of_memory};
-use crate::dispatch::script::session::{Lender, Observed};
-use crate::keyspace::access::{GrowingLeases, Held, PlannedKey};
+use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
+use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
+use crate::keyspace::access::{GrowingLeases, HeldLeases, PlannedKey};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::{Exclusive, Pass};
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, Flags as ClientFlags};
-use crate::notify::messages::Post;
+use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::Target;
@@ -40,14 +40,14 @@ pub enum Slots<'r, 'p> {
     Leased(&'r mut GrowingLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
     /// Everything of the keyspace of a session, into which keys are brought as they are asked for.
-    Beside(&'r mut Exclusive<'p>, &'r mut Lender),
+    Beside(&'r mut Exclusive<'p>, &'r mut KeyCopier),
 }
 
 impl<'p> Slots<'_, 'p> {
-    pub fn as_held(&mut self) -> Held<'_, 'p> {
+    pub fn as_held(&mut self) -> HeldLeases<'_, 'p> {
         match self {
-            Slots::Leased(leases) => Held::Growing(leases),
-            Slots::Everything(all) | Slots::Beside(all, _) => Held::Everything(all),
+            Slots::Leased(leases) => HeldLeases::Growing(leases),
+            Slots::Everything(all) | Slots::Beside(all, _) => HeldLeases::Everything(all),
         }
     }
 
@@ -60,7 +60,7 @@ impl<'p> Slots<'_, 'p> {
 }
 
 /// How a run ended, its errors counted.
-pub enum Finished {
+pub enum RunEnd {
     Done { failed: bool },
     Stopped(Stop),
 }
@@ -75,7 +75,7 @@ enum CallEnd {
 /// What a run works with: the host of its script.
 pub struct Runner<'r, 'h, 'p> {
     thread: &'r mut Thread,
-    pass: Option<&'p Pass<'p>>,
+    pass: Option<&'p GatePassage<'p>>,
     pub(super) held: Slots<'h, 'p>,
     /// The script's own client: SELECT does not reach the caller.
     client: Client,
@@ -125,10 +125,10 @@ fn most_reply_bytes(thread: &Thread, caller: &Client) -> usize {
 impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     pub fn new(
         thread: &'r mut Thread,
-        pass: Option<&'p Pass<'p>>,
+        pass: Option<&'p GatePassage<'p>>,
         held: Slots<'h, 'p>,
         caller: &Client,
-        prepared: &Prepared,
+        prepared: &PreparedScript,
         (may_leave, args): (bool, Args<'_>),
     ) -> Self {
         let mut client = match thread.portraits {
@@ -189,7 +189,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         self.thread.for_script
     }
 
-    pub fn run(&mut self, prepared: &Prepared, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> Finished {
+    pub fn run(&mut self, prepared: &PreparedScript, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> RunEnd {
         if self.debugger.is_none() && self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
             self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
         }
@@ -202,7 +202,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let host: &mut dyn Host = match &debugger {
             None => self,
             Some(debugger) => {
-                observed = Observed { host: self, debugger };
+                observed = DebuggedHost { host: self, debugger };
                 &mut observed
             }
         };
@@ -219,9 +219,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 debug_assert!(!run.wrote(), "a script that has written does not begin anew");
                 self.tally.clear();
                 self.slot_tally.clear();
-                Finished::Stopped(stop)
+                RunEnd::Stopped(stop)
             }
-            Ok(Ended::Stopped(stop)) => Finished::Stopped(stop),
+            Ok(Ended::Stopped(stop)) => RunEnd::Stopped(stop),
             Ok(Ended::Done {
                 errors,
                 invented,
@@ -231,13 +231,13 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 for code in errors {
                     self.count_error(&code, invented);
                 }
-                Finished::Done { failed }
+                RunEnd::Done { failed }
             }
             Err(text) => {
                 self.settle_tally();
                 reply.error_bytes(&text);
                 self.count_error(b"ERR", false);
-                Finished::Done { failed: true }
+                RunEnd::Done { failed: true }
             }
         }
     }
@@ -257,7 +257,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     fn show_line(&mut self) {
         if let Some(line) = self.line.take() {
             let thread = &mut *self.thread;
-            Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+            NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
         }
     }
 

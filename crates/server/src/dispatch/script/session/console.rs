@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Output, Reactor, Received, Registered, Token};
+use weft_reactor::{DetachedConnection, Event, Output, Reactor, Received, Token};
 
 use crate::scripting::Console;
 use crate::state::Server;
@@ -34,7 +34,7 @@ impl Line {
     ///
     /// # Errors
     /// When descriptors are exhausted.
-    pub fn open(registered: Registered, server: Arc<Server>, stays: bool) -> std::io::Result<Self> {
+    pub fn open(registered: DetachedConnection, server: Arc<Server>, stays: bool) -> std::io::Result<Self> {
         let mut reactor = Reactor::new()?;
         reactor.adopt(TOKEN, registered)?;
         Ok(Line {

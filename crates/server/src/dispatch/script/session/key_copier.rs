@@ -10,9 +10,9 @@ use std::time::Duration;
 use weft_resp::Args;
 
 use crate::dispatch::execute::lease;
-use crate::keyspace::access::{Held, Lease, PlannedKey};
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey};
 use crate::keyspace::scratch_keyspace::Copies;
-use crate::keyspace::{Exclusive, Pass, SLOTS, Seat};
+use crate::keyspace::{Exclusive, GatePassage, SLOTS, Seat};
 use crate::state::Server;
 
 /// Pause after a slot was refused.
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 const ROW: usize = 0;
 
 /// The way from the keyspace to a session beside it.
-pub struct Lender {
+pub struct KeyCopier {
     server: Arc<Server>,
     /// Names of keys that were brought, or found missing.
     known: HashSet<Box<[u8]>, ahash::RandomState>,
@@ -29,10 +29,10 @@ pub struct Lender {
     is_whole: bool,
 }
 
-impl Lender {
+impl KeyCopier {
     /// Nothing was brought yet.
     pub fn new(server: Arc<Server>) -> Self {
-        Lender {
+        KeyCopier {
             server,
             known: HashSet::default(),
             is_whole: false,
@@ -72,10 +72,10 @@ impl Lender {
     }
 
     /// All of these keys at one moment, unless a slot is refused.
-    fn copies<'p>(&self, pass: &'p Pass<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<Copies> {
+    fn copies<'p>(&self, pass: &'p GatePassage<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<Copies> {
         let mut many: Vec<Lease<'p>> = Vec::new();
         lease(pass, wanted, &mut Vec::new(), &mut many, 0)?;
-        let held = Held::Many(&mut many);
+        let held = HeldLeases::Many(&mut many);
         let mut copies = Copies::default();
         for key in wanted {
             let slot = held.slot(key)?;

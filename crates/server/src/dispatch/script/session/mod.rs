@@ -29,10 +29,10 @@ use std::time::Duration;
 use weft_reactor::{Output, unix_ms};
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use super::runner::{Finished, Runner, Slots};
+use super::runner::{RunEnd, Runner, Slots};
 use super::{fail, finish, prepare};
 use crate::acl::Acl;
-use crate::commands::context::{After, Binding};
+use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::registry::{Command, Lookup};
@@ -45,18 +45,18 @@ use crate::dispatch::execute::{Outcome, Request, Thread, settle_effects, write_e
 use crate::dispatch::notifications::line_of_whole;
 use crate::dispatch::transaction;
 use crate::keyspace::Seat;
-use crate::keyspace::access::Held;
+use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, Flags as ClientFlags};
 use crate::net::connection::Connection;
-use crate::notify::messages::{Post, wake};
+use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
 use crate::scripting::{self, Answer, Debugger, Host, Kind};
-use crate::state::{Message, Parts, Server};
+use crate::state::{Message, Server, ServerParts};
 use console::Line;
-pub(super) use key_copier::Lender;
+pub(super) use key_copier::KeyCopier;
 
 /// Between two tries for what a session needs.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -92,7 +92,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
     connection.client.last_command = request.command.full_name;
     if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
         let line = line_of_whole(&thread.server, &connection.client, args.iter());
-        Post::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
     let (plan, mark) = (request.plan, connection.output.mark());
     let session = Session {
@@ -104,7 +104,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
     };
     let length = connection.output.len();
     finish(thread, request, connection, (mark, length), false);
-    Outcome::After(After::Take(Box::new(Box::new(move |connection| {
+    Outcome::After(NextStep::Take(Box::new(Box::new(move |connection| {
         session.start(connection)
     }))))
 }
@@ -188,7 +188,7 @@ impl Session {
             debugger,
             &mut reply,
         );
-        let held = Held::Everything(&mut all);
+        let held = HeldLeases::Everything(&mut all);
         let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
         settle_effects(&mut thread);
         drop(all);
@@ -213,14 +213,14 @@ impl Session {
     }
 
     /// Tells others what the script did, as the end of a batch does.
-    fn settle(&self, thread: &mut Thread, seat: &mut Seat, unserved: Option<crate::state::Unserved>) {
+    fn settle(&self, thread: &mut Thread, seat: &mut Seat, unserved: Option<crate::state::UnservedKeys>) {
         let server = &self.server;
         conclude(thread, seat);
         let left: Vec<_> = thread.unserved.drain(..).chain(unserved).collect();
         for (unserved, worker) in left.into_iter().zip(server.workers.iter().cycle()) {
             worker.send(Message::Serve(unserved));
         }
-        Post::new(server, &mut thread.effects, thread.seat).broadcast();
+        NotificationSender::new(server, &mut thread.effects, thread.seat).broadcast();
         wake(server, &mut thread.effects);
         thread.effects.scribe.wake();
     }
@@ -244,7 +244,7 @@ impl Session {
         let mut client = self.client.view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
-        let mut lender = Lender::new(self.server.clone());
+        let mut lender = KeyCopier::new(self.server.clone());
         let held = Slots::Beside(&mut all, &mut lender);
         self.debug(&mut thread, held, &mut client, debugger, &mut reply);
         release(&mut thread.effects, &beside);
@@ -276,7 +276,7 @@ impl Session {
         let mut runner = Runner::new(thread, None, held, client, &prepared, (false, args));
         runner.debugger = Some(debugger.clone());
         let ended = runner.run(&prepared, args, &mut Reply::new(reply, client.protocol), false);
-        if matches!(ended, Finished::Stopped(_)) {
+        if matches!(ended, RunEnd::Stopped(_)) {
             reply.clear();
         }
     }
@@ -285,7 +285,7 @@ impl Session {
 /// A server that has nothing but the same parameters and databases.
 fn server_beside(server: &Server) -> Arc<Server> {
     let commands = crate::commands::registry().commands().len();
-    let beside = Arc::new(Server::new(Parts {
+    let beside = Arc::new(Server::new(ServerParts {
         config: server.config.frozen(),
         acl: Acl::new(permission::catalogue()),
         keyspace: server.keyspace.beside(),
@@ -308,12 +308,12 @@ fn server_beside(server: &Server) -> Arc<Server> {
 }
 
 /// The host of a script in a session: it tells the debugger what is called, and what comes of it.
-pub(super) struct Observed<'o> {
+pub(super) struct DebuggedHost<'o> {
     pub(super) host: &'o mut dyn Host,
     pub(super) debugger: &'o RefCell<Debugger>,
 }
 
-impl Host for Observed<'_> {
+impl Host for DebuggedHost<'_> {
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
         let args = Args::new(request, ranges);
         let words: Vec<&[u8]> = args.iter().collect();

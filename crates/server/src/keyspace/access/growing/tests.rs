@@ -1,10 +1,10 @@
 //! Leases that come one after the other.
 
-use super::{GrowingLeases, Whole};
-use crate::keyspace::access::{Held, Lease};
-use crate::keyspace::{Keyspace, Pass, SLOTS};
+use super::{GrowingLeases, WholeKeyspace};
+use crate::keyspace::access::{HeldLeases, Lease};
+use crate::keyspace::{GatePassage, Keyspace, SLOTS};
 
-fn write<'p>(pass: &'p Pass<'p>, slot: usize) -> Lease<'p> {
+fn write<'p>(pass: &'p GatePassage<'p>, slot: usize) -> Lease<'p> {
     pass.write_spinning(slot).map(Lease::Write).expect("the slot is free")
 }
 
@@ -23,7 +23,7 @@ fn indices_stay_while_leases_are_added_in_any_order() {
     assert_eq!(found, [Some(3), Some(0), Some(2), Some(1), None]);
     assert!(leases.slots().eq([3, 7, 12, 90]));
     assert!(pass.write_spinning(12).is_none(), "it is held");
-    let mut held = Held::Growing(&mut leases);
+    let mut held = HeldLeases::Growing(&mut leases);
     assert!(held.written_slot(3).is_some() && held.written_slot(8).is_none());
     assert!(!held.is_everything() && held.whole().is_none());
 }
@@ -37,10 +37,10 @@ fn with_all_slots_the_keyspace_is_whole() {
     for slot in 0..SLOTS - 1 {
         leases.add(write(&pass, slot));
     }
-    let mut held = Held::Growing(&mut leases);
+    let mut held = HeldLeases::Growing(&mut leases);
     assert!(held.is_everything());
     let mut whole = held.whole().expect("every slot is held");
-    assert!(matches!(whole, Whole::Leased(_)));
+    assert!(matches!(whole, WholeKeyspace::Leased(_)));
     for slot in [0, 5, SLOTS - 1] {
         assert!(!whole.header(slot).may_hold_any());
         assert!(
@@ -61,5 +61,5 @@ fn a_readers_lease_is_not_written_under() {
     let reading = pass.read_spinning(5).map(Lease::Read).expect("the slot is free");
     let mut leases = GrowingLeases::new(vec![reading]);
     assert!(leases.cell(5).is_some());
-    assert!(Held::Growing(&mut leases).written_slot(5).is_none());
+    assert!(HeldLeases::Growing(&mut leases).written_slot(5).is_none());
 }

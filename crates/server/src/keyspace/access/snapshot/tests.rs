@@ -7,8 +7,8 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::set::{Limits, Set};
 
-use super::{Attempt, Snapshot, Use};
-use crate::keyspace::access::{AccessContext, Expiry, Held, Keys, PlannedKey};
+use super::{KeyUse, Snapshot, SnapshotAttempt};
+use crate::keyspace::access::{AccessContext, Expiry, HeldLeases, Keys, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::{Keyspace, Seat};
@@ -29,7 +29,7 @@ const RANGES: [weft_resp::ArgRange; 2] = [
     weft_resp::ArgRange { start: 0, len: 6 },
     weft_resp::ArgRange { start: 6, len: 11 },
 ];
-const USES: [Use; 2] = [Use::Read, Use::Replace];
+const USES: [KeyUse; 2] = [KeyUse::Read, KeyUse::Replace];
 
 impl Scene {
     fn new() -> Self {
@@ -55,7 +55,7 @@ impl Scene {
         let mut keys = Keys {
             args: Args::new(REQUEST, &RANGES),
             planned: &self.planned,
-            held: Held::Everything(&mut all),
+            held: HeldLeases::Everything(&mut all),
             db: 0,
             access: access(&clock, &self.keyspace, now_ms),
             effects: &mut self.effects,
@@ -86,8 +86,8 @@ impl Scene {
 
     fn snapshot(&mut self) -> Box<Snapshot> {
         match self.now(|keys, keyspace| keys.snapshot(&USES, keyspace)) {
-            Attempt::Taken(snapshot) => snapshot,
-            Attempt::Unfit | Attempt::Wanted => panic!("there is no reason to refuse"),
+            SnapshotAttempt::Taken(snapshot) => snapshot,
+            SnapshotAttempt::Unfit | SnapshotAttempt::Wanted => panic!("there is no reason to refuse"),
         }
     }
 
@@ -348,7 +348,7 @@ fn slots_are_marked_while_large_values_are_lent() {
     assert!(is_lent());
     scene.keyspace.lent.want(scene.planned[0].slot);
     let again = scene.now(|keys, keyspace| keys.snapshot(&USES, keyspace));
-    assert!(matches!(again, Attempt::Wanted));
+    assert!(matches!(again, SnapshotAttempt::Wanted));
     drop(snapshot);
     assert!(!is_lent());
 }
@@ -358,20 +358,20 @@ fn commands_that_change_in_place_or_copy_much_get_none() {
     let mut scene = Scene::new();
     let long = vec![b'x'; 15_000];
     scene.set(0, NewValue::Bytes(&long), Expiry::Never);
-    let attempt = |scene: &mut Scene, uses: &[Use; 2]| {
+    let attempt = |scene: &mut Scene, uses: &[KeyUse; 2]| {
         matches!(
             scene.now(|keys, keyspace| keys.snapshot(uses, keyspace)),
-            Attempt::Taken(_)
+            SnapshotAttempt::Taken(_)
         )
     };
     assert!(attempt(&mut scene, &USES));
-    assert!(!attempt(&mut scene, &[Use::Read, Use::Change]));
+    assert!(!attempt(&mut scene, &[KeyUse::Read, KeyUse::Change]));
     // Twenty times the same long string.
     scene.planned = vec![scene.planned[0]; 20];
-    let uses = vec![Use::Read; 20];
+    let uses = vec![KeyUse::Read; 20];
     assert!(matches!(
         scene.now(|keys, keyspace| keys.snapshot(&uses, keyspace)),
-        Attempt::Unfit
+        SnapshotAttempt::Unfit
     ));
     assert!(Arc::strong_count(&scene.keyspace.lent) == 1, "no loan is left behind");
 }

@@ -7,7 +7,7 @@ use crate::observability::used_memory::UsedMemory;
 
 fn links() -> Links {
     Links {
-        journal: Arc::new(Journal::new(1, Arc::new(UsedMemory::new(1)))),
+        journal: Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1)))),
         status: Arc::default(),
         tell: Arc::new(|_| {}),
         took: Arc::new(|_, _| {}),
@@ -52,7 +52,7 @@ fn a_failed_sync_is_forgotten_by_a_sync_and_by_no_write() {
     appender.write();
     assert!(appender.buffer.is_empty(), "it was written");
     assert!(
-        status.fails_to(Failing::Sync),
+        status.fails_to(AofFault::Sync),
         "a write says nothing about what is on the disk"
     );
     assert_eq!(links.journal.reached(Milestone::Synced), 0);
@@ -71,9 +71,9 @@ fn a_failed_write_is_forgotten_by_a_write_and_by_no_sync() {
     let mut appender = Appender::new(full, links.clone()).expect("starts");
     appender.buffer.extend_from_slice(b"bytes");
     appender.write();
-    assert!(status.fails_to(Failing::Write));
+    assert!(status.fails_to(AofFault::Write));
     sync_each(&links, &[&good]);
-    assert!(status.fails_to(Failing::Write), "the bytes are still not in the file");
+    assert!(status.fails_to(AofFault::Write), "the bytes are still not in the file");
     appender.file = good;
     appender.write();
     assert!(!status.fails.load(Ordering::Acquire));
@@ -94,7 +94,7 @@ fn what_an_earlier_increment_lacks_comes_first_unless_a_base_has_it() {
         appender.write();
         let size = || good.metadata().expect("it is open").len();
         assert_eq!(size(), 0, "nothing goes behind what is missing");
-        assert!(links.status.fails_to(Failing::Write));
+        assert!(links.status.fails_to(AofFault::Write));
         let (other, _) = files();
         match is_covered {
             true => appender.base_is_complete(),

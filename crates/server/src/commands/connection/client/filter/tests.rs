@@ -20,7 +20,7 @@ fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
     };
     let parsed = Parser::default().parse(&request, &mut ranges, &limits);
     assert!(matches!(parsed, Parsed::Request { .. }), "{parsed:?}");
-    let scene = Scene {
+    let scene = FilterContext {
         databases: 16,
         is_user: &|name| name == b"default",
     };
