@@ -10,13 +10,13 @@
 //!   │ seat 1  word │                                               │
 //!   └──────────────┴───────────────────────────────────────────────┘
 //!        ▲                         ▲                    ▲
-//!   Seat ┼─ enter ──► Pass ────────┼─ try_read ──► ReadLease ──► &T
+//!   ThreadSeat ┼─ enter ──► GatePassage ────────┼─ try_read ──► ReadLease ──► &T
 //!        │                         └─ try_write ─► WriteLease ─► &mut T
 //!        └─ exclusive ──► Exclusive ── cell_mut ──────────────► &mut T of any cell
 //! ```
 //!
-//! A thread *joins* a domain once and owns a [`Seat`]. Per batch of work it passes the gate and holds
-//! a [`Pass`]; with the pass it takes leases, by try, any number at once. A seat may instead ask for
+//! A thread *joins* a domain once and owns a [`ThreadSeat`]. Per batch of work it passes the gate and holds
+//! a [`GatePassage`]; with the pass it takes leases, by try, any number at once. A seat may instead ask for
 //! an [`Exclusive`], which exists only while no pass of any other seat exists.
 //!
 //! A cell's header is for atomics: everybody may read it without a lease. A cell's data is reached
@@ -44,10 +44,10 @@
 //!    `LeaseWord`, after which it has seen nobody published (rule 8), and `release_write`. In between the word's `WRITER` bit is set, which only happens on a word with no
 //!    readers and no writer, and which refuses both. A `WriteLease` hands out `&mut T` only through
 //!    `&mut self`, and `&T` through `&self`.
-//! 3. **Leases live inside a pass.** A lease borrows the `Pass` it came from; a `Pass` borrows its `Seat`
+//! 3. **Leases live inside a pass.** A lease borrows the `GatePassage` it came from; a `GatePassage` borrows its `ThreadSeat`
 //!    mutably, and from its creation to its drop the seat word's `IN` bit is set. The bit is cleared
 //!    nowhere else (except by the seat's own drop, which the borrow checker places after the pass).
-//! 4. **The exclusive is alone.** An `Exclusive` borrows its `Seat` mutably, so that seat has no pass. It
+//! 4. **The exclusive is alone.** An `Exclusive` borrows its `ThreadSeat` mutably, so that seat has no pass. It
 //!    exists only between `Gate::close`, which returns when every seat word had `CLOSED` set and `IN` clear,
 //!    and `Gate::open`. While `CLOSED` is set no seat can set `IN`. One closer exists at a time: the turn is
 //!    handed on under the gate's mutex. By rule 3 no lease exists then, whatever the lease words say (they

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Domain, Exclusive, Seat};
+use super::{Domain, Exclusive, ThreadSeat};
 use crate::loom::explore;
 
 type Counts = Domain<(), (usize, usize)>;
-type CountsSeat = Seat<(), (usize, usize)>;
+type CountsSeat = ThreadSeat<(), (usize, usize)>;
 
 fn counts(cells: usize, seats: usize) -> Arc<Counts> {
     Arc::new(Domain::new(cells, seats, |_| ((), (0, 0))))
