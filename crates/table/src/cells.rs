@@ -37,11 +37,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::size_class::{MAX_CELL_BYTES, size_class};
-use depot::SlabPool;
 use run::RUN_BYTES;
+use slab_pool::SlabPool;
 
-mod depot;
 mod run;
+mod slab_pool;
 
 /// Classes of cells: of 32 multiples of 8, 13 are classes of the allocator.
 const CLASSES: usize = 19;
@@ -100,11 +100,11 @@ const CAPACITIES: [u32; CLASSES] = {
 
 #[rustfmt::skip]
 static DEPOTS: [SlabPool; CLASSES] = [
-    depot(0), depot(1), depot(2), depot(3), depot(4), depot(5), depot(6), depot(7), depot(8), depot(9),
-    depot(10), depot(11), depot(12), depot(13), depot(14), depot(15), depot(16), depot(17), depot(18),
+    slab_pool(0), slab_pool(1), slab_pool(2), slab_pool(3), slab_pool(4), slab_pool(5), slab_pool(6), slab_pool(7), slab_pool(8), slab_pool(9),
+    slab_pool(10), slab_pool(11), slab_pool(12), slab_pool(13), slab_pool(14), slab_pool(15), slab_pool(16), slab_pool(17), slab_pool(18),
 ];
 
-const fn depot(number: usize) -> SlabPool {
+const fn slab_pool(number: usize) -> SlabPool {
     SlabPool::new(BYTES[number])
 }
 
@@ -133,7 +133,7 @@ impl Number {
         CAPACITIES[self.index()]
     }
 
-    fn depot(self) -> &'static SlabPool {
+    fn slab_pool(self) -> &'static SlabPool {
         &DEPOTS[self.index()]
     }
 
@@ -235,14 +235,14 @@ fn refill(local: &ThreadSlabs, number: Number) -> NonNull<u8> {
     let mut single = [ptr::null_mut()];
     let cell = match magazine_of(local, number) {
         None => {
-            local.note_runs(number.depot().take(&mut single));
+            local.note_runs(number.slab_pool().take(&mut single));
             single[0]
         }
         Some(magazine) => {
             let half = number.capacity() as usize / 2;
             // SAFETY: rule 11: the owner alone uses the cells.
             let cells = &mut unsafe { &mut *magazine.cells.get() }[..half];
-            local.note_runs(number.depot().take(cells));
+            local.note_runs(number.slab_pool().take(cells));
             // The last is taken first: addresses ascend.
             cells.reverse();
             magazine.len.store(half as u32 - 1, Relaxed);
@@ -260,7 +260,7 @@ fn refill(local: &ThreadSlabs, number: Number) -> NonNull<u8> {
 unsafe fn make_room(local: &ThreadSlabs, cell: *mut u8, number: Number) {
     let Some(magazine) = magazine_of(local, number) else {
         // SAFETY: rule 10, by the caller.
-        local.note_runs(-unsafe { number.depot().put(&[cell]) });
+        local.note_runs(-unsafe { number.slab_pool().put(&[cell]) });
         return;
     };
     let mut len = magazine.len.load(Relaxed) as usize;
@@ -270,7 +270,7 @@ unsafe fn make_room(local: &ThreadSlabs, cell: *mut u8, number: Number) {
         let half = len / 2;
         // The older half, for the others are in the processor's caches.
         // SAFETY: rule 10: what is in a magazine is free and nobody else's.
-        local.note_runs(-unsafe { number.depot().put(&cells[..half]) });
+        local.note_runs(-unsafe { number.slab_pool().put(&cells[..half]) });
         cells.copy_within(half..len, 0);
         len -= half;
     }
@@ -330,7 +330,7 @@ impl Drop for ReturnAtThreadEnd {
                 let magazine = &mut magazines.0[number.index()];
                 let len = *magazine.len.get_mut() as usize;
                 // SAFETY: rule 10: what is in a magazine is free and nobody else's.
-                local.note_runs(-unsafe { number.depot().put(&magazine.cells.get_mut()[..len]) });
+                local.note_runs(-unsafe { number.slab_pool().put(&magazine.cells.get_mut()[..len]) });
             }
         });
     }
@@ -383,7 +383,7 @@ pub fn figures() -> Vec<Figures> {
     Number::all()
         .map(|number| {
             let cell_bytes = number.bytes() as u64;
-            let (runs, given) = number.depot().figures();
+            let (runs, given) = number.slab_pool().figures();
             let run_bytes = runs * RUN_BYTES as u64;
             let kept_bytes = (kept[number.index()] * cell_bytes).min(run_bytes);
             Figures {

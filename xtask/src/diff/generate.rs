@@ -202,8 +202,8 @@ impl Book {
     fn syntaxes(&mut self, servers: &mut Servers, theme: &Theme) -> Result<Vec<Syntax>, String> {
         let mut names = Vec::new();
         if !theme.category.is_empty() {
-            let question = words(&format!("COMMAND LIST FILTERBY ACLCAT {}", theme.category));
-            let Answer::Reply(received) = servers.ask(&question).valkey else {
+            let query = words(&format!("COMMAND LIST FILTERBY ACLCAT {}", theme.category));
+            let Answer::Reply(received) = servers.ask(&query).valkey else {
                 return Err("valkey: no list of commands".to_string());
             };
             let name = |item: &super::reply::Reply| String::from_utf8_lossy(item.text()).into_owned();
@@ -219,8 +219,8 @@ impl Book {
         names.retain(|name| self.can_send(name));
         let mut syntaxes = Vec::new();
         for name in names {
-            let question = words(&format!("COMMAND DOCS {name}"));
-            let Answer::Reply(received) = servers.ask(&question).valkey else {
+            let query = words(&format!("COMMAND DOCS {name}"));
+            let Answer::Reply(received) = servers.ask(&query).valkey else {
                 return Err(format!("valkey: no documentation of {name}"));
             };
             let syntax = Syntax::parse(&name, &received.reply);

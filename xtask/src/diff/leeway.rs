@@ -95,12 +95,12 @@ impl Leeway {
             Self::Drawn(reader) => reader,
             _ => return None,
         };
-        let mut question = words(line);
-        question.push(key);
+        let mut query = words(line);
+        query.push(key);
         if line == "ZRANGE" {
-            question.extend(words("0 -1 WITHSCORES"));
+            query.extend(words("0 -1 WITHSCORES"));
         }
-        Some(question)
+        Some(query)
     }
 
     /// What to send after the command, so that both servers hold the same again.

@@ -273,9 +273,9 @@ impl Selector {
     }
 
     /// Whether a command may do what it asks for: its databases, itself, its keys, its channels, in this order.
-    pub fn check(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
-        self.check_databases(wish)?;
-        if !self.allows_command(wish) {
+    pub fn check(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
+        self.check_databases(permission)?;
+        if !self.allows_command(permission) {
             return Err(Denial {
                 reason: Reason::Command,
                 argument: 0,
@@ -283,7 +283,7 @@ impl Selector {
         }
         if !self.all_keys {
             let mut denied = None;
-            wish.each_key(&mut |argument, access, key| {
+            permission.each_key(&mut |argument, access, key| {
                 if denied.is_none() && !self.allows_key(access, key) {
                     denied = Some(argument);
                 }
@@ -292,7 +292,7 @@ impl Selector {
         }
         if !self.all_channels {
             let mut denied = None;
-            wish.each_channel(&mut |argument, usage, channel| {
+            permission.each_channel(&mut |argument, usage, channel| {
                 if denied.is_none() && !self.allows_channel(usage, channel) {
                     denied = Some(argument);
                 }
@@ -302,12 +302,12 @@ impl Selector {
         Ok(())
     }
 
-    fn check_databases(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
+    fn check_databases(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
         let Databases::Only(allowed) = &self.databases else {
             return Ok(());
         };
-        let mut denied = wish.needs_all_databases().then_some(0);
-        wish.each_database(&mut |argument, database| {
+        let mut denied = permission.needs_all_databases().then_some(0);
+        permission.each_database(&mut |argument, database| {
             let is_allowed = u32::try_from(database).is_ok_and(|database| allowed.contains(&database));
             if denied.is_none() && !is_allowed {
                 denied = Some(argument);
@@ -316,16 +316,16 @@ impl Selector {
         Denial::because(Reason::Database, denied)
     }
 
-    fn allows_command(&self, wish: &dyn AccessRequest) -> bool {
-        let id = wish.command();
+    fn allows_command(&self, permission: &dyn AccessRequest) -> bool {
+        let id = permission.command();
         let with_argument = || {
-            let argument = wish.first_argument().map(text_of);
+            let argument = permission.first_argument().map(text_of);
             let matching = |(command, word): &(CommandId, Box<[u8]>)| {
                 *command == id && argument.is_some_and(|argument| word.eq_ignore_ascii_case(argument))
             };
             self.first_arguments.iter().any(matching)
         };
-        wish.is_for_everybody() || self.has_bit(id) || with_argument()
+        permission.is_for_everybody() || self.has_bit(id) || with_argument()
     }
 
     fn allows_key(&self, access: Access, key: &[u8]) -> bool {

@@ -155,13 +155,13 @@ impl User {
     ///
     /// # Errors
     /// The reason of the selector that allows most of it.
-    pub fn check(&self, wish: &dyn AccessRequest) -> Result<(), Denial> {
+    pub fn check(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
         let mut worst = Denial {
             reason: Reason::Database,
             argument: 0,
         };
         for selector in self.all_selectors() {
-            match selector.check(wish) {
+            match selector.check(permission) {
                 Ok(()) => return Ok(()),
                 Err(denial) => {
                     let further = denial.reason == worst.reason && denial.argument > worst.argument;
@@ -175,8 +175,8 @@ impl User {
     }
 
     /// Whether a selector that allows a command lets it read any key whatsoever.
-    pub fn reads_every_key_in(&self, wish: &dyn AccessRequest) -> bool {
-        let allows = |selector: &Selector| selector.reads_every_key() && selector.check(wish).is_ok();
+    pub fn reads_every_key_in(&self, permission: &dyn AccessRequest) -> bool {
+        let allows = |selector: &Selector| selector.reads_every_key() && selector.check(permission).is_ok();
         self.everything || self.all_selectors().any(allows)
     }
 

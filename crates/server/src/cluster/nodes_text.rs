@@ -22,12 +22,12 @@ pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
 ];
 
 /// The line of a node in CLUSTER NODES, without the newline.
-pub fn line(state: &State, node: &Node, asker: RequesterInfo) -> String {
+pub fn line(state: &State, node: &Node, origin: RequesterInfo) -> String {
     let mut out = format!(
         "{} {}:{}@{}",
         node.id,
-        client_ip(node, asker.ipv6),
-        client_port(node, asker.tls),
+        client_ip(node, origin.ipv6),
+        client_port(node, origin.tls),
         node.address.bus_port
     );
     if !node.announced.hostname.is_empty() {
@@ -75,10 +75,10 @@ pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
 }
 
 /// All nodes, as CLUSTER NODES tells.
-pub fn nodes(state: &State, asker: RequesterInfo) -> String {
+pub fn nodes(state: &State, origin: RequesterInfo) -> String {
     let mut out = String::new();
     for node in state.nodes.values() {
-        out.push_str(&line(state, node, asker));
+        out.push_str(&line(state, node, origin));
         out.push('\n');
     }
     out

@@ -22,16 +22,16 @@ impl State {
         &mut self,
         link: LinkId,
         sender: Option<NodeId>,
-        greeting: &PingMessage,
+        ping: &PingMessage,
         ends: &LinkAddresses,
         now_ms: u64,
     ) {
-        let PingMessage { kind, header, .. } = greeting;
+        let PingMessage { kind, header, .. } = ping;
         if *kind != Kind::Pong {
             self.find_own_address(*kind, ends);
             if sender.is_none() && *kind == Kind::Meet {
                 self.meet_back(link, header, ends, now_ms);
-                self.hear_of_others(None, &greeting.gossip, true, now_ms);
+                self.hear_of_others(None, &ping.gossip, true, now_ms);
             }
             self.greet(link, Kind::Pong, now_ms);
         }
@@ -61,8 +61,8 @@ impl State {
             self.answered(link, now_ms);
         }
         self.note_role_and_slots(id, header);
-        self.hear_of_others(Some(id), &greeting.gossip, false, now_ms);
-        self.note_extensions(id, &greeting.extensions, now_ms);
+        self.hear_of_others(Some(id), &ping.gossip, false, now_ms);
+        self.note_extensions(id, &ping.extensions, now_ms);
     }
 
     /// Others know under which address they reach this node.

@@ -26,13 +26,13 @@ impl State {
                 gossip,
                 extensions,
             } => {
-                let greeting = PingMessage {
+                let ping = PingMessage {
                     kind,
                     header,
                     gossip,
                     extensions,
                 };
-                self.receive_greeting(link, sender, &greeting, ends, now_ms);
+                self.receive_greeting(link, sender, &ping, ends, now_ms);
             }
             Message::Fail(header, failing) => self.receive_fail(sender, &header, failing, now_ms),
             Message::Publish {

@@ -81,13 +81,13 @@ impl ClientEndpoint {
     }
 
     /// `endpoint:port`, as redirects have it.
-    pub fn text(&self, kind: Endpoint, asker: RequesterInfo) -> String {
-        let announced = match asker.ipv6 {
+    pub fn text(&self, kind: Endpoint, origin: RequesterInfo) -> String {
+        let announced = match origin.ipv6 {
             true => &self.client_ipv6,
             false => &self.client_ipv4,
         };
         let ip = if announced.is_empty() { &self.ip } else { announced };
-        let port = if asker.tls { self.tls_port } else { self.port };
+        let port = if origin.tls { self.tls_port } else { self.port };
         format!("{}:{port}", endpoint(kind, ip, &self.hostname))
     }
 }

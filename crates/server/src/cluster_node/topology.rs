@@ -112,15 +112,15 @@ fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
     server.scripts.running.keep_out();
     let ticket = {
         let _all = seat.exclusive();
-        let mut scribe = server.journal.scribe();
+        let mut log_writer = server.propagation.log_writer();
         if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
-            scribe.also(Target::REPLICAS, 0, words);
-            scribe.commit();
+            log_writer.also(Target::REPLICAS, 0, words);
+            log_writer.commit();
         }
-        scribe.last_ticket()
+        log_writer.last_ticket()
     };
     server.scripts.running.let_in();
-    server.journal.wake();
+    server.propagation.wake();
     server.repl.replicas.ask();
     ticket
 }
@@ -143,7 +143,7 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
             return false;
         }
         std::thread::sleep(RETRY);
-        server.journal.wake();
+        server.propagation.wake();
     }
 }
 
@@ -177,7 +177,7 @@ pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
     if waiting.is_empty() {
         return false;
     }
-    server.journal.wake();
+    server.propagation.wake();
     let (replicas, now) = (&server.repl.replicas, Instant::now());
     for Acknowledgement {
         ticket,
@@ -220,13 +220,13 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     server.scripts.running.keep_out();
     let last_ticket = {
         let _all = seat.exclusive();
-        server.journal.last_ticket()
+        server.propagation.last_ticket()
     };
     server.scripts.running.let_in();
     let start = Instant::now();
     replicas.ask();
     let target = loop {
-        let offset = replicas.shelf().offset_of(last_ticket);
+        let offset = replicas.backlog().offset_of(last_ticket);
         let furthest = replicas.furthest_node();
         match furthest {
             None => break None,
@@ -237,7 +237,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
                 }
             }
         }
-        server.journal.wake();
+        server.propagation.wake();
         std::thread::sleep(RETRY);
     };
     let Some(node) = target else {
@@ -315,7 +315,7 @@ fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
 fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
-        scribe: server.journal.scribe(),
+        log_writer: server.propagation.log_writer(),
         ..Effects::of(keyspace)
     };
     effects.hooks = keyspace.hooks.now();
@@ -323,7 +323,7 @@ fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedT
     let taken = take(&mut WholeKeyspace::Alone(all), databases, keyspace, row);
     if effects.logs() {
         effects.log_also(0, &[b"FLUSHALL"]);
-        effects.scribe.commit();
+        effects.log_writer.commit();
     }
     NotificationSender::new(server, &mut effects, row).invalidate_everything();
     wake(server, &mut effects);

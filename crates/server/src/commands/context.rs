@@ -339,16 +339,16 @@ pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut Splices<'_>, entry: EntryRef<
 pub const SPLICE_BYTES: usize = 16 * 1024;
 
 /// Runs a job on a background thread and mails its reply.
-pub fn background_job(work: BackgroundReply, asker: (usize, u64, u64)) -> Job {
+pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
     Box::new(move |server, seat| {
         let bytes = work(server, seat);
-        let (worker, client, ticket) = asker;
+        let (worker, client, ticket) = origin;
         server.workers[worker].send(crate::state::Message::Reply {
             client,
             ticket,
             bytes,
             // As in Valkey, whatever was logged by now counts as the client's.
-            log_ticket: server.journal.last_ticket(),
+            log_ticket: server.propagation.last_ticket(),
         });
     })
 }

@@ -201,11 +201,11 @@ fn access_of(flags: KeyFlags) -> Access {
 ///
 /// # Errors
 /// When not.
-pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &CommandPermission<'_, Args>) -> Result<(), Denial> {
+pub fn check<Args: Arguments + ?Sized>(user: &User, permission: &CommandPermission<'_, Args>) -> Result<(), Denial> {
     if user.may_do_everything() {
         Ok(())
     } else {
-        user.check(wish)
+        user.check(permission)
     }
 }
 
@@ -213,13 +213,13 @@ pub fn check<Args: Arguments + ?Sized>(user: &User, wish: &CommandPermission<'_,
 pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
     login.is_free(ctx.server.acl.version()) || {
-        let wish = CommandPermission {
+        let permission = CommandPermission {
             command: ctx.command,
             args: &ctx.args,
             db: ctx.keys.db,
             databases: databases(ctx.server),
         };
-        login.user().reads_every_key_in(&wish)
+        login.user().reads_every_key_in(&permission)
     }
 }
 
@@ -318,7 +318,7 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
     let Some(command) = super::registry().commands().get(usize::from(waiter.permit.command)) else {
         unreachable!("a waiter's command is one of the registry's");
     };
-    let wish = WaiterWish {
+    let permission = WaiterWish {
         waiter,
         spec: command.spec,
     };
@@ -326,9 +326,12 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
     if user.may_do_everything() {
         return Ok(());
     }
-    user.check(&wish).map_err(|denial| {
+    user.check(&permission).map_err(|denial| {
         let object = match denial.reason {
-            Reason::Key => wish.keys().nth(denial.argument).map_or(&b""[..], |(_, name)| name),
+            Reason::Key => permission
+                .keys()
+                .nth(denial.argument)
+                .map_or(&b""[..], |(_, name)| name),
             _ => command.full_name.as_bytes(),
         };
         let refusal = Refusal {

@@ -206,13 +206,13 @@ fn permitted(
         .transaction
         .as_ref()
         .map_or(client.db, |transaction| transaction.db);
-    let wish = CommandPermission {
+    let permission = CommandPermission {
         command,
         args: &args,
         db,
         databases: permission::databases(server),
     };
-    permission::check(client.login.user(), &wish)
+    permission::check(client.login.user(), &permission)
 }
 
 /// The error of a command that does not go with this server's role, or with the state of its data.

@@ -151,23 +151,23 @@ impl Detached {
         })
     }
 
-    /// The job that runs the command and mails its reply to `asker` (worker, client, ticket).
-    pub fn into_job(self: Box<Self>, asker: QueryOrigin) -> Job {
-        Box::new(move |server, seat| match self.run(server, seat, asker.0) {
-            TurnOutcome::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+    /// The job that runs the command and mails its reply to `origin` (worker, client, ticket).
+    pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> Job {
+        Box::new(move |server, seat| match self.run(server, seat, origin.0) {
+            TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
             TurnOutcome::GivesWay(command) => {
                 // The queue is closed when the process ends.
-                let _ = server.background.send(command.into_job(asker));
+                let _ = server.background.send(command.into_job(origin));
             }
         })
     }
 
     /// The job that runs the script on a thread for scripts.
-    pub fn into_script_job(self: Box<Self>, asker: QueryOrigin) -> Job {
-        Box::new(move |server, seat| match self.run_script(server, seat, asker.0) {
-            TurnOutcome::Ran(output, after, log_ticket) => mail(server, asker, (output, after, log_ticket)),
+    pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> Job {
+        Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
+            TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
             TurnOutcome::GivesWay(command) => {
-                let _ = server.script_jobs.send(command.into_script_job(asker));
+                let _ = server.script_jobs.send(command.into_script_job(origin));
             }
         })
     }
@@ -243,7 +243,7 @@ impl Detached {
         }
         NotificationSender::new(&server, &mut thread.effects, thread.seat).broadcast();
         wake(&server, &mut thread.effects);
-        thread.effects.scribe.wake();
+        thread.effects.log_writer.wake();
         match ended {
             Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.log_ticket),
             None => TurnOutcome::GivesWay(Box::new(Detached {
@@ -405,7 +405,7 @@ fn draft(
     release(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
-    let said = effects.scribe.take_said();
+    let said = effects.log_writer.take_said();
     let draft = Draft {
         result,
         reply,
@@ -480,7 +480,7 @@ fn publish(
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
-            context.keys.effects.scribe.say_again(draft.said);
+            context.keys.effects.log_writer.say_again(draft.said);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };

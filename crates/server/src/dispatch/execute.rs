@@ -84,7 +84,7 @@ pub struct Thread {
     /// Whether a script that takes too long opens the gate now and then, for clients to learn that data is being loaded.
     pub lets_in: bool,
     /// The other clients, while a transaction runs that looks at them.
-    pub portraits: Option<Vec<ClientSnapshot>>,
+    pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Blocked clients that the running command served.
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// Those among them whose connections are this thread's own: it answers them without mail.
@@ -109,7 +109,7 @@ impl Thread {
         let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
         let effects = Effects {
-            scribe: server.journal.scribe(),
+            log_writer: server.propagation.log_writer(),
             ..Effects::of(&server.keyspace)
         };
         Thread {
@@ -131,7 +131,7 @@ impl Thread {
             replays: false,
             expiry_ms: 0,
             lets_in: false,
-            portraits: None,
+            client_snapshots: None,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
@@ -151,8 +151,8 @@ impl Thread {
         if self.tunables.refresh(&self.server) {
             memory_limit::begin(self);
         }
-        self.effects.scribe.lazy_expire = self.tunables.lazy_expire;
-        self.effects.scribe.measures = self.tunables.slot_stats;
+        self.effects.log_writer.lazy_expire = self.tunables.lazy_expire;
+        self.effects.log_writer.measures = self.tunables.slot_stats;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -619,7 +619,7 @@ pub(super) fn run_as<'p>(
         let result = handler(&mut context);
         if context.keys.effects.logs() {
             propagate::end_call(&mut context.keys, &context.after, dirty);
-            context.keys.effects.scribe.end_measured_unit();
+            context.keys.effects.log_writer.end_measured_unit();
         }
         let unserved = if context.keys.effects.ready.is_empty() {
             None
@@ -630,7 +630,7 @@ pub(super) fn run_as<'p>(
             let runs_again = context.after.runs_again();
             announce(&mut context, runs_again, Caller::Client);
         }
-        if context.keys.effects.scribe.has_ops() {
+        if context.keys.effects.log_writer.has_ops() {
             context.client.log_ticket = propagate::commit(context.keys.effects);
         }
         (result, context.after, unserved)
@@ -719,7 +719,9 @@ fn detach(
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, snapshot, connection);
-    Outcome::After(NextStep::Detached(Box::new(Box::new(|asker| command.into_job(asker)))))
+    Outcome::After(NextStep::Detached(Box::new(Box::new(|origin| {
+        command.into_job(origin)
+    }))))
 }
 
 /// The answer to a blocking command whose time is over.

@@ -1,5 +1,5 @@
 //! Whether a command that has its leases has to wait for the end of loans ([`crate::keyspace::lent`]), or for a snapshot
-//! to save a value ([`crate::keyspace::preimage`]).
+//! to save a value ([`crate::keyspace::before_image`]).
 //!
 //! Nearly always the slots that it writes have lent nothing and are saved, and nothing here is called. Otherwise it is
 //! found out which keys the command changes where they are. Changing a small value costs a copy, which is little; for a
@@ -88,7 +88,7 @@ fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: Entry
         hash: key.hash,
         slot: key.slot,
     };
-    header.is_unsaved() && keyspace.preimages.must_save_first(db, named, entry)
+    header.is_unsaved() && keyspace.before_images.must_save_first(db, named, entry)
 }
 
 fn is_large(entry: EntryRef<'_, Value>) -> bool {

@@ -18,19 +18,19 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64
     let effects = &mut *keys.effects;
     if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
         // It runs again, from its start. What has expired meanwhile has expired.
-        effects.scribe.forget_call();
+        effects.log_writer.forget_call();
         return;
     }
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target().and(wanted);
-    effects.scribe.end_call(target, keys.db, changed, keys.args.iter());
+    effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
 }
 
 /// Gives what is to be repeated its ticket, under the leases under which it happened; returns the ticket.
 #[cold]
 pub(super) fn commit(effects: &mut Effects) -> u64 {
-    effects.scribe.commit();
-    effects.scribe.last_ticket()
+    effects.log_writer.commit();
+    effects.log_writer.last_ticket()
 }
 
 /// Ends what was done for a client that waited: a unit of its own, behind the command that served it.
@@ -42,9 +42,9 @@ pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     let target = effects.hooks.log_target();
     // The command is not there any more; all that wait say what is to be repeated instead.
     debug_assert!(
-        !changed || effects.scribe.says_otherwise(),
+        !changed || effects.log_writer.says_otherwise(),
         "a served waiter is repeated as something else"
     );
-    effects.scribe.end_call(target, db, changed, [].into_iter());
-    effects.scribe.end_unit();
+    effects.log_writer.end_call(target, db, changed, [].into_iter());
+    effects.log_writer.end_unit();
 }

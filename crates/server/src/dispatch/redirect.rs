@@ -267,7 +267,7 @@ fn judge(
 fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> CommandError {
     match view.owner(slot) {
         Owner::Other(place) => {
-            let place = place.text(endpoint, asker(client));
+            let place = place.text(endpoint, origin(client));
             CommandError::text(format!("MOVED {slot} {place}"))
         }
         Owner::Nobody | Owner::Myself => UNSERVED,
@@ -275,7 +275,7 @@ fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> Command
 }
 
 /// How a client asks where a node is.
-pub fn asker(client: &Client) -> RequesterInfo {
+pub fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.has(Flags::TLS),
@@ -310,7 +310,7 @@ pub fn settle_moving<'k>(
         MigrationState::Out { .. } if here > 0 => Err(UNSTABLE),
         MigrationState::Out { slot, .. } => match view.migrating(slot) {
             Some(place) => {
-                let place = place.text(endpoint, asker(client));
+                let place = place.text(endpoint, origin(client));
                 Err(CommandError::text(format!("ASK {slot} {place}")))
             }
             None => Err(UNSTABLE),

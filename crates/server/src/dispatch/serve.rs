@@ -335,7 +335,7 @@ pub fn mail(thread: &mut Thread) {
     for (waiter, served) in thread.served.drain(..) {
         // Only now: what was done for it has its ticket.
         waiter.put_served(ServeResult {
-            log_ticket: thread.effects.scribe.last_ticket(),
+            log_ticket: thread.effects.log_writer.last_ticket(),
             ..served
         });
         let worker = waiter.worker();

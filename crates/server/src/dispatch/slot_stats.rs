@@ -132,7 +132,7 @@ pub fn book_run(
     let args = request.args(input);
     let slot = slot_of(request.command, args, planned);
     let bytes = request_bytes(&input[request.plan.start..request.plan.end], args);
-    let cost = Cost::of(ending, bytes, thread.effects.scribe.take_measured());
+    let cost = Cost::of(ending, bytes, thread.effects.log_writer.take_measured());
     book(thread, client, request.command, slot, cost);
 }
 

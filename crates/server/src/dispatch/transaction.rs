@@ -217,7 +217,7 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
 
 /// Whether the EXEC of a client has to know all clients first.
 pub fn must_ask(thread: &Thread, client: &Client) -> bool {
-    let unknown = |transaction: &Transaction| transaction.asks && transaction.portraits.is_none();
+    let unknown = |transaction: &Transaction| transaction.asks && transaction.client_snapshots.is_none();
     // On other threads nobody waits for what is told here.
     thread.may_leave && verdict(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
 }
@@ -225,7 +225,7 @@ pub fn must_ask(thread: &Thread, client: &Client) -> bool {
 /// A client's EXEC has to wait: by then its portraits of others will not be true any more.
 pub fn forget_answer(client: &mut Client) {
     if let Some(transaction) = &mut client.transaction {
-        transaction.portraits = None;
+        transaction.client_snapshots = None;
     }
 }
 
@@ -427,7 +427,7 @@ fn run<'p>(
     let Some(mut transaction) = end(thread, &mut connection.client) else {
         unreachable!("EXEC runs here only inside a transaction");
     };
-    thread.portraits = transaction.portraits.take();
+    thread.client_snapshots = transaction.client_snapshots.take();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let slot_stats = thread.tunables.slot_stats;
@@ -437,7 +437,7 @@ fn run<'p>(
     let before = connection.output.mark();
     let length_before = connection.output.len();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
-    thread.portraits = None;
+    thread.client_snapshots = None;
     let unserved = serve_ready(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = finish_exec(thread, request, connection, start, false);
@@ -448,7 +448,7 @@ fn run<'p>(
             nanoseconds,
             request_bytes: slot_stats::request_bytes(bytes, args),
             reply_bytes: connection.output.len() - length_before,
-            repeated_bytes: thread.effects.scribe.take_measured(),
+            repeated_bytes: thread.effects.log_writer.take_measured(),
         };
         slot_stats::book_exec(thread, &connection.client, request.command, cost);
     }
@@ -578,10 +578,10 @@ fn run_queued<'p>(
     }
     let after = match after {
         NextStep::Ask(make) => {
-            let question = make((client.worker, client.id, 0));
+            let query = make((client.worker, client.id, 0));
             let own = (&mut *client, buffers);
             output.truncate(before);
-            output.bytes.extend(answer_here(thread, transaction, &question, own));
+            output.bytes.extend(answer_here(thread, transaction, &query, own));
             NextStep::Nothing
         }
         other => other,
@@ -619,7 +619,7 @@ fn run_queued<'p>(
 fn answer_here(
     thread: &mut Thread,
     transaction: &Transaction,
-    question: &WorkerQuery,
+    query: &WorkerQuery,
     (client, buffers): (&mut Client, Buffers),
 ) -> Vec<u8> {
     // It is inside its transaction until that has ended.
@@ -631,14 +631,14 @@ fn answer_here(
     }));
     client.flags.put(Flags::MULTI, true);
     client.last_command = "exec";
-    let part = (question.ask)(&mut ClientVisitorHost {
+    let part = (query.ask)(&mut ClientVisitorHost {
         server: &thread.server,
-        portraits: thread.portraits.get_or_insert_default(),
+        client_snapshots: thread.client_snapshots.get_or_insert_default(),
         own: (client, buffers),
     });
     client.flags.put(Flags::MULTI, false);
     client.tally = None;
-    (question.combine)(vec![part])
+    (query.combine)(vec![part])
 }
 
 /// Whether the client's user may still run a command of its transaction: rules may have changed since it was queued, by
@@ -660,13 +660,13 @@ fn still_permitted(
     let server = &thread.server;
     // One whose user is gone is closed later; until then its last permissions hold.
     client.login.refresh(&server.acl);
-    let wish = CommandPermission {
+    let permission = CommandPermission {
         command,
         args: &args,
         db: client.db,
         databases: permission::databases(server),
     };
-    permission::check(client.login.user(), &wish).map_err(|denial| {
+    permission::check(client.login.user(), &permission).map_err(|denial| {
         let refusal = permission::refusal(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
         let line = client.describe(thread.now_ms, Buffers::default());
@@ -701,12 +701,12 @@ pub(super) fn serve_ready<'p>(
     held: HeldLeases<'_, 'p>,
     client: &mut Client,
 ) -> Option<Box<UnservedKeys>> {
-    thread.effects.scribe.end_measured_unit();
+    thread.effects.log_writer.end_measured_unit();
     let unserved = match thread.effects.ready.is_empty() {
         true => None,
         false => serve_all(thread, pass, held, client),
     };
-    if thread.effects.scribe.has_ops() {
+    if thread.effects.log_writer.has_ops() {
         client.log_ticket = propagate::commit(&mut thread.effects);
     }
     unserved

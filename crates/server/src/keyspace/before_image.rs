@@ -474,7 +474,7 @@ pub enum Step {
 
 /// Walks over one database of a snapshot. Databases come in the order of their numbers, the last of them as such.
 pub struct Walker<'w> {
-    preimages: &'w BeforeImages,
+    before_images: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
     slot: usize,
@@ -495,9 +495,9 @@ pub struct RemainingImages {
 
 impl<'w> Walker<'w> {
     /// In front of a database.
-    pub fn new(preimages: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
+    pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
         Walker {
-            preimages,
+            before_images,
             hasher,
             database: database as u32,
             slot: 0,
@@ -528,17 +528,17 @@ impl<'w> Walker<'w> {
         visit: &mut dyn SnapshotVisitor,
         visited: &mut usize,
     ) -> Option<Option<Box<RemainingImages>>> {
-        let (preimages, slot) = (self.preimages, self.slot);
+        let (before_images, slot) = (self.before_images, self.slot);
         let header = pass.domain().header(slot);
         let lease = if header.may_hold_any() {
             Some(pass.read_spinning(slot)?)
         } else {
             None
         };
-        let mut all = preimages.lock(slot);
+        let mut all = before_images.lock(slot);
         let table = lease
             .as_deref()
-            .and_then(|slot| preimages.table_now(self.database, slot));
+            .and_then(|slot| before_images.table_now(self.database, slot));
         let images = all.of(self.database).filter(|images| images.any());
         let next = table.and_then(|table| {
             table.scan(self.position, KEYS_A_STEP, &mut |entry| {
@@ -574,7 +574,7 @@ impl<'w> Walker<'w> {
     /// Unless the snapshot was called off: then nothing is kept any more.
     fn move_cursor(&self, to: u64) {
         let forward = |cursor| (cursor < to).then_some(to);
-        let cursor = &self.preimages.cursor;
+        let cursor = &self.before_images.cursor;
         let _ = cursor.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward);
     }
 

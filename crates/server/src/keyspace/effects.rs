@@ -178,7 +178,7 @@ pub struct Effects {
     /// Fields of hashes deleted because they were expired.
     pub expired_fields: u64,
     /// What the log is to repeat.
-    pub scribe: LogWriter,
+    pub log_writer: LogWriter,
     /// Every change, when somebody listens.
     pub changes: Vec<Change>,
     /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
@@ -202,14 +202,14 @@ pub struct Effects {
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
     /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
-    pub preimages: Option<Arc<BeforeImages>>,
+    pub before_images: Option<Arc<BeforeImages>>,
 }
 
 impl Effects {
     /// The record of a thread that works on this keyspace.
     pub fn of(keyspace: &Keyspace) -> Self {
         Effects {
-            preimages: Some(keyspace.preimages.clone()),
+            before_images: Some(keyspace.before_images.clone()),
             ..Effects::default()
         }
     }
@@ -217,8 +217,8 @@ impl Effects {
     /// Keeps what a key of a slot is that a snapshot has not saved yet, before it changes.
     #[cold]
     pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
-        match &self.preimages {
-            Some(preimages) => preimages.keep(db, key, table),
+        match &self.before_images {
+            Some(before_images) => before_images.keep(db, key, table),
             None => unreachable!("who writes keys of the keyspace knows where their old states are kept"),
         }
     }
@@ -257,14 +257,14 @@ impl Effects {
     /// Has the log repeat this instead of the command that runs.
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         if self.logs() {
-            self.scribe.instead(words);
+            self.log_writer.instead(words);
         }
     }
 
     /// Has the log repeat nothing of the command that runs but what was said beside it.
     pub fn log_nothing(&mut self) {
         if self.logs() {
-            self.scribe.nothing();
+            self.log_writer.nothing();
         }
     }
 
@@ -275,20 +275,20 @@ impl Effects {
     }
 
     fn expiry_word(&self) -> &'static [u8] {
-        if self.scribe.lazy_expire { b"UNLINK" } else { b"DEL" }
+        if self.log_writer.lazy_expire { b"UNLINK" } else { b"DEL" }
     }
 
     /// Has the log repeat the command that runs for some, even if it changes nothing.
     pub fn log_for(&mut self, target: Target) {
         if self.logs() {
-            self.scribe.force(target);
+            self.log_writer.force(target);
         }
     }
 
     /// Has the log repeat this before the command that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
         if self.logs() {
-            self.scribe.also(self.hooks.log_target(), db, words);
+            self.log_writer.also(self.hooks.log_target(), db, words);
         }
     }
 

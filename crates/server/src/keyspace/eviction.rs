@@ -272,7 +272,7 @@ fn delete(
         return false;
     }
     if header.is_unsaved() {
-        keyspace.preimages.keep(db, NamedKey { name, hash, slot }, table);
+        keyspace.before_images.keep(db, NamedKey { name, hash, slot }, table);
     }
     let Some(removed) = table.remove(hash, name) else {
         return false;
@@ -306,7 +306,7 @@ fn record(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
     if effects.logs() {
         let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
         effects.log_also(db, &[word, name]);
-        effects.scribe.commit();
+        effects.log_writer.commit();
     }
     if effects.hooks.has(Hooks::EVENTS) {
         effects.note(db, name, Event::EVICTED);

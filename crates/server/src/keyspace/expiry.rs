@@ -143,7 +143,7 @@ fn expire_slot(
             record(effects, db, &removed[from..], &mut fields.changed);
         }
     }
-    effects.scribe.commit();
+    effects.log_writer.commit();
     tell(effects);
     publish(header, data);
     header.hint.set_due(data.next_due_ms());
@@ -167,7 +167,7 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
         if emptied && effects.logs() {
             effects.log_expired(db, &name);
         }
-        effects.scribe.end_unit();
+        effects.log_writer.end_unit();
         if events {
             effects.note(db, &name, Event::hash("hexpired"));
             if emptied {
@@ -181,7 +181,7 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
     for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
         if effects.logs() {
             effects.log_expired(db, key.key());
-            effects.scribe.end_unit();
+            effects.log_writer.end_unit();
         }
         if events {
             effects.note(db, key.key(), Event::EXPIRED);
@@ -362,14 +362,14 @@ pub fn delete_found_within(
                 hash,
                 slot,
             };
-            keyspace.preimages.keep(db, key, table);
+            keyspace.before_images.keep(db, key, table);
         }
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
             if effects.hooks.any() {
                 record(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
-                effects.scribe.commit();
+                effects.log_writer.commit();
             }
             effects.discard_removed(removed, Cause::Expiry);
             effects.expired_keys += 1;

@@ -59,7 +59,9 @@ pub fn take(
     keyspace: &Keyspace,
     seat: usize,
 ) -> DetachedTables {
-    let Keyspace { counts, preimages, .. } = keyspace;
+    let Keyspace {
+        counts, before_images, ..
+    } = keyspace;
     let now_ms = unix_ms();
     let mut tables = Vec::new();
     let mut figures = vec![(0i64, 0i64); databases.len()];
@@ -79,7 +81,7 @@ pub fn take(
                 figure.1 += table.with_expiry() as i64;
                 let kept = header.is_unsaved();
                 tables.extend(if kept {
-                    preimages.take_over(db, index, table)
+                    before_images.take_over(db, index, table)
                 } else {
                     Some(table)
                 });
@@ -89,7 +91,7 @@ pub fn take(
         publish_due_of(header, slot);
     }
     for (db, (keys, expiring)) in databases.zip(&figures) {
-        preimages.emptied(db);
+        before_images.emptied(db);
         counts.add(seat, db, -keys, -expiring);
         let volatile = counts.volatile(db) as i64;
         counts.add_volatile(seat, db, -volatile);

@@ -59,7 +59,7 @@ pub struct SlotHeader {
     ///
     /// Its marks tell which databases have keys here, a bit each; the last of these bits stands for all databases from
     /// there on. Whoever walks over the keyspace passes by empty slots without a lease. Two more bits say that values of
-    /// the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`preimage`]).
+    /// the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
     pub hint: Hint,
 }
 
@@ -365,7 +365,7 @@ pub struct Keyspace {
     /// The slots whose values are lent.
     pub lent: Arc<pinned::PinnedSlots>,
     /// What a snapshot still needs of keys that change.
-    pub preimages: Arc<before_image::BeforeImages>,
+    pub before_images: Arc<before_image::BeforeImages>,
 }
 
 impl Keyspace {
@@ -384,7 +384,7 @@ impl Keyspace {
             hooks: effects::SharedHooks::default(),
             local: writable_replica_keys::LocalKeys::default(),
             lent: Arc::default(),
-            preimages: Arc::new(before_image::BeforeImages::new(databases)),
+            before_images: Arc::new(before_image::BeforeImages::new(databases)),
         }
     }
 }

@@ -36,7 +36,7 @@ const RESERVED: Duration = Duration::from_millis(5);
 /// What is known of a slot that lends, or is wanted.
 struct PinRecord {
     /// Loans that have not ended.
-    loans: u32,
+    pins: u32,
     /// Queued commands that want to change a value of the slot.
     writers: u32,
     reserved_until: Option<Instant>,
@@ -50,7 +50,7 @@ pub type FrozenKey = (usize, Box<[u8]>);
 impl PinRecord {
     fn new() -> Self {
         PinRecord {
-            loans: 0,
+            pins: 0,
             writers: 0,
             reserved_until: None,
             frozen: Vec::new(),
@@ -132,7 +132,7 @@ impl PinnedSlots {
     ) -> Pin {
         for number in &numbers {
             let record = records.entry(*number).or_insert_with(PinRecord::new);
-            record.loans += 1;
+            record.pins += 1;
             slots.header(usize::from(*number)).set_lent(true);
         }
         Pin {
@@ -149,7 +149,7 @@ impl PinnedSlots {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
         }
-        let mut loan = self.lend(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
+        let mut pin = self.lend(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
         let mut records = lock(&self.records);
         self.frozen.fetch_add(keys.len(), Ordering::Release);
         for (slot, key) in &keys {
@@ -158,8 +158,8 @@ impl PinnedSlots {
             }
         }
         drop(records);
-        loan.frozen = keys;
-        Some(loan)
+        pin.frozen = keys;
+        Some(pin)
     }
 
     /// Returns `true` if nobody may write a key at the moment. The caller has a lease of its slot.
@@ -197,7 +197,7 @@ impl Drop for Reservation {
                 record.writers -= 1;
             }
         }
-        records.retain(|_, record| record.loans > 0 || record.is_reserved(now));
+        records.retain(|_, record| record.pins > 0 || record.is_reserved(now));
     }
 }
 
@@ -218,13 +218,13 @@ impl Drop for Pin {
         }
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
-                record.loans -= 1;
-                if record.loans == 0 {
+                record.pins -= 1;
+                if record.pins == 0 {
                     self.slots.header(usize::from(*number)).set_lent(false);
                 }
             }
         }
-        records.retain(|_, record| record.loans > 0 || record.is_reserved(now));
+        records.retain(|_, record| record.pins > 0 || record.is_reserved(now));
     }
 }
 

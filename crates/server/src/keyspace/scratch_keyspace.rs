@@ -42,7 +42,7 @@ struct Key {
 #[derive(Default)]
 pub struct Copies {
     keys: Vec<Key>,
-    loans: Vec<Pin>,
+    pins: Vec<Pin>,
 }
 
 impl Copies {
@@ -79,12 +79,12 @@ impl Copies {
             .iter()
             .any(|key| matches!(key.value, CopiedValue::Blob(_) | CopiedValue::Object(_)));
         if any_large {
-            let loan = keyspace.lent.lend(&keyspace.slots, vec![number]);
-            let Some(loan) = loan else {
+            let pin = keyspace.lent.lend(&keyspace.slots, vec![number]);
+            let Some(pin) = pin else {
                 self.keys.truncate(from);
                 return None;
             };
-            self.loans.push(loan);
+            self.pins.push(pin);
         }
         Some(())
     }

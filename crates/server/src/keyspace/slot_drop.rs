@@ -67,7 +67,7 @@ fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
             hash: keyspace.hasher.hash(entry.key()),
             slot: number,
         };
-        keyspace.preimages.keep(db, key, table);
+        keyspace.before_images.keep(db, key, table);
     }
 }
 

@@ -233,7 +233,7 @@ pub struct Client {
     /// How it tracks keys.
     pub tracking: Option<Box<Tracking>>,
     /// What it says about itself as a replica.
-    pub introduction: Option<Box<ReplicaHandshake>>,
+    pub handshake: Option<Box<ReplicaHandshake>>,
     /// What is told of its transaction and its watches instead of what is here: in portraits, and while EXEC runs.
     pub tally: Option<Box<Tally>>,
 }
@@ -287,7 +287,7 @@ impl Client {
             watches: None,
             subscriptions: None,
             tracking: None,
-            introduction: None,
+            handshake: None,
             tally: None,
         }
     }
@@ -325,20 +325,20 @@ impl Client {
     }
 
     /// What others are shown of it as it is now.
-    pub fn portrait(&self) -> Client {
-        let mut portrait = self.shown();
-        portrait.flags = self.flags;
-        portrait.lib_name.clone_from(&self.lib_name);
-        portrait.lib_version.clone_from(&self.lib_version);
-        portrait.largest_output = self.largest_output;
-        portrait.subscriptions.clone_from(&self.subscriptions);
-        portrait.tally = Some(Box::new(Tally {
+    pub fn client_snapshot(&self) -> Client {
+        let mut client_snapshot = self.shown();
+        client_snapshot.flags = self.flags;
+        client_snapshot.lib_name.clone_from(&self.lib_name);
+        client_snapshot.lib_version.clone_from(&self.lib_version);
+        client_snapshot.largest_output = self.largest_output;
+        client_snapshot.subscriptions.clone_from(&self.subscriptions);
+        client_snapshot.tally = Some(Box::new(Tally {
             queued: self.queued_commands(),
             queued_bytes: self.queued_bytes(),
             watched: self.watched_keys(),
             is_dirty: self.is_dirty(),
         }));
-        portrait
+        client_snapshot
     }
 
     /// Back to how it was when it connected (RESET), but for the connection itself.

@@ -56,7 +56,7 @@ pub struct Transaction {
     /// Whether a command tells of clients: EXEC needs their portraits.
     pub asks: bool,
     /// The other clients as they are right before EXEC, once that has asked for them.
-    pub portraits: Option<Vec<ClientSnapshot>>,
+    pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Whether a command runs a script.
     pub scripts: bool,
     /// Whether a script says what it does, and may write.

@@ -109,7 +109,7 @@ impl PropagationLog {
     }
 
     /// A writer's end of the log. A thread keeps it as long as it may write.
-    pub fn scribe(self: &Arc<Self>) -> LogWriter {
+    pub fn log_writer(self: &Arc<Self>) -> LogWriter {
         let mut rings = lock(&self.rings);
         let writer = rings.idle.pop().unwrap_or_else(|| {
             let (writer, reader) = ring();
@@ -192,15 +192,15 @@ impl PropagationLog {
 
     /// A worker wants to be told once when any milestone moves. It looks at the milestone after this call.
     pub fn ask_for_news(&self, worker: usize) {
-        if let Some(asker) = self.askers.get(worker) {
-            asker.store(true, Ordering::SeqCst);
+        if let Some(origin) = self.askers.get(worker) {
+            origin.store(true, Ordering::SeqCst);
         }
     }
 
     /// The workers that asked for news.
     pub fn take_askers(&self, mut tell: impl FnMut(usize)) {
-        for (worker, asker) in self.askers.iter().enumerate() {
-            if asker.load(Ordering::SeqCst) && asker.swap(false, Ordering::SeqCst) {
+        for (worker, origin) in self.askers.iter().enumerate() {
+            if origin.load(Ordering::SeqCst) && origin.swap(false, Ordering::SeqCst) {
                 tell(worker);
             }
         }

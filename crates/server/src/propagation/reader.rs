@@ -145,7 +145,7 @@ struct Head {
 
 /// What the log thread works with.
 struct LogReader {
-    journal: Arc<PropagationLog>,
+    propagation: Arc<PropagationLog>,
     heads: Vec<Head>,
     /// Which ring had the last ticket: it often has the next one.
     last: usize,
@@ -157,14 +157,14 @@ struct LogReader {
 ///
 /// # Errors
 /// When there can be no further thread.
-pub fn start(journal: &Arc<PropagationLog>) -> std::io::Result<()> {
+pub fn start(propagation: &Arc<PropagationLog>) -> std::io::Result<()> {
     // Held until the thread is known: who finds it asleep must be able to wake it.
-    let mut known = lock(&journal.thread);
+    let mut known = lock(&propagation.thread);
     if known.is_some() {
         return Ok(());
     }
     let mut merger = LogReader {
-        journal: journal.clone(),
+        propagation: propagation.clone(),
         heads: Vec::new(),
         last: 0,
         marks: Vec::new(),
@@ -179,7 +179,7 @@ pub fn start(journal: &Arc<PropagationLog>) -> std::io::Result<()> {
 
 impl LogReader {
     fn run(&mut self) {
-        let memory = self.journal.memory.clone();
+        let memory = self.propagation.memory.clone();
         let mut cell = memory.log_cell();
         loop {
             self.obey();
@@ -194,13 +194,13 @@ impl LogReader {
 
     /// Learns of new rings and marks.
     fn obey(&mut self) {
-        if !self.journal.has_orders.swap(false, Ordering::SeqCst) {
+        if !self.propagation.has_orders.swap(false, Ordering::SeqCst) {
             return;
         }
-        let new = std::mem::take(&mut lock(&self.journal.rings).new);
+        let new = std::mem::take(&mut lock(&self.propagation.rings).new);
         self.heads
             .extend(new.into_iter().map(|ring| Head { ring, ticket: None }));
-        self.marks.extend(lock(&self.journal.marks).drain(..));
+        self.marks.extend(lock(&self.propagation.marks).drain(..));
     }
 
     /// Gives the consumers what is there, in order; returns how many tickets and marks it was.
@@ -220,7 +220,7 @@ impl LogReader {
                 break;
             };
             // A mark that was set before this ticket was taken is to be seen by now, and comes first.
-            if self.journal.has_orders.load(Ordering::SeqCst) {
+            if self.propagation.has_orders.load(Ordering::SeqCst) {
                 self.obey();
                 continue;
             }
@@ -251,16 +251,16 @@ impl LogReader {
     }
 
     fn sleep(&self, again: Option<Duration>) {
-        let journal = &self.journal;
-        journal.asleep.store(true, Ordering::SeqCst);
-        let under_way = journal.last_ticket() != self.feeds.passed;
-        let has_orders = journal.has_orders.load(Ordering::SeqCst);
+        let propagation = &self.propagation;
+        propagation.asleep.store(true, Ordering::SeqCst);
+        let under_way = propagation.last_ticket() != self.feeds.passed;
+        let has_orders = propagation.has_orders.load(Ordering::SeqCst);
         match again {
             _ if has_orders => {}
             _ if under_way => std::thread::park_timeout(MOMENT),
             Some(time) => std::thread::park_timeout(time),
             None => std::thread::park(),
         }
-        journal.asleep.store(false, Ordering::SeqCst);
+        propagation.asleep.store(false, Ordering::SeqCst);
     }
 }

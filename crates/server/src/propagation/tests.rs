@@ -25,10 +25,10 @@ impl LogConsumer for Listener {
     }
 }
 
-fn listen(journal: &PropagationLog, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
+fn listen(propagation: &PropagationLog, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
     let heard = Arc::new(Mutex::new((Vec::new(), 0)));
     let listener = Box::new(Listener(heard.clone(), target));
-    journal.mark(move |feeds| feeds.add(name, listener, 0));
+    propagation.mark(move |feeds| feeds.add(name, listener, 0));
     heard
 }
 
@@ -41,35 +41,35 @@ fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
     String::from_utf8_lossy(&lock(heard).0).replace("\r\n", " ")
 }
 
-fn say(scribe: &mut LogWriter, db: usize, words: &[&[u8]]) {
-    scribe.end_call(Target::ALL, db, true, words.iter().copied());
+fn say(log_writer: &mut LogWriter, db: usize, words: &[&[u8]]) {
+    log_writer.end_call(Target::ALL, db, true, words.iter().copied());
 }
 
 #[test]
 fn units_of_several_ops_are_transactions_and_databases_are_selected() {
-    let journal = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
-    start(&journal).expect("there is a thread");
-    let file = listen(&journal, "file", Target::FILE);
-    let replicas = listen(&journal, "replicas", Target::REPLICAS);
-    let mut scribe = journal.scribe();
-    say(&mut scribe, 0, &[b"SET", b"k", b"v"]);
-    scribe.commit();
-    say(&mut scribe, 3, &[b"A"]);
-    say(&mut scribe, 0, &[b"B"]);
-    scribe.end_unit();
-    say(&mut scribe, 0, &[b"C"]);
-    scribe.commit();
-    scribe.also(Target::ALL, 0, &[b"DEL", b"old"]);
-    scribe.instead(&[b"OTHER"]);
-    say(&mut scribe, 0, &[b"D"]);
-    scribe.commit();
-    scribe.force(Target::REPLICAS);
-    scribe.end_call(Target::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
-    scribe.commit();
-    scribe.end_call(Target::ALL, 0, false, [&b"GET"[..]].into_iter());
-    scribe.commit();
-    scribe.wake();
-    assert_eq!(scribe.last_ticket(), 4, "nothing to say, no ticket");
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    start(&propagation).expect("there is a thread");
+    let file = listen(&propagation, "file", Target::FILE);
+    let replicas = listen(&propagation, "replicas", Target::REPLICAS);
+    let mut log_writer = propagation.log_writer();
+    say(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+    log_writer.commit();
+    say(&mut log_writer, 3, &[b"A"]);
+    say(&mut log_writer, 0, &[b"B"]);
+    log_writer.end_unit();
+    say(&mut log_writer, 0, &[b"C"]);
+    log_writer.commit();
+    log_writer.also(Target::ALL, 0, &[b"DEL", b"old"]);
+    log_writer.instead(&[b"OTHER"]);
+    say(&mut log_writer, 0, &[b"D"]);
+    log_writer.commit();
+    log_writer.force(Target::REPLICAS);
+    log_writer.end_call(Target::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
+    log_writer.commit();
+    log_writer.end_call(Target::ALL, 0, false, [&b"GET"[..]].into_iter());
+    log_writer.commit();
+    log_writer.wake();
+    assert_eq!(log_writer.last_ticket(), 4, "nothing to say, no ticket");
     let common = "*2 $6 SELECT $1 0 *3 $3 SET $1 k $1 v *1 $5 MULTI *2 $6 SELECT $1 3 *1 $1 A *2 $6 SELECT $1 0 *1 $1 B \
                   *1 $4 EXEC *1 $1 C *1 $5 MULTI *2 $3 DEL $3 old *1 $5 OTHER *1 $4 EXEC ";
     assert_eq!(wait_for(&file, 4), common);
@@ -78,24 +78,24 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
 
 #[test]
 fn many_threads_have_one_order_and_marks_their_place_in_it() {
-    let journal = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
-    start(&journal).expect("there is a thread");
-    let heard = listen(&journal, "file", Target::FILE);
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    start(&propagation).expect("there is a thread");
+    let heard = listen(&propagation, "file", Target::FILE);
     // Stands for the leases of one slot: what is done under it has an order.
     let slot = Arc::new(Mutex::new(0u64));
     let threads: Vec<_> = (0..8)
         .map(|_| {
-            let (journal, slot) = (journal.clone(), slot.clone());
+            let (propagation, slot) = (propagation.clone(), slot.clone());
             std::thread::spawn(move || {
-                let mut scribe = journal.scribe();
+                let mut log_writer = propagation.log_writer();
                 for _ in 0..2000 {
                     let mut number = slot.lock().expect("nobody panicked");
                     *number += 1;
                     let word = number.to_string();
-                    say(&mut scribe, 0, &[word.as_bytes()]);
-                    scribe.commit();
+                    say(&mut log_writer, 0, &[word.as_bytes()]);
+                    log_writer.commit();
                     drop(number);
-                    scribe.wake();
+                    log_writer.wake();
                 }
             })
         })
@@ -105,11 +105,11 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
     }
     let marked = Arc::new(Mutex::new(0));
     let at = marked.clone();
-    journal.mark(move |feeds| *lock(&at) = feeds.passed());
-    let mut scribe = journal.scribe();
-    say(&mut scribe, 0, &[b"end"]);
-    scribe.commit();
-    scribe.wake();
+    propagation.mark(move |feeds| *lock(&at) = feeds.passed());
+    let mut log_writer = propagation.log_writer();
+    say(&mut log_writer, 0, &[b"end"]);
+    log_writer.commit();
+    log_writer.wake();
     let text = wait_for(&heard, 16_001);
     let numbers: Vec<u64> = text.split(' ').filter_map(|word| word.parse().ok()).collect();
     let expected: Vec<u64> = std::iter::once(0).chain(1..=16_000).collect();
@@ -119,21 +119,21 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
 
 #[test]
 fn whoever_asks_for_news_is_told_once() {
-    let journal = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
-    journal.withhold_replies(Some(Milestone::Synced));
-    assert!(journal.withholds(5) && !journal.withholds(0));
-    journal.ask_for_news(1);
-    journal.reach(Milestone::Synced, 5);
-    journal.reach(Milestone::Synced, 3);
+    let propagation = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
+    propagation.withhold_replies(Some(Milestone::Synced));
+    assert!(propagation.withholds(5) && !propagation.withholds(0));
+    propagation.ask_for_news(1);
+    propagation.reach(Milestone::Synced, 5);
+    propagation.reach(Milestone::Synced, 3);
     let mut told = Vec::new();
-    journal.take_askers(|worker| told.push(worker));
-    journal.take_askers(|worker| told.push(worker));
-    assert_eq!((told, journal.reached(Milestone::Synced)), (vec![1], 5));
-    assert!(!journal.withholds(5) && journal.withholds(6));
-    journal.withhold_replies(Some(Milestone::Written));
-    assert!(journal.withholds(5));
-    journal.reach(Milestone::Written, 6);
-    assert!(!journal.withholds(6) && journal.withholds(7));
-    journal.withhold_replies(None);
-    assert!(!journal.withholds(7));
+    propagation.take_askers(|worker| told.push(worker));
+    propagation.take_askers(|worker| told.push(worker));
+    assert_eq!((told, propagation.reached(Milestone::Synced)), (vec![1], 5));
+    assert!(!propagation.withholds(5) && propagation.withholds(6));
+    propagation.withhold_replies(Some(Milestone::Written));
+    assert!(propagation.withholds(5));
+    propagation.reach(Milestone::Written, 6);
+    assert!(!propagation.withholds(6) && propagation.withholds(7));
+    propagation.withhold_replies(None);
+    assert!(!propagation.withholds(7));
 }

@@ -113,10 +113,10 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    pub(super) fn new(journal: Arc<PropagationLog>, writer: RingWriter) -> Self {
-        let mut scribe = LogWriter::default();
-        scribe.end = Some((journal, writer));
-        scribe
+    pub(super) fn new(propagation: Arc<PropagationLog>, writer: RingWriter) -> Self {
+        let mut log_writer = LogWriter::default();
+        log_writer.end = Some((propagation, writer));
+        log_writer
     }
 
     /// Repeats this command beside that of the call under way, before it.
@@ -287,8 +287,8 @@ impl LogWriter {
         if self.ops.is_empty() {
             return;
         }
-        if let Some((journal, writer)) = &mut self.end {
-            let ticket = journal.take_ticket();
+        if let Some((propagation, writer)) = &mut self.end {
+            let ticket = propagation.take_ticket();
             writer.push(ticket, &self.ops);
             self.last_ticket = ticket;
             self.news = true;
@@ -315,18 +315,18 @@ impl LogWriter {
     #[inline]
     pub fn wake(&mut self) {
         if std::mem::take(&mut self.news)
-            && let Some((journal, _)) = &self.end
+            && let Some((propagation, _)) = &self.end
         {
-            journal.wake();
+            propagation.wake();
         }
     }
 }
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        if let Some((journal, writer)) = self.end.take() {
-            journal.wake();
-            journal.give_back(writer);
+        if let Some((propagation, writer)) = self.end.take() {
+            propagation.wake();
+            propagation.give_back(writer);
         }
     }
 }

@@ -37,7 +37,7 @@ impl BacklogWriter {
     fn put(&mut self) {
         let repl = &self.server.repl;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
-        let end = repl.replicas.shelf().append(&self.gathered, most_bytes);
+        let end = repl.replicas.backlog().append(&self.gathered, most_bytes);
         self.gathered.clear();
         if let Some(end) = end {
             repl.set_offset(end);
@@ -86,7 +86,7 @@ impl LogConsumer for BacklogWriter {
         if !self.gathered.is_empty() {
             self.put();
         }
-        self.server.repl.replicas.shelf().note_ticket(ticket);
+        self.server.repl.replicas.backlog().note_ticket(ticket);
         let period = Duration::from_secs(self.server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         let left = period.saturating_sub(self.last_ping.elapsed());
         Some(left.clamp(Duration::from_millis(10), Duration::from_secs(1)))
@@ -98,10 +98,10 @@ impl LogConsumer for BacklogWriter {
 /// # Errors
 /// When the log thread cannot be started.
 pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
-    propagation::start(&server.journal)?;
+    propagation::start(&server.propagation)?;
     let repl = &server.repl;
     let history = ReplicationHistory::default();
-    repl.replicas.shelf().open(repl.offset());
+    repl.replicas.backlog().open(repl.offset());
     repl.state().history = history.clone();
     log::notice!(
         "Replication backlog created, my new replication IDs are '{}' and '{}'",
@@ -163,7 +163,7 @@ pub fn place_then(
     let nowhere = if follows {
         !resumable
     } else {
-        repl.replicas.shelf().extent().is_none()
+        repl.replicas.backlog().extent().is_none()
     };
     let Some(myself) = server.myself().filter(|_| !nowhere) else {
         return Pending(None);
@@ -186,7 +186,7 @@ pub fn place_then(
             server.repl.stream_db.load(Ordering::Relaxed),
         );
     } else {
-        server.journal.mark(move |feeds| {
+        server.propagation.mark(move |feeds| {
             let db = feeds.selected(NAME).unwrap_or(0);
             tell(feeds, db as usize);
         });
@@ -201,7 +201,7 @@ pub fn place(server: &Server) -> Pending {
 
 /// Begins the backlog of a primary that starts, before it has loaded anything: what has expired is deleted in it.
 pub fn prepare(server: &Server) {
-    server.repl.replicas.shelf().open(0);
+    server.repl.replicas.backlog().open(0);
 }
 
 /// A primary that starts goes on with the history that its dump tells of: under a new name, with the old one as its
@@ -210,9 +210,9 @@ pub fn prepare(server: &Server) {
 /// # Errors
 /// When the log thread cannot be started.
 pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
-    propagation::start(&server.journal)?;
+    propagation::start(&server.propagation)?;
     let repl = &server.repl;
-    let end = repl.replicas.shelf().rebase(offset);
+    let end = repl.replicas.backlog().rebase(offset);
     {
         let history = &mut repl.state().history;
         (history.second_id, history.second_offset) = (id, offset + 1);
@@ -225,7 +225,7 @@ pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::
 /// A replica that starts has the data of a place: it asks for what follows.
 pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     let repl = &server.repl;
-    repl.replicas.shelf().open(place.offset);
+    repl.replicas.backlog().open(place.offset);
     repl.state().history.id.clone_from(&place.id);
     repl.set_offset(place.offset);
     repl.set_received(place.offset);
@@ -234,7 +234,7 @@ pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
 
 /// From this place of the order on, the log fills the backlog.
 fn attach(server: &Arc<Server>) {
-    let feeder = BacklogWriter {
+    let backlog_writer = BacklogWriter {
         server: server.clone(),
         gathered: Vec::new(),
         last_ping: Instant::now(),
@@ -243,8 +243,8 @@ fn attach(server: &Arc<Server>) {
     repl.feeds.store(true, Ordering::SeqCst);
     let offset = repl.offset() as u64;
     server
-        .journal
-        .mark(move |feeds| feeds.add(NAME, Box::new(feeder), offset));
+        .propagation
+        .mark(move |feeds| feeds.add(NAME, Box::new(backlog_writer), offset));
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
 }
 
@@ -255,7 +255,7 @@ fn detach(server: &Arc<Server>) {
         return;
     }
     let told = server.clone();
-    server.journal.mark(move |feeds| {
+    server.propagation.mark(move |feeds| {
         drop(feeds.remove(NAME));
         told.repl.feeds.store(false, Ordering::SeqCst);
     });
@@ -268,14 +268,14 @@ pub fn on_follow(server: &Arc<Server>) {
 
 /// This server follows nobody any more. In exclusive mode.
 pub fn on_unfollow(server: &Arc<Server>) {
-    if server.repl.replicas.shelf().extent().is_none() {
+    if server.repl.replicas.backlog().extent().is_none() {
         return;
     }
-    match propagation::start(&server.journal) {
+    match propagation::start(&server.propagation) {
         Ok(()) => attach(server),
         Err(error) => {
             log::warning!("Replicas cannot be served any more, as there is no thread for the log: {error}");
-            server.repl.replicas.shelf().close();
+            server.repl.replicas.backlog().close();
         }
     }
 }
@@ -284,6 +284,6 @@ pub fn on_unfollow(server: &Arc<Server>) {
 /// mode.
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     detach(server);
-    server.repl.replicas.shelf().close();
+    server.repl.replicas.backlog().close();
     server.repl.state().history = ReplicationHistory::default();
 }

@@ -399,7 +399,7 @@ impl Replication {
             self.hollow.store(true, Ordering::Release);
         } else if state.primary.is_none() {
             // What was written without a backlog is part of no history that a primary could know.
-            state.resumable = self.replicas.shelf().extent().is_some();
+            state.resumable = self.replicas.backlog().extent().is_some();
             if state.resumable {
                 log::notice!(
                     "Before turning into a replica, using my own primary parameters to synthesize a cached primary: I may \

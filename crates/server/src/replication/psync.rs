@@ -80,7 +80,7 @@ impl Replication {
                 },
             });
         }
-        if !self.replicas.shelf().has(wanted.saturating_sub(1)) {
+        if !self.replicas.backlog().has(wanted.saturating_sub(1)) {
             return Err(Refusal::NoBacklog {
                 id: id.clone(),
                 wanted: *wanted,

@@ -104,7 +104,7 @@ pub struct Wait {
 
 /// The replicas of this server.
 pub struct Replicas {
-    shelf: Mutex<ReplicationBacklog>,
+    backlog: Mutex<ReplicationBacklog>,
     backlog_bytes: AtomicU64,
     /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
     pub under_way_bytes: AtomicU64,
@@ -131,7 +131,7 @@ pub struct Replicas {
 impl Default for Replicas {
     fn default() -> Replicas {
         Replicas {
-            shelf: Mutex::default(),
+            backlog: Mutex::default(),
             backlog_bytes: AtomicU64::new(0),
             under_way_bytes: AtomicU64::new(0),
             known: Mutex::default(),
@@ -150,14 +150,14 @@ impl Default for Replicas {
 
 impl Replicas {
     /// The backlog. Held for moments only.
-    pub fn shelf(&self) -> MutexGuard<'_, ReplicationBacklog> {
-        lock(&self.shelf)
+    pub fn backlog(&self) -> MutexGuard<'_, ReplicationBacklog> {
+        lock(&self.backlog)
     }
 
     /// Bytes that the backlog holds. Nobody waits for it: this may be a moment old.
     pub fn backlog_bytes(&self) -> u64 {
-        if let Ok(shelf) = self.shelf.try_lock() {
-            self.backlog_bytes.store(shelf.held_bytes(), Ordering::Relaxed);
+        if let Ok(backlog) = self.backlog.try_lock() {
+            self.backlog_bytes.store(backlog.held_bytes(), Ordering::Relaxed);
         }
         self.backlog_bytes.load(Ordering::Relaxed)
     }
@@ -205,13 +205,13 @@ impl Replicas {
     /// How many replicas have what has this ticket of the log.
     pub fn having_ticket(&self, ticket: u64) -> i64 {
         // What is not in the backlog yet nobody has.
-        let offset = self.shelf().offset_of(ticket);
+        let offset = self.backlog().offset_of(ticket);
         offset.map_or(0, |offset| self.having(offset))
     }
 
     /// How many have it on their disks.
     pub fn having_synced_ticket(&self, ticket: u64) -> i64 {
-        let offset = self.shelf().offset_of(ticket);
+        let offset = self.backlog().offset_of(ticket);
         offset.map_or(0, |offset| self.having_synced(offset))
     }
 

@@ -128,10 +128,10 @@ pub fn handover_step(server: &Server) -> Step {
     }
     let replicas = &server.repl.replicas;
     // What was written before the pause may still be on its way into the backlog.
-    let Some(offset) = replicas.shelf().offset_of(server.journal.last_ticket()) else {
+    let Some(offset) = replicas.backlog().offset_of(server.propagation.last_ticket()) else {
         return Step::Wait;
     };
-    let end = replicas.shelf().extent().map_or(offset, |extent| extent.end);
+    let end = replicas.backlog().extent().map_or(offset, |extent| extent.end);
     let known = replicas.known();
     let ready = known.iter().find(|replica| {
         let meant = handover

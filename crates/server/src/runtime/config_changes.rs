@@ -67,7 +67,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     }
     if is_changed(&[id::REPL_BACKLOG_SIZE]).is_some() {
         let bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
-        server.repl.replicas.shelf().resize(bytes);
+        server.repl.replicas.backlog().resize(bytes);
     }
     let of_log = [
         id::APPENDFSYNC,

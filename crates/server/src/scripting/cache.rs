@@ -35,7 +35,7 @@ pub struct Script {
     /// Its flags; `None` without a first line that has some.
     pub flags: Option<Flags>,
     /// What earlier runs tell.
-    pub habits: Habits,
+    pub profile: Habits,
     /// Whether it may be evicted: SCRIPT LOAD did not ask for it.
     evictable: AtomicBool,
     /// Whether it still is in the cache.
@@ -90,7 +90,7 @@ impl Cache {
             digest,
             source: source.to_vec(),
             flags,
-            habits: Habits::of_new(source),
+            profile: Habits::of_new(source),
             evictable: AtomicBool::new(evictable),
             alive: AtomicBool::new(true),
             used: AtomicU64::new(self.tick()),

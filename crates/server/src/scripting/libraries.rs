@@ -24,7 +24,7 @@ pub struct LoadedFunction {
     /// Its flags.
     pub flags: Flags,
     /// What earlier runs tell.
-    pub habits: Habits,
+    pub profile: Habits,
 }
 
 /// A library.

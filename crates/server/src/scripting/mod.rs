@@ -57,7 +57,7 @@ pub use shebang::Flags;
 /// Whether a script, as far as is known, calls commands that ask all workers.
 pub fn may_ask(cache: &Cache, source: &[u8]) -> bool {
     match cache.find(&cache::digest_of(source)) {
-        Some(script) => script.habits.asks(),
+        Some(script) => script.profile.asks(),
         None => profile::Habits::of_new(source).asks(),
     }
 }

@@ -26,18 +26,18 @@ use crate::observability::lock;
 
 /// Portraits on their way to who asked for them.
 pub struct ClientCollection {
-    asker: QueryOrigin,
-    portraits: Mutex<Vec<ClientSnapshot>>,
+    origin: QueryOrigin,
+    client_snapshots: Mutex<Vec<ClientSnapshot>>,
     /// Workers whose clients are missing.
     missing: AtomicUsize,
 }
 
 impl Server {
     /// Has all workers send portraits of their clients, which reach the asker as [`Message::Gathered`].
-    pub fn gather(&self, asker: QueryOrigin) {
+    pub fn gather(&self, origin: QueryOrigin) {
         let gathering = Arc::new(ClientCollection {
-            asker,
-            portraits: Mutex::default(),
+            origin,
+            client_snapshots: Mutex::default(),
             missing: AtomicUsize::new(self.workers.len()),
         });
         self.begin_query(Query::Gathering(gathering));
@@ -47,27 +47,27 @@ impl Server {
 impl ClientCollection {
     /// Whose portrait is not wanted.
     pub fn asking_client(&self) -> u64 {
-        self.asker.1
+        self.origin.1
     }
 
     /// Adds the clients of one worker; with the last ones, the asker gets all.
-    pub fn add(&self, server: &Server, portraits: Vec<ClientSnapshot>) {
-        let mut all = lock(&self.portraits);
-        all.extend(portraits);
+    pub fn add(&self, server: &Server, client_snapshots: Vec<ClientSnapshot>) {
+        let mut all = lock(&self.client_snapshots);
+        all.extend(client_snapshots);
         if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let mut portraits = std::mem::take(&mut *all);
+        let mut client_snapshots = std::mem::take(&mut *all);
         drop(all);
         server.end_query();
         // A connection that moved between two workers may have been seen by both.
         let mut seen = HashSet::new();
-        portraits.retain(|portrait| seen.insert(portrait.client.id));
-        let (worker, client, ticket) = self.asker;
+        client_snapshots.retain(|client_snapshot| seen.insert(client_snapshot.client.id));
+        let (worker, client, ticket) = self.origin;
         server.workers[worker].send(Message::Gathered {
             client,
             ticket,
-            portraits,
+            client_snapshots,
         });
     }
 }
@@ -77,50 +77,53 @@ pub struct ClientVisitorHost<'a> {
     /// The server.
     pub server: &'a Server,
     /// The other clients.
-    pub portraits: &'a mut Vec<ClientSnapshot>,
+    pub client_snapshots: &'a mut Vec<ClientSnapshot>,
     /// The client that runs the transaction.
     pub own: (&'a mut Client, Buffers),
 }
 
 impl ClientVisitorHost<'_> {
-    fn is_gone(portrait: &ClientSnapshot) -> bool {
-        portrait.client.flags.has(Flags::CLOSE_ASAP)
+    fn is_gone(client_snapshot: &ClientSnapshot) -> bool {
+        client_snapshot.client.flags.has(Flags::CLOSE_ASAP)
     }
 }
 
 impl ClientVisitor for ClientVisitorHost<'_> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
         visit(self.own.0, self.own.1);
-        for portrait in self
-            .portraits
+        for client_snapshot in self
+            .client_snapshots
             .iter_mut()
-            .filter(|portrait| !ClientVisitorHost::is_gone(portrait))
+            .filter(|client_snapshot| !ClientVisitorHost::is_gone(client_snapshot))
         {
-            visit(&mut portrait.client, portrait.buffers);
-            if ClientVisitorHost::is_gone(portrait)
-                && let Some(worker) = self.server.directory.worker_of(portrait.client.id)
+            visit(&mut client_snapshot.client, client_snapshot.buffers);
+            if ClientVisitorHost::is_gone(client_snapshot)
+                && let Some(worker) = self.server.directory.worker_of(client_snapshot.client.id)
             {
-                self.server.workers[worker].send(Message::Close(portrait.client.id));
+                self.server.workers[worker].send(Message::Close(client_snapshot.client.id));
             }
         }
         self.server.visit_linked(visit);
     }
 
     fn unblock(&mut self, id: u64, with_error: bool) -> bool {
-        let portraits = &mut *self.portraits;
-        let Some(portrait) = portraits.iter_mut().find(|portrait| portrait.client.id == id) else {
+        let client_snapshots = &mut *self.client_snapshots;
+        let Some(client_snapshot) = client_snapshots
+            .iter_mut()
+            .find(|client_snapshot| client_snapshot.client.id == id)
+        else {
             return false;
         };
-        let Some(waiting) = portrait.waiting.take() else {
+        let Some(waiting) = client_snapshot.waiting.take() else {
             return false;
         };
         let worker = match &waiting {
             // Somebody has served it meanwhile, or its time is over.
             WaitState::Keys(waiter) if !waiter.try_claim() => return false,
             WaitState::Keys(waiter) => waiter.worker(),
-            WaitState::Other(_) => portrait.client.worker,
+            WaitState::Other(_) => client_snapshot.client.worker,
         };
-        portrait.client.flags.put(Flags::BLOCKED, false);
+        client_snapshot.client.flags.put(Flags::BLOCKED, false);
         self.server.workers[worker].send(Message::EndWait {
             client: id,
             waiting,
@@ -131,9 +134,9 @@ impl ClientVisitor for ClientVisitorHost<'_> {
 
     fn closing(&self) -> u64 {
         let gone = self
-            .portraits
+            .client_snapshots
             .iter()
-            .filter(|portrait| ClientVisitorHost::is_gone(portrait));
+            .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
         gone.count() as u64
     }
 }

@@ -8,13 +8,13 @@ use crate::propagation::Milestone;
 impl Server {
     /// Wakes the workers that wait for the log to advance.
     pub fn tell_of_log(&self) {
-        self.journal
+        self.propagation
             .take_askers(|worker| self.workers[worker].send(Message::Logged));
     }
 
     /// Returns `true` if everything up to this ticket of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.aof.is_whole() && self.journal.reached(Milestone::Synced) >= ticket
+        self.aof.is_whole() && self.propagation.reached(Milestone::Synced) >= ticket
     }
 
     /// Returns `true` while a file or a primary's dump is being loaded. Whoever would replace the data looks at this in
@@ -27,12 +27,12 @@ impl Server {
     /// [`crate::persist::aof::Status::replies_wait_for`] looks at.
     pub fn withhold_replies(&self) {
         let until = self.aof.replies_wait_for();
-        self.journal.withhold_replies(until);
+        self.propagation.withhold_replies(until);
         if until != Some(Milestone::Synced) {
             self.tell_of_log();
         }
         // It may have something to sync now.
-        self.journal.wake();
+        self.propagation.wake();
     }
 
     /// Notes that a snapshot is being written from now on, or not any more (`no-appendfsync-on-rewrite`).

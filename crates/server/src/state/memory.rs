@@ -12,8 +12,8 @@ impl Server {
         let backlog = self.repl.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
         let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
-        let for_snapshot = self.keyspace.preimages.held_bytes();
-        let for_log = self.journal.unread() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
+        let for_snapshot = self.keyspace.before_images.held_bytes();
+        let for_log = self.propagation.unread() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
         for_replicas + for_snapshot + for_log
     }
 

@@ -116,7 +116,7 @@ pub enum Message {
         /// What it waits for.
         ticket: u64,
         /// The other clients.
-        portraits: Vec<ClientSnapshot>,
+        client_snapshots: Vec<ClientSnapshot>,
     },
     /// A transaction has closed this client's connection.
     Close(u64),
@@ -242,7 +242,7 @@ pub struct WorkerQuery {
     /// Workers that have not answered.
     pub missing: AtomicUsize,
     /// Who asked.
-    pub asker: QueryOrigin,
+    pub origin: QueryOrigin,
     /// Where the reply goes instead of into the asker's mail, when a thread waits for it.
     pub waits: Option<SyncSender<Vec<u8>>>,
 }
@@ -445,7 +445,7 @@ pub struct Server {
     /// The cluster, in cluster mode.
     pub cluster: Option<Cluster>,
     /// The log of writes.
-    pub journal: Arc<PropagationLog>,
+    pub propagation: Arc<PropagationLog>,
     /// Workers.
     pub workers: Vec<WorkerLink>,
     /// Counters.
@@ -610,10 +610,10 @@ impl Server {
     }
 
     /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
-    pub fn ask_all(&self, question: WorkerQuery) {
-        let question = Arc::new(question);
-        question.missing.store(self.workers.len(), Ordering::Release);
-        self.begin_query(moving_connections::Query::Question(question));
+    pub fn ask_all(&self, query: WorkerQuery) {
+        let query = Arc::new(query);
+        query.missing.store(self.workers.len(), Ordering::Release);
+        self.begin_query(moving_connections::Query::Question(query));
     }
 }
 
@@ -634,7 +634,7 @@ impl WorkerQuery {
             let _ = waits.send((self.combine)(parts));
             return;
         }
-        let (worker, client, ticket) = self.asker;
+        let (worker, client, ticket) = self.origin;
         server.workers[worker].send(Message::Reply {
             client,
             ticket,

@@ -84,7 +84,7 @@ impl Server {
     fn send_query(&self, query: Query) {
         for worker in &self.workers {
             worker.send(match &query {
-                Query::Question(question) => Message::Question(question.clone()),
+                Query::Question(query) => Message::Question(query.clone()),
                 Query::Gathering(gathering) => Message::Gather(gathering.clone()),
             });
         }

@@ -58,7 +58,7 @@ impl Server {
             acl: parts.acl,
             keyspace: parts.keyspace,
             cluster: parts.cluster,
-            journal: Arc::new(PropagationLog::new(parts.workers, parts.memory.clone())),
+            propagation: Arc::new(PropagationLog::new(parts.workers, parts.memory.clone())),
             workers: (0..parts.workers).map(|_| WorkerLink::new()).collect(),
             metrics: parts.metrics,
             slot_stats: SlotStats::new(seats, SLOTS),

@@ -17,7 +17,7 @@ const DUAL: [&str; 2] = ["--dual-channel-replication-enabled", "yes"];
 
 /// What a replica that listens on `port` says on the connection for the dump before it asks for it.
 #[rustfmt::skip]
-fn introduction(port: &str) -> [&str; 11] {
+fn handshake(port: &str) -> [&str; 11] {
     ["REPLCONF", "capa", "eof", "rdb-only", "1", "rdb-channel", "1", "listening-port", port, "version", "9.1.2"]
 }
 
@@ -42,7 +42,7 @@ impl Channels {
         main.send(&["PSYNC", "?", "-1"]);
         assert_eq!(main.line(), "+DUALCHANNELSYNC");
         let mut dump = Replica::connect(port);
-        dump.send(&introduction("1234"));
+        dump.send(&handshake("1234"));
         assert_eq!(dump.line(), "+OK");
         dump.send(&["SYNC"]);
         let line = dump.line();
@@ -220,7 +220,7 @@ fn accept_dump(primary: &Primary, offset: i64) -> Link {
     let mut dump = Link(BufReader::new(stream));
     let asked = dump.request();
     let port = asked[8].clone();
-    assert_eq!(asked, introduction(&port));
+    assert_eq!(asked, handshake(&port));
     dump.send(b"+OK\r\n");
     let mut sync = [0; 6];
     dump.0.read_exact(&mut sync).expect("receives");

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
-use super::depot::SlabPool;
 use super::run::{Plan, RUN_BYTES};
+use super::slab_pool::SlabPool;
 use super::*;
 use crate::size_class::entry_class;
 
@@ -54,9 +54,9 @@ fn every_class_is_a_cell_or_one_of_the_allocator() {
 fn cells_fill_their_run_and_are_found_again() {
     for number in Number::all() {
         let (class, plan) = (number.bytes(), Plan::new(number.bytes()));
-        let depot = SlabPool::new(class);
+        let slab_pool = SlabPool::new(class);
         let mut cells = vec![ptr::null_mut(); plan.cells];
-        assert_eq!(depot.take(&mut cells), 1);
+        assert_eq!(slab_pool.take(&mut cells), 1);
         let addresses: Vec<usize> = cells.iter().map(|cell| cell.addr()).collect();
         let run = addresses[0] & !(RUN_BYTES - 1);
         assert!(addresses.windows(2).all(|pair| pair[1] == pair[0] + class));
@@ -70,20 +70,20 @@ fn cells_fill_their_run_and_are_found_again() {
             unsafe { cell.write_bytes(0xff, class) };
         }
         // SAFETY: all were taken above, and are not used again.
-        assert_eq!(unsafe { depot.put(&cells) }, 0, "one empty run stays");
-        assert_eq!(depot.figures(), (1, 0));
+        assert_eq!(unsafe { slab_pool.put(&cells) }, 0, "one empty run stays");
+        assert_eq!(slab_pool.figures(), (1, 0));
         // SAFETY: a test that gives back what is free; the depot looks before it does anything.
-        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { depot.put(&cells[..1]) }));
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { slab_pool.put(&cells[..1]) }));
         assert!(again.is_err(), "nothing is freed twice");
     }
 }
 
 #[test]
 fn runs_go_back_when_they_are_empty_and_the_first_ones_are_filled_first() {
-    let depot = SlabPool::new(88);
+    let slab_pool = SlabPool::new(88);
     let count = Plan::new(88).cells;
     let mut cells = vec![ptr::null_mut(); 10 * count];
-    assert_eq!(depot.take(&mut cells), 10);
+    assert_eq!(slab_pool.take(&mut cells), 10);
     assert_eq!(
         cells.iter().map(|cell| cell.addr()).collect::<HashSet<_>>().len(),
         10 * count
@@ -93,37 +93,37 @@ fn runs_go_back_when_they_are_empty_and_the_first_ones_are_filled_first() {
     freed.push(cells[count]);
     freed.push(cells[5]);
     // SAFETY: taken above, and not used again.
-    assert_eq!(unsafe { depot.put(&freed) }, 2, "one stays");
-    assert_eq!(depot.figures(), (8, 7 * count as u64 - 2));
+    assert_eq!(unsafe { slab_pool.put(&freed) }, 2, "one stays");
+    assert_eq!(slab_pool.figures(), (8, 7 * count as u64 - 2));
     let mut two = [ptr::null_mut(); 2];
-    assert_eq!(depot.take(&mut two), 0);
+    assert_eq!(slab_pool.take(&mut two), 0);
     assert_eq!(two, [cells[5], cells[count]]);
     let mut more = vec![ptr::null_mut(); count];
-    assert_eq!(depot.take(&mut more), 0, "the one that stayed");
+    assert_eq!(slab_pool.take(&mut more), 0, "the one that stayed");
     let mut rest = cells[..7 * count].to_vec();
     rest.extend(&more);
     // SAFETY: taken above, and not used again.
-    assert_eq!(unsafe { depot.put(&rest) }, 7);
-    assert_eq!(depot.figures(), (1, 0));
+    assert_eq!(unsafe { slab_pool.put(&rest) }, 7);
+    assert_eq!(slab_pool.figures(), (1, 0));
 }
 
 #[test]
 fn many_runs_are_found_by_number() {
-    let depot = SlabPool::new(248);
+    let slab_pool = SlabPool::new(248);
     let count = Plan::new(248).cells;
     // More than a word of words has.
     let runs = 64 * 64 + 70;
     let mut cells = vec![ptr::null_mut(); runs * count];
-    assert_eq!(depot.take(&mut cells), runs as isize);
+    assert_eq!(slab_pool.take(&mut cells), runs as isize);
     for run in [64 * 64 + 3, 64 * 64 - 1, 130, 63] {
         // SAFETY: taken above, and taken again below.
-        unsafe { depot.put(&[cells[run * count + 7]]) };
+        unsafe { slab_pool.put(&[cells[run * count + 7]]) };
         let mut again = [ptr::null_mut()];
-        assert_eq!(depot.take(&mut again), 0);
+        assert_eq!(slab_pool.take(&mut again), 0);
         assert_eq!(again[0], cells[run * count + 7]);
     }
     // SAFETY: taken above, and not used again.
-    assert_eq!(unsafe { depot.put(&cells) }, runs as isize - 1);
+    assert_eq!(unsafe { slab_pool.put(&cells) }, runs as isize - 1);
 }
 
 #[test]

@@ -330,10 +330,10 @@ impl Bus {
             if running.try_keep_out() {
                 // Who has the keyspace to itself knows that nobody writes.
                 let all = self.seat.exclusive();
-                stop.last_ticket = Some(server.journal.last_ticket());
+                stop.last_ticket = Some(server.propagation.last_ticket());
                 let settled = stop.settled.clone();
                 match server.repl.feeds.load(Ordering::SeqCst) {
-                    true => server.journal.mark(move |_| settled.store(true, Ordering::SeqCst)),
+                    true => server.propagation.mark(move |_| settled.store(true, Ordering::SeqCst)),
                     false => settled.store(true, Ordering::SeqCst),
                 }
                 drop(all);
@@ -342,7 +342,7 @@ impl Bus {
             return false;
         };
         let feeds = server.repl.feeds.load(Ordering::SeqCst);
-        let is_in = || server.repl.replicas.shelf().offset_of(last_ticket).is_some();
+        let is_in = || server.repl.replicas.backlog().offset_of(last_ticket).is_some();
         stop.settled.load(Ordering::SeqCst) && (!feeds || is_in())
     }
 
@@ -378,7 +378,7 @@ impl Bus {
         let (server, row) = (self.server.clone(), self.seat.index());
         let keyspace = &server.keyspace;
         let mut effects = Effects {
-            scribe: server.journal.scribe(),
+            log_writer: server.propagation.log_writer(),
             ..Effects::of(keyspace)
         };
         let tables = loop {
@@ -388,7 +388,7 @@ impl Bus {
                 let (tables, databases, keys) =
                     slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
                 slot_drop::log_deleted(&mut effects, &tables, &databases);
-                effects.scribe.commit();
+                effects.log_writer.commit();
                 NotificationSender::new(&server, &mut effects, row).tell(0);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node has now");

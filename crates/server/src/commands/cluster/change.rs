@@ -153,18 +153,18 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let command = ctx.command.id as usize;
-    ctx.after = NextStep::Detached(Box::new(Box::new(move |asker| {
+    ctx.after = NextStep::Detached(Box::new(Box::new(move |origin| {
         Box::new(move |server, seat| {
             let patience = match order.check(server, seat) {
                 Ok(patience) => patience,
-                Err(error) => return answer_late(server, seat, (asker, command), error_bytes(&error)),
+                Err(error) => return answer_late(server, seat, (origin, command), error_bytes(&error)),
             };
             let words = order.words.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             topology::repeat_first_then(server, seat, &words, patience, move |known| {
                 Box::new(move |server, seat| {
                     let bytes = order.finish(server, seat, known);
-                    answer_late(server, seat, (asker, command), bytes);
+                    answer_late(server, seat, (origin, command), bytes);
                 })
             });
         })

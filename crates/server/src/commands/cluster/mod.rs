@@ -96,7 +96,7 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 /// How a client asks where nodes are.
-fn asker(client: &Client) -> RequesterInfo {
+fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.has(Flags::TLS),
@@ -134,8 +134,8 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn nodes(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let asker = asker(ctx.client);
-    let text = look(ctx, |state| nodes_text::nodes(state, asker))?;
+    let origin = origin(ctx.client);
+    let text = look(ctx, |state| nodes_text::nodes(state, origin))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -163,13 +163,13 @@ fn unknown_node(word: &[u8]) -> CommandError {
 }
 
 fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let asker = asker(ctx.client);
+    let origin = origin(ctx.client);
     let lines = look(ctx, |state| {
         let node = state.named(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
         if node.is_replica() {
             return Err(CommandError::constant("ERR The specified node is not a master"));
         }
-        let line = |replica: &Node| nodes_text::line(state, replica, asker);
+        let line = |replica: &Node| nodes_text::line(state, replica, origin);
         Ok(state.replicas(node.id).map(line).collect::<Vec<String>>())
     })??;
     ctx.reply.array(lines.len());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_resp::Reply;
 
-use super::{asker, cluster_of};
+use super::{cluster_of, origin};
 use crate::cluster::node::{Node, NodeId};
 use crate::cluster::settings::Endpoint;
 use crate::cluster::state::{LinkFigures, State};
@@ -12,7 +12,7 @@ use crate::cluster::view::{RequesterInfo, client_ip, client_port, endpoint};
 use crate::commands::context::{CommandResult, Context};
 
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let asker = asker(ctx.client);
+    let origin = origin(ctx.client);
     let cluster = cluster_of(ctx)?;
     let state = crate::cluster_node::topology::lock(ctx.server, cluster);
     let ranges = owned_ranges(&state);
@@ -27,7 +27,7 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply.integer(first.into());
         reply.integer(last.into());
         for node in std::iter::once(owner).chain(replicas) {
-            slot_node(reply, &state, node, asker);
+            slot_node(reply, &state, node, origin);
         }
     }
     Ok(())
@@ -49,10 +49,10 @@ fn owned_ranges(state: &State) -> Vec<(u16, u16, &Node)> {
 }
 
 /// A node in a range of CLUSTER SLOTS.
-fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: RequesterInfo) {
+fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: RequesterInfo) {
     let kind = state.settings.endpoint;
     let (ip, hostname, zone) = (
-        client_ip(node, asker.ipv6),
+        client_ip(node, origin.ipv6),
         &node.announced.hostname,
         &node.announced.availability_zone,
     );
@@ -61,7 +61,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Requester
         Endpoint::Unknown => reply.null(),
         _ => reply.bulk(endpoint(kind, ip, hostname).as_bytes()),
     }
-    reply.integer(client_port(node, asker.tls).into());
+    reply.integer(client_port(node, origin.tls).into());
     reply.bulk(node.id.as_bytes());
     let mut metadata: Vec<(&str, &str)> = Vec::new();
     if kind != Endpoint::Ip {
@@ -81,7 +81,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: Requester
 }
 
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let asker = asker(ctx.client);
+    let origin = origin(ctx.client);
     let cluster = cluster_of(ctx)?;
     let state = crate::cluster_node::topology::lock(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
@@ -103,7 +103,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply.bulk(b"nodes");
         reply.array(nodes.len());
         for node in nodes {
-            shard_node(reply, &state, node, asker);
+            shard_node(reply, &state, node, origin);
         }
         reply.bulk(b"id");
         reply.bulk(shard.as_bytes());
@@ -112,14 +112,14 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// A node in a shard of CLUSTER SHARDS.
-fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, asker: RequesterInfo) {
+fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: RequesterInfo) {
     let map = reply.begin_map();
     let mut fields = 0;
     let mut name = |reply: &mut Reply<'_>, name: &str| {
         reply.bulk(name.as_bytes());
         fields += 1;
     };
-    let ip = client_ip(node, asker.ipv6);
+    let ip = client_ip(node, origin.ipv6);
     name(reply, "id");
     reply.bulk(node.id.as_bytes());
     for (word, tls) in [("port", false), ("tls-port", true)] {

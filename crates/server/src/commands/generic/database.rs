@@ -172,7 +172,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
     if one != other {
         swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
-        ctx.server.keyspace.preimages.swapped(one, other);
+        ctx.server.keyspace.before_images.swapped(one, other);
         note_ready(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;

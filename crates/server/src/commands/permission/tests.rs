@@ -3,7 +3,7 @@
 use super::*;
 use crate::commands::registry;
 
-fn wish<'a>(words: &'a [&'a [u8]]) -> CommandPermission<'a, [&'a [u8]]> {
+fn permission<'a>(words: &'a [&'a [u8]]) -> CommandPermission<'a, [&'a [u8]]> {
     let crate::commands::registry::Lookup::Found(command) = registry().lookup(words) else {
         panic!("{words:?} is no command");
     };
@@ -66,7 +66,7 @@ fn databases_are_the_clients_own_and_those_that_arguments_name() {
     ];
     for (line, expected) in cases {
         let mut databases = Vec::new();
-        wish(&words(line)).each_database(&mut |argument, database| databases.push((argument, database)));
+        permission(&words(line)).each_database(&mut |argument, database| databases.push((argument, database)));
         assert_eq!(databases, expected, "{line}");
     }
 }
@@ -83,7 +83,7 @@ fn keys_are_read_or_written_or_merely_named() {
     ];
     for (line, expected) in cases {
         let mut keys = Vec::new();
-        wish(&words(line)).each_key(&mut |argument, access, _| keys.push((argument, access)));
+        permission(&words(line)).each_key(&mut |argument, access, _| keys.push((argument, access)));
         assert_eq!(keys, expected, "{line}");
     }
 }

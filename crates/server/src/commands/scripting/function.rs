@@ -82,7 +82,7 @@ fn changing<P: 'static>(
             let result = prepare(server).and_then(change);
             match result {
                 Ok((reply, ticket)) => {
-                    while server.journal.withholds(ticket) {
+                    while server.propagation.withholds(ticket) {
                         std::thread::sleep(LOG_PERIOD);
                     }
                     reply
@@ -104,10 +104,10 @@ fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
     if !target.any() {
         return 0;
     }
-    let mut scribe = server.journal.scribe();
-    scribe.end_call(target, db, true, words.iter().map(Vec::as_slice));
-    scribe.commit();
-    scribe.last_ticket()
+    let mut log_writer = server.propagation.log_writer();
+    log_writer.end_call(target, db, true, words.iter().map(Vec::as_slice));
+    log_writer.commit();
+    log_writer.last_ticket()
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {

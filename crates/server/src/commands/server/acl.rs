@@ -261,13 +261,13 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
             command.full_name
         )));
     }
-    let wish = CommandPermission {
+    let permission = CommandPermission {
         command,
         args: words,
         db: ctx.client.db,
         databases: permission::databases(ctx.server),
     };
-    match permission::check(&account.user(), &wish) {
+    match permission::check(&account.user(), &permission) {
         Ok(()) => ctx.reply.ok(),
         Err(denial) => {
             let object = words.get(denial.argument).copied().unwrap_or_default();

@@ -46,7 +46,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    ctx.after = NextStep::Ask(Box::new(Box::new(move |asker| WorkerQuery {
+    ctx.after = NextStep::Ask(Box::new(Box::new(move |origin| WorkerQuery {
         ask: Box::new(|clients| figures(clients)),
         combine: Box::new(move |parts| {
             let clients = ClientFigures {
@@ -58,7 +58,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         }),
         parts: Default::default(),
         missing: Default::default(),
-        asker,
+        origin,
         waits: None,
     })));
     Ok(())

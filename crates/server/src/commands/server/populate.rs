@@ -126,7 +126,7 @@ fn make_one(
             hash,
             slot: KeyHasher::slot(hash) as u16,
         };
-        keyspace.preimages.keep(order.db, key, table);
+        keyspace.before_images.keep(order.db, key, table);
     }
     let mut value = format!("value:{number}").into_bytes();
     if order.value_bytes > 0 {

@@ -61,8 +61,8 @@ fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(offset) = parse_i64(ctx.arg(2)) else {
-        let introduction = ctx.client.introduction.as_deref().cloned().unwrap_or_default();
-        let name = introduction.name(ctx.client.ip());
+        let handshake = ctx.client.handshake.as_deref().cloned().unwrap_or_default();
+        let name = handshake.name(ctx.client.ip());
         log::notice!("Replica {name} asks for synchronization");
         log::warning!("Replica {name} asks for synchronization but with a wrong offset");
         return Err(CommandError::NOT_AN_INTEGER);
@@ -101,14 +101,14 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
             "NOMASTERLINK Can't SYNC while not connected with my master",
         ));
     }
-    let introduction = ctx.client.introduction.as_deref();
-    if introduction.is_some_and(|introduction| introduction.without_data && !introduction.knows_marks) {
+    let handshake = ctx.client.handshake.as_deref();
+    if handshake.is_some_and(|handshake| handshake.without_data && !handshake.knows_marks) {
         return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
     }
-    if let (Some(introduction), Some(resume)) = (introduction, &resume)
-        && introduction.knows_dual_channel
+    if let (Some(handshake), Some(resume)) = (handshake, &resume)
+        && handshake.knows_dual_channel
     {
-        let name = introduction.name(ctx.client.ip());
+        let name = handshake.name(ctx.client.ip());
         if let Err(refusal) = repl.may_resume(resume) {
             log::notice!("Replica {name} asks for synchronization");
             refusal.tell(&name, &repl.replicas);
@@ -211,12 +211,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
                 }
                 return Ok(());
             }
-            option => note(
-                ctx.server,
-                ctx.client.introduction.get_or_insert_default(),
-                option,
-                value,
-            )?,
+            option => note(ctx.server, ctx.client.handshake.get_or_insert_default(), option, value)?,
         }
     }
     ctx.reply.ok();
@@ -224,7 +219,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Notes what a replica says about itself.
-fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
+fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
     let is_on = || match parse_i64(value) {
         Some(number @ (0 | 1)) => Ok(number == 1),
         Some(_) => Err(CommandError::constant(
@@ -233,9 +228,9 @@ fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], val
         None => Err(CommandError::NOT_AN_INTEGER),
     };
     match option {
-        b"listening-port" => introduction.port = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?,
+        b"listening-port" => handshake.port = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?,
         b"ip-address" if value.len() < LONGEST_ADDRESS => {
-            introduction.address = String::from_utf8_lossy(value).into_owned();
+            handshake.address = String::from_utf8_lossy(value).into_owned();
         }
         b"ip-address" => {
             return Err(CommandError::text(format!(
@@ -245,24 +240,24 @@ fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], val
         }
         // Others are for primaries that know them.
         b"capa" => match value.to_ascii_lowercase().as_slice() {
-            b"eof" => introduction.knows_marks = true,
-            b"psync2" => introduction.knows_renaming = true,
-            b"dual-channel" => note_dual_channel(server, introduction),
+            b"eof" => handshake.knows_marks = true,
+            b"psync2" => handshake.knows_renaming = true,
+            b"dual-channel" => note_dual_channel(server, handshake),
             _ => {}
         },
-        b"rdb-channel" => introduction.is_dump_channel = is_on()?,
+        b"rdb-channel" => handshake.is_dump_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
             // While tests have links stand still, who asks for the stream waits too.
             server.repl.stand_still();
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
-            introduction.dump_client =
+            handshake.dump_client =
                 Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
         }
-        b"rdb-only" => introduction.dump_only = is_on()?,
+        b"rdb-only" => handshake.dump_only = is_on()?,
         b"rdb-filter-only" => {
-            (introduction.without_data, introduction.without_functions) = (true, true);
+            (handshake.without_data, handshake.without_functions) = (true, true);
             for word in value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
                 if !word.eq_ignore_ascii_case(b"functions") {
                     return Err(CommandError::about(
@@ -271,12 +266,12 @@ fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], val
                         "",
                     ));
                 }
-                introduction.without_functions = false;
+                handshake.without_functions = false;
             }
         }
-        b"set-cluster-node-id" => return note_node(server, introduction, value),
+        b"set-cluster-node-id" => return note_node(server, handshake, value),
         b"version" => {
-            introduction.version = version_number(value)
+            handshake.version = version_number(value)
                 .ok_or_else(|| CommandError::about("ERR Unrecognized version format: ", value, ""))?;
         }
         _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
@@ -285,24 +280,24 @@ fn note(server: &Server, introduction: &mut ReplicaHandshake, option: &[u8], val
 }
 
 /// A replica can take the dump over a second connection.
-fn note_dual_channel(server: &Server, introduction: &mut ReplicaHandshake) {
+fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
     if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
         return;
     }
     match server.config.boolean(id::REPL_DISKLESS_SYNC) {
-        true => introduction.knows_dual_channel = true,
+        true => handshake.knows_dual_channel = true,
         false => log::warning!("Dual channel capability ignored: repl-diskless-sync disabled"),
     }
 }
 
 /// Notes which node of the cluster a replica is.
-fn note_node(server: &Server, introduction: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
+fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
     let Some(cluster) = &server.cluster else {
         return Err(CommandError::constant("ERR This instance has cluster support disabled"));
     };
     let node = cluster.lock(&server.config).named(name).map(|node| node.id);
     let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
-    introduction.node = node.as_str().to_owned();
+    handshake.node = node.as_str().to_owned();
     Ok(())
 }
 

@@ -95,8 +95,8 @@ pub fn run_leased<'p>(
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };
-    let habits = prepared.program.habits();
-    if thread.may_leave && (habits.is_long() || habits.asks()) {
+    let profile = prepared.program.profile();
+    if thread.may_leave && (profile.is_long() || profile.asks()) {
         return leave(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {
@@ -113,7 +113,7 @@ pub fn run_leased<'p>(
         }
     }
     let impatient = connection.lease_failures >= PATIENCE;
-    let wants_token = impatient || (!prepared.read_only && prepared.program.habits().writes());
+    let wants_token = impatient || (!prepared.read_only && prepared.program.profile().writes());
     if wants_token && !thread.server.scripts.try_take_token() {
         many.clear();
         return Outcome::Contended;
@@ -178,7 +178,7 @@ fn run_alone<'p>(
             (thread.effects.hits, thread.effects.misses) = lookups;
             return match stop {
                 Stop::Leave => {
-                    prepared.program.habits().note_long();
+                    prepared.program.profile().note_long();
                     let keys = planned_anew(&server, request, connection);
                     leave(thread, request, &keys, connection)
                 }
@@ -186,7 +186,7 @@ fn run_alone<'p>(
             };
         }
     };
-    prepared.program.habits().note_duration(run.elapsed());
+    prepared.program.profile().note_duration(run.elapsed());
     thread.ticks = start;
     finish(thread, request, connection, (before, length_before), failed);
     match unserved {
@@ -249,7 +249,7 @@ fn finish(
     });
     if thread.tunables.slot_stats {
         let request_bytes = slot_stats::request_bytes(&connection.input[request.plan.start..request.plan.end], args);
-        let cost = Cost::of(&ending, request_bytes, thread.effects.scribe.take_measured());
+        let cost = Cost::of(&ending, request_bytes, thread.effects.log_writer.take_measured());
         slot_stats::book(thread, &connection.client, request.command, thread.slot, cost);
     }
 }
@@ -268,8 +268,8 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = Detached::new(request, keys, None, connection);
-    Outcome::After(NextStep::Script(Box::new(Box::new(|asker| {
-        command.into_script_job(asker)
+    Outcome::After(NextStep::Script(Box::new(Box::new(|origin| {
+        command.into_script_job(origin)
     }))))
 }
 
@@ -329,7 +329,7 @@ pub fn run_inside<'p>(
         thread.server.scripts.running.unlist(&run);
     }
     thread.ticks = start;
-    prepared.program.habits().note_duration(run.elapsed());
+    prepared.program.profile().note_duration(run.elapsed());
     match ended {
         RunEnd::Done { failed } => failed,
         RunEnd::Stopped(_) => {

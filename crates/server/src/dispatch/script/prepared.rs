@@ -75,10 +75,10 @@ pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> b
     let scripts = &server.scripts;
     match named(command, args) {
         ScriptName::Source(source) => scripting::may_ask(&scripts.cache, source),
-        ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.habits.asks()),
+        ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.profile.asks()),
         ScriptName::Function(name) => {
             let found = scripts.libraries.current().function(name);
-            found.is_some_and(|(library, index)| library.functions[index].habits.asks())
+            found.is_some_and(|(library, index)| library.functions[index].profile.asks())
         }
     }
 }

@@ -186,7 +186,7 @@ impl Keys<'_, '_> {
         }
         let is_lent = |entry: &Option<EntryRef<'_, Value>>| entry.is_some_and(|entry| copied_bytes(&entry).is_none());
         let lending = read().filter(|((entry, _), _)| is_lent(entry)).map(|(_, key)| key.slot);
-        let Some(loan) = keyspace.lent.lend(&keyspace.slots, lending.collect()) else {
+        let Some(pin) = keyspace.lent.lend(&keyspace.slots, lending.collect()) else {
             return SnapshotAttempt::Wanted;
         };
         let mut snapshot = Box::new(Snapshot {
@@ -197,7 +197,7 @@ impl Keys<'_, '_> {
             seen: Vec::with_capacity(uses.len()),
             counts: KeyCounts::new(1, self.access.counts.databases()),
             now_ms: self.access.now_ms,
-            _loan: loan,
+            _loan: pin,
         });
         for (index, (entry, used)) in entries.into_iter().zip(uses).enumerate() {
             snapshot.add(self, index, entry, *used);

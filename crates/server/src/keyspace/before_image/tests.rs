@@ -165,7 +165,7 @@ impl Scene {
             slot.swap(one, other);
             publish(header, slot);
         }
-        self.keyspace.preimages.swapped(one, other);
+        self.keyspace.before_images.swapped(one, other);
     }
 
     fn contents(&mut self) -> Contents {
@@ -190,29 +190,29 @@ impl Scene {
             slot: slot as u16,
         };
         let pass = self.seat.enter();
-        let preimages = &self.keyspace.preimages;
+        let before_images = &self.keyspace.before_images;
         {
             let lease = pass.try_write(slot).expect("nobody else is here");
             let entry = lease.table(db).and_then(|table| table.find(hash, name));
             let Some(entry) = entry.filter(|entry| is_large(entry.value())) else {
                 return;
             };
-            if !preimages.must_save_first(db, key, entry) {
+            if !before_images.must_save_first(db, key, entry) {
                 return;
             }
         }
-        let wanted = preimages.next_wanted().expect("it was wanted");
-        let record = preimages.settle_wanted(&pass, &wanted, |_, entry| {
+        let wanted = before_images.next_wanted().expect("it was wanted");
+        let record = before_images.settle_wanted(&pass, &wanted, |_, entry| {
             let mut record = entry.key().to_vec();
             record.push(b'=');
             record.extend(text(entry).bytes());
             Some(record)
         });
         let record = record.expect("nobody writes the slot").expect("it is not saved");
-        preimages.add_record(&wanted, record);
+        before_images.add_record(&wanted, record);
         let lease = pass.try_write(slot).expect("nobody else is here");
         if let Some(entry) = lease.table(db).and_then(|table| table.find(hash, name)) {
-            assert!(!preimages.must_save_first(db, key, entry), "now it may be changed");
+            assert!(!before_images.must_save_first(db, key, entry), "now it may be changed");
         }
     }
 }
@@ -223,10 +223,10 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
     let databases: Vec<usize> = (0..DATABASES)
         .filter(|db| expected.keys().any(|key| key.0 == *db))
         .collect();
-    scene.keyspace.preimages.prepare(&scene.keyspace.slots);
-    scene.keyspace.preimages.begin(&scene.seat.exclusive(), &databases);
+    scene.keyspace.before_images.prepare(&scene.keyspace.slots);
+    scene.keyspace.before_images.begin(&scene.seat.exclusive(), &databases);
     let mut saved = Contents::new();
-    let preimages = scene.keyspace.preimages.clone();
+    let before_images = scene.keyspace.before_images.clone();
     for (index, database) in databases.iter().enumerate() {
         let mut place = (0, 0);
         loop {
@@ -236,7 +236,12 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
                 scene.want(db, &name);
             }
             let keyspace = &scene.keyspace;
-            let mut walker = Walker::new(&preimages, &keyspace.hasher, *database, index + 1 == databases.len());
+            let mut walker = Walker::new(
+                &before_images,
+                &keyspace.hasher,
+                *database,
+                index + 1 == databases.len(),
+            );
             (walker.slot, walker.position) = place;
             let mut seen = Seen {
                 database: *database,
@@ -257,7 +262,7 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
         unmarked || databases.is_empty(),
         "who has passed the last database has passed every slot"
     );
-    preimages.end(&scene.keyspace.slots);
+    before_images.end(&scene.keyspace.slots);
     (expected, saved)
 }
 
@@ -287,7 +292,7 @@ fn a_snapshot_is_all_data_at_one_moment() {
 fn nothing_is_kept_without_a_snapshot_or_after_one() {
     let mut scene = Scene::new(7);
     let is_empty = |scene: &Scene| {
-        let all = scene.keyspace.preimages.all();
+        let all = scene.keyspace.before_images.all();
         all.iter().all(|images| lock(images).0.is_empty())
     };
     for _ in 0..200 {
@@ -308,14 +313,14 @@ fn who_calls_a_snapshot_off_keeps_nothing_more() {
     for _ in 0..500 {
         scene.change();
     }
-    let preimages = scene.keyspace.preimages.clone();
-    preimages.prepare(&scene.keyspace.slots);
-    preimages.begin(&scene.seat.exclusive(), &[0, 1, 2, 3]);
-    preimages.abandon();
+    let before_images = scene.keyspace.before_images.clone();
+    before_images.prepare(&scene.keyspace.slots);
+    before_images.begin(&scene.seat.exclusive(), &[0, 1, 2, 3]);
+    before_images.abandon();
     for _ in 0..200 {
         scene.change();
     }
-    assert!(preimages.all().iter().all(|images| lock(images).0.is_empty()));
+    assert!(before_images.all().iter().all(|images| lock(images).0.is_empty()));
     let mut contents = Contents::new();
     let keyspace = &scene.keyspace;
     let mut seen = Seen {
@@ -323,10 +328,10 @@ fn who_calls_a_snapshot_off_keeps_nothing_more() {
         contents: &mut contents,
     };
     let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
-    let mut walker = Walker::new(&preimages, &keyspace.hasher, 0, true);
+    let mut walker = Walker::new(&before_images, &keyspace.hasher, 0, true);
     let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
     assert_eq!(
-        preimages.cursor.load(Ordering::Relaxed),
+        before_images.cursor.load(Ordering::Relaxed),
         BEHIND_EVERYTHING,
         "the cursor stays"
     );

@@ -31,7 +31,7 @@ fn a_slot_is_marked_from_the_first_loan_to_the_end_of_the_last() {
 fn a_wanted_slot_lends_nothing_for_a_while() {
     let keyspace = keyspace();
     let lent = Arc::new(PinnedSlots::default());
-    let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     lent.want(7);
     lent.want(8);
     assert!(lent.lend(&keyspace.slots, vec![7, 9]).is_none());
@@ -40,7 +40,7 @@ fn a_wanted_slot_lends_nothing_for_a_while() {
         lent.lend(&keyspace.slots, vec![8]).is_some(),
         "what is not lent needs not be wanted"
     );
-    drop(loan);
+    drop(pin);
     assert!(!header(&keyspace, 7).is_lent());
     assert!(
         lent.lend(&keyspace.slots, vec![7]).is_none(),
@@ -56,14 +56,14 @@ fn databases_come_and_go_in_a_slot_that_lends() {
     let lent = Arc::new(PinnedSlots::default());
     let header = header(&keyspace, 7);
     header.mark(0, true);
-    let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     header.mark(3, true);
     header.mark(0, false);
     assert!(header.is_lent() && header.may_hold(3) && !header.may_hold(0));
     header.mark(3, false);
     assert!(header.is_lent() && !header.may_hold_any(), "a mark of a loan is no key");
     header.mark(500, true);
-    drop(loan);
+    drop(pin);
     assert!(!header.is_lent() && header.may_hold(400) && !header.may_hold(12));
 }
 
@@ -71,12 +71,12 @@ fn databases_come_and_go_in_a_slot_that_lends() {
 fn writers_lock_nothing_to_learn_that_no_key_is_frozen() {
     let keyspace = keyspace();
     let lent = Arc::new(PinnedSlots::default());
-    let loan = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     let records = lent.records.lock().expect("nobody has panicked");
     // This would wait for itself if it locked them.
     assert!(!lent.is_frozen(7, 0, b"key"));
     drop(records);
-    drop(loan);
+    drop(pin);
     let frozen = lent.freeze(&keyspace.slots, vec![(7, (2, b"key"[..].into()))]);
     assert!(lent.is_frozen(7, 2, b"key"));
     assert!(!lent.is_frozen(7, 0, b"key") && lent.is_frozen_anywhere(7, b"key"));

@@ -32,8 +32,8 @@ fn copies_are_values_of_their_own_in_all_databases() {
     let mut seat = beside.slots.join().expect("a seat");
     let mut all = seat.exclusive();
     {
-        let mut lender = keyspace.slots.join().expect("a seat");
-        let pass = lender.enter();
+        let mut key_copier = keyspace.slots.join().expect("a seat");
+        let pass = key_copier.enter();
         let number = KeyHasher::slot(hash);
         let lease = pass.try_read(number).expect("nobody else is here");
         let mut copies = Copies::default();
@@ -76,8 +76,8 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
     let beside = keyspace.beside();
     let mut seat = beside.slots.join().expect("a seat");
     let mut all = seat.exclusive();
-    let mut lender = keyspace.slots.join().expect("a seat");
-    let pass = lender.enter();
+    let mut key_copier = keyspace.slots.join().expect("a seat");
+    let pass = key_copier.enter();
     for number in 0..crate::keyspace::SLOTS {
         let lease = pass.try_read(number).expect("nobody else is here");
         let mut copies = Copies::default();

@@ -155,7 +155,7 @@ fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Ao
         log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
         AofFailed
     };
-    propagation::start(&server.journal).map_err(failed)?;
+    propagation::start(&server.propagation).map_err(failed)?;
     Ok(Arc::new(Mutex::new(
         Appender::new(file, links(server)).map_err(failed)?,
     )))
@@ -164,14 +164,14 @@ fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Ao
 /// From now on writes are logged. For the holder of the exclusive mode.
 fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
     let feed = Box::new(AppenderConsumer(appender.clone()));
-    server.journal.mark(move |feeds| feeds.add(FEED, feed, 0));
+    server.propagation.mark(move |feeds| feeds.add(FEED, feed, 0));
     server.keyspace.hooks.put(Hooks::LOG_FILE, true);
 }
 
 fn links(server: &Arc<Server>) -> Links {
     let (tells, notes, changes) = (server.clone(), server.clone(), server.clone());
     Links {
-        journal: server.journal.clone(),
+        propagation: server.propagation.clone(),
         status: server.aof.clone(),
         tell: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
         took: Arc::new(move |event, time| note_latency(&notes, event, time)),
@@ -241,7 +241,7 @@ fn flush(server: &Server) {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);
-    server.journal.mark(move |_| {
+    server.propagation.mark(move |_| {
         // Who waits may have given up.
         let _ = done.send(());
     });

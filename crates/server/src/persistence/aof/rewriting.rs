@@ -202,7 +202,7 @@ fn take_up(server: &Server, next: Next) {
 }
 
 fn switch_file(server: &Server, appender: Arc<Mutex<Appender>>, file: File, is_named: bool) {
-    server.journal.mark(move |feeds| {
+    server.propagation.mark(move |feeds| {
         lock(&appender).switch(file, is_named);
         feeds.select_anew(FEED);
     });
@@ -435,7 +435,7 @@ fn switch_off(server: &Arc<Server>) {
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.put(Hooks::LOG_FILE, false);
-        server.journal.mark(|feeds| drop(feeds.remove(FEED)));
+        server.propagation.mark(|feeds| drop(feeds.remove(FEED)));
     }
     server.scripts.running.let_in();
     flush(server);

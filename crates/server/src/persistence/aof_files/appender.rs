@@ -46,7 +46,7 @@ const KEPT_BUFFER_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Links {
     /// Where milestones are.
-    pub journal: Arc<PropagationLog>,
+    pub propagation: Arc<PropagationLog>,
     /// Parameters and figures.
     pub status: Arc<Status>,
     /// Tells a worker that a milestone has moved.
@@ -59,8 +59,8 @@ pub struct Links {
 
 impl Links {
     fn reach(&self, milestone: Milestone, ticket: u64) {
-        self.journal.reach(milestone, ticket);
-        self.journal.take_askers(|worker| (self.tell)(worker));
+        self.propagation.reach(milestone, ticket);
+        self.propagation.take_askers(|worker| (self.tell)(worker));
     }
 }
 
@@ -183,7 +183,7 @@ impl Appender {
     pub fn base_is_complete(&mut self) {
         self.unwritten.clear();
         self.note_buffered();
-        self.links.journal.wake();
+        self.links.propagation.wake();
     }
 
     /// Writes and syncs everything, for the end of the append-only file or of the process.
@@ -363,7 +363,7 @@ impl Appender {
     }
 
     fn reach_synced(&self, ticket: u64) {
-        if self.links.journal.reached(Milestone::Synced) < ticket {
+        if self.links.propagation.reached(Milestone::Synced) < ticket {
             self.links.reach(Milestone::Synced, ticket);
         }
     }

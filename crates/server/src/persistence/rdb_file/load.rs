@@ -52,7 +52,7 @@ pub struct Loader<'l, 'p> {
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
     /// Where a snapshot finds what keys were that the file replaces.
-    pub preimages: &'l BeforeImages,
+    pub before_images: &'l BeforeImages,
     /// The row of this thread.
     pub seat: usize,
     /// Parameters.
@@ -316,7 +316,7 @@ impl Loader<'_, '_> {
                     hash,
                     slot: slot_number,
                 };
-                self.preimages.keep(db, key, slot.table_mut(db));
+                self.before_images.keep(db, key, slot.table_mut(db));
             }
         }
         let table = self.destination.table_mut(number, db);

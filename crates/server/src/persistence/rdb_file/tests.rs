@@ -47,7 +47,7 @@ impl Place {
             destination: Destination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,
             counts: &self.keyspace.counts,
-            preimages: &self.keyspace.preimages,
+            before_images: &self.keyspace.before_images,
             seat: row,
             config: &self.config,
             clock: AccessClock::default(),

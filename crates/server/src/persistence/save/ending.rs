@@ -120,7 +120,7 @@ fn ask(server: &Server) {
     let repl = &server.repl;
     repl.ends.store(false, Ordering::SeqCst);
     repl.replicas.ask();
-    server.journal.wake();
+    server.propagation.wake();
     let since = Instant::now();
     while repl.replicas.asks.load(Ordering::SeqCst) && since.elapsed() < ASKING {
         std::thread::sleep(Duration::from_millis(1));
@@ -134,9 +134,9 @@ fn end_of_history(server: &Server) -> Option<i64> {
     if repl.follows() {
         return Some(repl.offset());
     }
-    let shelf = repl.replicas.shelf();
-    let written = shelf.offset_of(server.journal.last_ticket());
-    written.and(shelf.extent()).map(|extent| extent.end)
+    let backlog = repl.replicas.backlog();
+    let written = backlog.offset_of(server.propagation.last_ticket());
+    written.and(backlog.extent()).map(|extent| extent.end)
 }
 
 /// The replicas that have not said that they have everything.

@@ -120,7 +120,7 @@ pub fn cancel(server: &Server) -> Option<&'static str> {
 /// on nothing is kept for it.
 pub fn end_for_flush(server: &Server) {
     if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
-        server.keyspace.preimages.abandon();
+        server.keyspace.before_images.abandon();
     }
 }
 

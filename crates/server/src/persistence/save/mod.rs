@@ -157,7 +157,7 @@ impl Deletions {
         };
         write_command([delete, name].into_iter(), &mut bytes);
         let most_bytes = config.integer(id::REPL_BACKLOG_SIZE);
-        server.repl.replicas.shelf().append(&bytes, most_bytes);
+        server.repl.replicas.backlog().append(&bytes, most_bytes);
     }
 }
 
@@ -179,7 +179,7 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
             Ok(())
         }
         None => {
-            server.repl.replicas.shelf().close();
+            server.repl.replicas.backlog().close();
             Ok(())
         }
     }
@@ -271,7 +271,7 @@ fn load_file(
         destination: Destination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
-        preimages: &server.keyspace.preimages,
+        before_images: &server.keyspace.before_images,
         seat: row,
         config: &server.config,
         clock: clock(&server.config, now_ms / 1000),

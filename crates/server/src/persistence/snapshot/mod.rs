@@ -18,7 +18,7 @@
 //!    the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick, and must
 //!    not wait for anything. What it returns tells, when everybody goes on, which notes are written in front of the keys.
 //! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads on, up
-//!    to a few chunks ahead, and still saves out of turn what writers wait for ([`crate::keyspace::preimage`]).
+//!    to a few chunks ahead, and still saves out of turn what writers wait for ([`crate::keyspace::before_image`]).
 //! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be started.
 //! 5. [`Running::cancel`] ends it soon. A consumer that waits for long looks at [`Running::is_cancelled`] now and then.
 //!    One that is not finished is dropped, and cleans up what it has begun.
@@ -220,8 +220,8 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
     let (keys, result) = write(server, &mut seat, taken, (consumer, format));
-    let kept_bytes = server.keyspace.preimages.kept_bytes();
-    server.keyspace.preimages.end(&server.keyspace.slots);
+    let kept_bytes = server.keyspace.before_images.kept_bytes();
+    server.keyspace.before_images.end(&server.keyspace.slots);
     let summary = Summary {
         changes,
         keys,
@@ -252,7 +252,7 @@ struct CapturedState {
 
 fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
-    keyspace.preimages.prepare(&keyspace.slots);
+    keyspace.before_images.prepare(&keyspace.slots);
     // Nobody may stand at the gate for as long as a script pleases.
     server.scripts.running.keep_out();
     let closing = Instant::now();
@@ -268,7 +268,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
             .filter(|database| database.keys > 0)
             .collect();
         let numbers: Vec<usize> = databases.iter().map(|database| database.number).collect();
-        keyspace.preimages.begin(&alone, &numbers);
+        keyspace.before_images.begin(&alone, &numbers);
         let changes = server.metrics.sum(Counter::Dirty);
         let functions = server.scripts.libraries.codes();
         CapturedState {

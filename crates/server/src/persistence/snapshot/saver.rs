@@ -59,7 +59,7 @@ struct LargeValue {
     expire_at_ms: Option<u64>,
     clock: u32,
     // Behind the handle: that is dropped first.
-    loan: Option<Pin>,
+    pin: Option<Pin>,
 }
 
 enum Handle {
@@ -78,7 +78,7 @@ impl LargeValue {
         if !is_large {
             return None;
         }
-        let loan = keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+        let pin = keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
         let value = match entry.value() {
             ValueRef::Blob(blob) => Handle::Blob(blob.clone()),
             _ => Handle::Object(entry.share()?),
@@ -88,7 +88,7 @@ impl LargeValue {
             value,
             expire_at_ms: entry.expire_at_ms(),
             clock: entry.clock(),
-            loan: Some(loan),
+            pin: Some(pin),
         })
     }
 
@@ -106,7 +106,7 @@ impl LargeValue {
             Handle::Object(object) => Handle::Object(Shared::new(Value::clone(object))),
             Handle::Blob(blob) => Handle::Blob(Blob::from_slice(blob)),
         };
-        self.loan = None;
+        self.pin = None;
     }
 
     fn is_long_string(&self) -> bool {
@@ -212,7 +212,7 @@ impl<'s> Saver<'s> {
             let server = self.server;
             let keyspace = &server.keyspace;
             let is_last = index + 1 == databases.len();
-            let mut walker = Walker::new(&keyspace.preimages, &keyspace.hasher, number, is_last);
+            let mut walker = Walker::new(&keyspace.before_images, &keyspace.hasher, number, is_last);
             while self.step(&mut walker)? {}
         }
         let gathering = std::mem::replace(&mut self.visited.gathering, BufferedWriter::new(false));
@@ -302,7 +302,7 @@ impl<'s> Saver<'s> {
     /// While the consumer is waited for, nobody shall wait for values that were met together with what it is to get.
     fn give_back_rest(&mut self) {
         let mut copied = 0;
-        for large in self.rest.iter_mut().filter(|large| large.loan.is_some()) {
+        for large in self.rest.iter_mut().filter(|large| large.pin.is_some()) {
             copied += large.bytes();
             if copied > LONGEST_COPY_BYTES {
                 return;
@@ -328,20 +328,20 @@ impl<'s> Saver<'s> {
             };
             let mut style = self.visited.style;
             // Without a loan it is a copy, for which nobody waits.
-            style.compress &= large.loan.is_none();
+            style.compress &= large.pin.is_none();
             let mut record = Vec::new();
             self.visited.fits &= large.write(&mut record, &style);
-            self.server.keyspace.preimages.add_record(&wanted, record);
+            self.server.keyspace.before_images.add_record(&wanted, record);
         }
     }
 
     /// Takes what is wanted, as copies. Their slots are not passed before they are written.
     fn take_wanted(&mut self) -> Result<(), SaveStopped> {
         let keyspace = &self.server.keyspace;
-        while let Some(wanted) = keyspace.preimages.next_wanted() {
+        while let Some(wanted) = keyspace.before_images.next_wanted() {
             let large = loop {
                 let share = |slot, entry: EntryRef<'_, Value>| LargeValue::of(keyspace, slot, entry);
-                let settled = keyspace.preimages.settle_wanted(&self.seat.enter(), &wanted, share);
+                let settled = keyspace.before_images.settle_wanted(&self.seat.enter(), &wanted, share);
                 match settled {
                     Some(large) => break large,
                     None => std::thread::sleep(RETRY),

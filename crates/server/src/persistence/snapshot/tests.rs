@@ -159,7 +159,7 @@ fn a_consumer_gets_a_whole_dump() {
             destination: Destination::Keyspace(&mut seat.exclusive()),
             hasher: &other.hasher,
             counts: &other.counts,
-            preimages: &other.preimages,
+            before_images: &other.before_images,
             seat: row,
             config: &server.config,
             clock: AccessClock::default(),
@@ -235,8 +235,8 @@ fn a_consumer_that_waits_makes_nobody_else_wait() {
             let Some(lease) = pass.try_write(slot) else { return true };
             let entry = lease.table(0).and_then(|table| table.find(hash, &name));
             let entry = entry.expect("it is there");
-            let (header, preimages) = (lease.header(), &server.keyspace.preimages);
-            (header.is_lent() && entry.is_shared()) || preimages.must_save_first(0, key, entry)
+            let (header, before_images) = (lease.header(), &server.keyspace.before_images);
+            (header.is_lent() && entry.is_shared()) || before_images.must_save_first(0, key, entry)
         };
         while must_wait(&mut seat) {
             assert!(started.elapsed() < PATIENCE, "key {number} waits for the consumer");

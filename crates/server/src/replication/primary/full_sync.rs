@@ -425,12 +425,12 @@ fn note_place(
     };
     let place = backlog_writer::place_then(moment.server, move |feeds, place| {
         feeds.select_anew(backlog_writer::NAME);
-        let mut shelf = server.repl.replicas.shelf();
+        let mut backlog = server.repl.replicas.backlog();
         for replica in &replicas {
-            shelf.pin(*replica, place.offset);
+            backlog.pin(*replica, place.offset);
         }
-        let is_empty = shelf.held_bytes() == 0;
-        drop(shelf);
+        let is_empty = backlog.held_bytes() == 0;
+        drop(backlog);
         if alone {
             let what = if is_empty {
                 "no repl-backlog to track"
@@ -522,7 +522,7 @@ fn send_functions(
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
         for target in &targets.list {
-            server.repl.replicas.shelf().pin(target.id, place.offset);
+            server.repl.replicas.backlog().pin(target.id, place.offset);
         }
         targets.announce(&place, &server.snapshot);
         let mark = new_mark();

@@ -88,7 +88,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
 /// One replica.
 struct Replica {
     connection: Box<Connection>,
-    introduction: ReplicaHandshake,
+    handshake: ReplicaHandshake,
     name: String,
     progress: Progress,
     /// Whether it asked with PSYNC.
@@ -289,13 +289,13 @@ impl PrimaryThread {
             let id = replica.id();
             let mut output = Output::new();
             {
-                let mut shelf = server.repl.replicas.shelf();
-                let Some(place) = shelf.place(id) else {
-                    drop(shelf);
+                let mut backlog = server.repl.replicas.backlog();
+                let Some(place) = backlog.place(id) else {
+                    drop(backlog);
                     return self.close(token);
                 };
-                shelf.read(place, SEND_BYTES, &mut output.bytes);
-                shelf.pin(id, place + output.bytes.len() as i64);
+                backlog.read(place, SEND_BYTES, &mut output.bytes);
+                backlog.pin(id, place + output.bytes.len() as i64);
             }
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
@@ -329,7 +329,7 @@ impl PrimaryThread {
             return;
         }
         waits.retain(|wait| {
-            let Some(offset) = replicas.shelf().offset_of(wait.log_ticket) else {
+            let Some(offset) = replicas.backlog().offset_of(wait.log_ticket) else {
                 return true;
             };
             let bytes = match wait.disk {
@@ -360,10 +360,10 @@ impl PrimaryThread {
 
     /// Shows replicas among the clients.
     fn show_clients(&self) {
-        let shelf = self.server.repl.replicas.shelf();
-        let end = shelf.extent().map_or(0, |extent| extent.end);
-        let places: HashMap<u64, i64> = shelf.places().collect();
-        drop(shelf);
+        let backlog = self.server.repl.replicas.backlog();
+        let end = backlog.extent().map_or(0, |extent| extent.end);
+        let places: HashMap<u64, i64> = backlog.places().collect();
+        drop(backlog);
         let place_of = |id: u64| places.get(&id);
         let mut shown = lock(&self.server.linked_clients);
         for (token, replica) in &self.replicas {
@@ -434,7 +434,7 @@ impl PrimaryThread {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
-        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.shelf().extent().is_some();
+        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.backlog().extent().is_some();
         if is_kept && self.replicas.is_empty() {
             // One that a dump told of was there before anybody asked for it.
             self.alone_since.get_or_insert_with(Instant::now);

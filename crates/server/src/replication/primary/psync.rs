@@ -23,9 +23,9 @@ impl PrimaryThread {
         self.next_token += 1;
         let id = connection.client.id;
         connection.client.flags.put(Flags::REPLICA, true);
-        let introduction = connection.client.introduction.as_deref().cloned().unwrap_or_default();
-        let host = introduction.host(connection.client.ip()).to_owned();
-        let name = introduction.name(connection.client.ip());
+        let handshake = connection.client.handshake.as_deref().cloned().unwrap_or_default();
+        let host = handshake.host(connection.client.ip()).to_owned();
+        let name = handshake.name(connection.client.ip());
         if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
             // It only tunes.
             let _ = registered.socket.set_nodelay(false);
@@ -45,10 +45,10 @@ impl PrimaryThread {
         self.server.repl.replicas.known().push(ReplicaInfo {
             id,
             host,
-            port: introduction.port,
-            node: introduction.node.clone(),
+            port: handshake.port,
+            node: handshake.node.clone(),
             progress: Progress::WaitsForDump,
-            channel: match introduction.is_dump_channel {
+            channel: match handshake.is_dump_channel {
                 true => Channel::Dump,
                 false => Channel::Only,
             },
@@ -60,7 +60,7 @@ impl PrimaryThread {
         self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
         let mut replica = Replica {
             connection,
-            introduction,
+            handshake,
             name,
             progress: Progress::WaitsForDump,
             is_psync: request.is_psync,
@@ -70,7 +70,7 @@ impl PrimaryThread {
             over_soft_limit_since: None,
         };
         let resumes = self.try_to_resume(&mut replica, request);
-        let dump_client = replica.introduction.dump_client;
+        let dump_client = replica.handshake.dump_client;
         let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
         let mut output = std::mem::take(&mut replica.connection.output);
         self.replicas.insert(token, replica);
@@ -100,11 +100,11 @@ impl PrimaryThread {
         }
         let wanted = resume.1;
         let history = repl.state().history.clone();
-        let mut shelf = repl.replicas.shelf();
-        let missing = shelf.extent().map_or(0, |extent| extent.end - (wanted - 1));
-        shelf.pin(replica.id(), wanted - 1);
-        drop(shelf);
-        let answer = match replica.introduction.knows_renaming {
+        let mut backlog = repl.replicas.backlog();
+        let missing = backlog.extent().map_or(0, |extent| extent.end - (wanted - 1));
+        backlog.pin(replica.id(), wanted - 1);
+        drop(backlog);
+        let answer = match replica.handshake.knows_renaming {
             true => format!("+CONTINUE {}\r\n", history.id),
             false => "+CONTINUE\r\n".to_owned(),
         };
@@ -134,7 +134,7 @@ impl PrimaryThread {
         let Some(replica) = self.replicas.remove(&token) else {
             return;
         };
-        match replica.introduction.is_dump_channel {
+        match replica.handshake.is_dump_channel {
             true => log::notice!(
                 "Dual channel replication: Replica {} rdb channel disconnected.",
                 replica.name
@@ -156,7 +156,7 @@ impl PrimaryThread {
         if replicas.awaited().contains(&id) {
             self.postpone(id, &replica.name, replica.shown());
         } else {
-            replicas.shelf().unpin(id);
+            replicas.backlog().unpin(id);
         }
         replicas.known().retain(|known| known.id != id);
         lock(&server.linked_clients).remove(&id);
@@ -173,7 +173,7 @@ impl PrimaryThread {
                 .values()
                 .any(|replica| dump.replicas.contains(&replica.id()))
             && server.snapshot.cancel(&[Purpose::Replicas])
-            && !replica.introduction.is_dump_channel
+            && !replica.handshake.is_dump_channel
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }

@@ -69,7 +69,7 @@ impl PrimaryThread {
             return false;
         }
         log::debug!("Dual channel replication: Remove psync waiting replica {name} with cid {dump}");
-        replicas.shelf().unpin(dump);
+        replicas.backlog().unpin(dump);
         self.graces.retain(|grace| grace.client != dump);
         true
     }
@@ -118,7 +118,7 @@ impl PrimaryThread {
     pub(crate) fn give_up(&mut self, client: u64) {
         let replicas = &self.server.repl.replicas;
         replicas.awaited().remove(&client);
-        replicas.shelf().unpin(client);
+        replicas.backlog().unpin(client);
         self.graces.retain(|grace| grace.client != client);
     }
 
@@ -130,10 +130,12 @@ impl PrimaryThread {
         let patience = Duration::from_secs(self.server.repl.replicas.grace_s.load(Ordering::Relaxed));
         let bounds = PendingLimits::of(&self.server.config);
         let mut ended = Vec::new();
-        let shelf = self.server.repl.replicas.shelf();
-        let end = shelf.extent().map_or(0, |extent| extent.end);
+        let backlog = self.server.repl.replicas.backlog();
+        let end = backlog.extent().map_or(0, |extent| extent.end);
         for grace in &mut self.graces {
-            let bytes = shelf.place(grace.client).map_or(0, |place| (end - place).max(0) as u64);
+            let bytes = backlog
+                .place(grace.client)
+                .map_or(0, |place| (end - place).max(0) as u64);
             if grace.since.elapsed() > patience {
                 log::notice!(
                     "Dual channel replication: Replica main channel failed to establish PSYNC within the grace period ({} \
@@ -152,7 +154,7 @@ impl PrimaryThread {
                 ended.push(grace.client);
             }
         }
-        drop(shelf);
+        drop(backlog);
         ended.into_iter().for_each(|client| self.give_up(client));
     }
 
@@ -161,10 +163,12 @@ impl PrimaryThread {
         let bounds = PendingLimits::of(&self.server.config);
         let mut far = Vec::new();
         {
-            let shelf = self.server.repl.replicas.shelf();
-            let end = shelf.extent().map_or(0, |extent| extent.end);
+            let backlog = self.server.repl.replicas.backlog();
+            let end = backlog.extent().map_or(0, |extent| extent.end);
             for (token, replica) in &mut self.replicas {
-                let behind = shelf.place(replica.id()).map_or(0, |place| (end - place).max(0) as u64);
+                let behind = backlog
+                    .place(replica.id())
+                    .map_or(0, |place| (end - place).max(0) as u64);
                 let behind = behind + self.reactor.in_flight(*token) as u64;
                 if bounds.are_passed(behind, &mut replica.over_soft_limit_since) {
                     far.push(*token);

@@ -40,9 +40,8 @@ impl PrimaryThread {
         if self.dump.is_some() {
             return;
         }
-        let never_in_file =
-            |replica: &&Replica| replica.introduction.without_data || replica.introduction.is_dump_channel;
-        let with_mark = waiting.iter().all(|replica| replica.introduction.knows_marks)
+        let never_in_file = |replica: &&Replica| replica.handshake.without_data || replica.handshake.is_dump_channel;
+        let with_mark = waiting.iter().all(|replica| replica.handshake.knows_marks)
             && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(never_in_file));
         if with_mark {
             let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
@@ -53,15 +52,15 @@ impl PrimaryThread {
             }
         }
         let filters = |replica: &Replica| {
-            let introduction = &replica.introduction;
+            let handshake = &replica.handshake;
             Filters {
-                without_data: introduction.without_data,
-                without_functions: introduction.without_functions,
+                without_data: handshake.without_data,
+                without_functions: handshake.without_functions,
                 format: match with_mark {
-                    true => Format::of_version(introduction.version),
+                    true => Format::of_version(handshake.version),
                     false => Format::Newest,
                 },
-                alone: introduction.is_dump_channel,
+                alone: handshake.is_dump_channel,
             }
         };
         // One dump for those who want the same.
@@ -127,11 +126,11 @@ impl PrimaryThread {
     /// Sees to it that there is a history to follow.
     fn open_backlog(&mut self) -> Result<(), ()> {
         let server = self.server.clone();
-        if server.repl.follows() || server.repl.replicas.shelf().extent().is_some() {
+        if server.repl.follows() || server.repl.replicas.backlog().extent().is_some() {
             return Ok(());
         }
         let opened = server.alone(&mut self.seat, |all| {
-            let needed = !server.repl.follows() && server.repl.replicas.shelf().extent().is_none();
+            let needed = !server.repl.follows() && server.repl.replicas.backlog().extent().is_none();
             if needed {
                 backlog_writer::open(&server, all)
             } else {
@@ -149,7 +148,7 @@ impl PrimaryThread {
                 let is_awaited = self.server.repl.replicas.awaited().contains(id);
                 match is_awaited {
                     true => self.postpone(*id, "gone", Vec::new()),
-                    false => self.server.repl.replicas.shelf().unpin(*id),
+                    false => self.server.repl.replicas.backlog().unpin(*id),
                 }
                 continue;
             };
@@ -167,7 +166,7 @@ impl PrimaryThread {
                     replica.name
                 );
             }
-            if replica.introduction.dump_only {
+            if replica.handshake.dump_only {
                 log::notice!(
                     "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
                     replica.name

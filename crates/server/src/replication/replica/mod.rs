@@ -163,7 +163,7 @@ impl ReplicaThread {
             if repl.term() != term {
                 return Err(Failure::TermOver);
             }
-            server.journal.wake();
+            server.propagation.wake();
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(link)
@@ -196,8 +196,8 @@ impl ReplicaThread {
                     })
                     .ok_or(Failure::TermOver)?;
                 repl.hollow.store(false, Ordering::Release);
-                if repl.replicas.shelf().extent().is_none() {
-                    repl.replicas.shelf().open(offset);
+                if repl.replicas.backlog().extent().is_none() {
+                    repl.replicas.backlog().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
                 Ok(StreamStart {

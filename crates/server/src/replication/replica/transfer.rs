@@ -454,7 +454,7 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         destination: Destination::Apart(&mut data),
         hasher: &server.keyspace.hasher,
         counts,
-        preimages: &server.keyspace.preimages,
+        before_images: &server.keyspace.before_images,
         seat: seat.index(),
         config: &server.config,
         clock: clock(&server.config, unix_ms() / 1000),
@@ -553,7 +553,7 @@ fn end_snapshots(server: &Server) {
         .cancel(&[Purpose::Dump, Purpose::LogBase, Purpose::Replicas])
     {
         log::notice!("Ending the snapshot that is being written, as its data is replaced");
-        server.keyspace.preimages.abandon();
+        server.keyspace.before_images.abandon();
     }
 }
 
@@ -605,7 +605,7 @@ fn put_into_place(
             server.keyspace.hooks.put(Hooks::LOG_FILE, false);
         }
         server.keyspace.local.clear();
-        repl.replicas.shelf().open(offset);
+        repl.replicas.backlog().open(offset);
         repl.set_offset(offset);
         repl.set_received(offset);
         let mut state = repl.state();

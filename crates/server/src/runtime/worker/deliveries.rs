@@ -171,11 +171,11 @@ impl Clients {
     #[cold]
     pub(crate) fn notify_all(&mut self, thread: &mut Thread) {
         messages::wake(&thread.server, &mut thread.effects);
-        let mut notices = std::mem::take(&mut thread.effects.outbox);
-        for notice in notices.drain(..) {
+        let mut notifications = std::mem::take(&mut thread.effects.outbox);
+        for notice in notifications.drain(..) {
             self.notify(&thread.server, thread.seat, &notice);
         }
-        thread.effects.outbox = notices;
+        thread.effects.outbox = notifications;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cluster::settings::Endpoint;
 use crate::cluster::view::{Owner, View};
 use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
-use crate::dispatch::redirect::asker;
+use crate::dispatch::redirect::origin;
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::Flags;
 use crate::notify::messages::subscriber;
@@ -47,7 +47,7 @@ impl Worker {
                 let reads = connection.client.flags.has(Flags::READONLY) && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     Owner::Other(place) => {
-                        let place = place.text(endpoint, asker(&connection.client));
+                        let place = place.text(endpoint, origin(&connection.client));
                         CommandError::text(format!("MOVED {} {place}", key.slot))
                     }
                     Owner::Nobody | Owner::Myself => CommandError::constant("CLUSTERDOWN Hash slot not served"),

@@ -66,7 +66,7 @@ impl Worker {
             &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
-        thread.effects.scribe.wake();
+        thread.effects.log_writer.wake();
         thread.keep_ready();
         thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
     }
@@ -90,7 +90,7 @@ impl Worker {
             &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
         );
         release(&mut thread.effects, &server);
-        thread.effects.scribe.wake();
+        thread.effects.log_writer.wake();
         thread.keep_ready();
         thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
         let elapsed = start.elapsed();

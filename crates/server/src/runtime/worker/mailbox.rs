@@ -79,21 +79,21 @@ impl Worker {
                 }
                 self.clients.notify(server, self.id, &notice);
             }
-            Message::Question(question) => {
-                let part = (question.ask)(self);
+            Message::Question(query) => {
+                let part = (query.ask)(self);
                 let server = self.server().clone();
-                question.answer(&server, part);
+                query.answer(&server, part);
                 self.close_killed();
             }
             Message::Gather(gathering) => {
-                let portraits = self.portraits(gathering.asking_client());
-                gathering.add(&self.thread.server, portraits);
+                let client_snapshots = self.client_snapshots(gathering.asking_client());
+                gathering.add(&self.thread.server, client_snapshots);
             }
             Message::Gathered {
                 client,
                 ticket,
-                portraits,
-            } => self.unpark_gathered(client, ticket, portraits),
+                client_snapshots,
+            } => self.unpark_gathered(client, ticket, client_snapshots),
             Message::Close(client) => self.close_client(client),
             Message::EndWait {
                 client,

@@ -399,7 +399,7 @@ impl Worker {
             &mut |effects| NotificationSender::new(&thread.server, effects, thread.seat).tell(0),
         );
         release(&mut thread.effects, &thread.server);
-        thread.effects.scribe.wake();
+        thread.effects.log_writer.wake();
         thread.keep_ready();
     }
 

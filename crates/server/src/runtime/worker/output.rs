@@ -37,7 +37,7 @@ impl Worker {
         if closing.has(Flags::CLOSE_ASAP) {
             return self.close(token);
         }
-        if self.thread.server.journal.withholds(connection.client.log_ticket) && self.withhold_output(token) {
+        if self.thread.server.propagation.withholds(connection.client.log_ticket) && self.withhold_output(token) {
             return;
         }
         let Some(connection) = self.clients.connection(token) else {
@@ -86,9 +86,9 @@ impl Worker {
             return false;
         };
         let ticket = connection.client.log_ticket;
-        server.journal.ask_for_news(self.id);
+        server.propagation.ask_for_news(self.id);
         // It may have got there before anybody asked.
-        if !server.journal.withholds(ticket) {
+        if !server.propagation.withholds(ticket) {
             return false;
         }
         if let Some(connection) = self.clients.connection(token)

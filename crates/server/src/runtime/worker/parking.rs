@@ -35,28 +35,28 @@ impl Worker {
             return;
         };
         connection.state = State::Parked(ticket);
-        let asker = (worker, connection.client.id, ticket);
+        let origin = (worker, connection.client.id, ticket);
         match after {
             NextStep::Nothing | NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter => {
                 connection.state = State::Deferred
             }
-            NextStep::Ask(make) => server.ask_all(make(asker)),
-            NextStep::Gather => server.gather(asker),
+            NextStep::Ask(make) => server.ask_all(make(origin)),
+            NextStep::Gather => server.gather(origin),
             NextStep::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(background_job(*work, asker)).is_err() {
+                if server.background.send(background_job(*work, origin)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
             NextStep::Detached(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(command(asker)).is_err() {
+                if server.background.send(command(origin)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
             NextStep::Script(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.script_jobs.send(command(asker)).is_err() {
+                if server.script_jobs.send(command(origin)).is_err() {
                     connection.client.flags.put(Flags::CLOSE_ASAP, true);
                 }
             }
@@ -88,7 +88,7 @@ impl Worker {
                 server.repl.replicas.waits().push(wait);
                 // Somebody may have what is waited for by now.
                 server.repl.replicas.ask();
-                server.journal.wake();
+                server.propagation.wake();
                 server.wake_supply();
             }
             NextStep::Several(parts) => self.start_part(token, parts.0, parts.1),
@@ -132,7 +132,7 @@ impl Worker {
     }
 
     /// The portraits that a parked transaction asked for are there: EXEC runs once more.
-    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, portraits: Vec<ClientSnapshot>) {
+    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, client_snapshots: Vec<ClientSnapshot>) {
         let Some(token) = self.parked(client, ticket) else {
             return;
         };
@@ -140,7 +140,7 @@ impl Worker {
             return;
         };
         if let Some(transaction) = &mut connection.client.transaction {
-            transaction.portraits = Some(portraits);
+            transaction.client_snapshots = Some(client_snapshots);
         }
         connection.state = State::Ready;
         connection.output.append(&mut connection.postponed);
@@ -220,9 +220,9 @@ impl Worker {
         for (after, _) in parts.rest {
             if let NextStep::Background(work) = after {
                 let server = self.server();
-                let asker = (self.id, client, server.ticket());
+                let origin = (self.id, client, server.ticket());
                 // Without background threads the process is about to end.
-                let _ = server.background.send(background_job(*work, asker));
+                let _ = server.background.send(background_job(*work, origin));
             }
         }
     }

@@ -145,8 +145,8 @@ fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
 
 impl Worker {
     /// Portraits of all clients but one.
-    pub(crate) fn portraits(&mut self, but: u64) -> Vec<ClientSnapshot> {
-        let mut portraits = Vec::with_capacity(self.clients.len());
+    pub(crate) fn client_snapshots(&mut self, but: u64) -> Vec<ClientSnapshot> {
+        let mut client_snapshots = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
             let in_flight = self.in_flight(token);
             let Some(connection) = self.clients.connection(token) else {
@@ -161,13 +161,13 @@ impl Worker {
                 Some(ClientWait::Keys(blocked)) => Some(WaitState::Keys(blocked.waiter.clone())),
                 Some(other) => Some(WaitState::Other(other.ticket())),
             };
-            portraits.push(ClientSnapshot {
-                client: client.portrait(),
+            client_snapshots.push(ClientSnapshot {
+                client: client.client_snapshot(),
                 buffers: connection.buffers(in_flight),
                 waiting,
             });
         }
-        portraits
+        client_snapshots
     }
 
     /// A parked connection waits from now on.
@@ -403,7 +403,7 @@ impl Worker {
             return;
         }
         let server = self.server().clone();
-        server.journal.ask_for_news(self.id);
+        server.propagation.ask_for_news(self.id);
         for client in std::mem::take(&mut self.waits.for_log) {
             let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
                 continue;

@@ -115,10 +115,10 @@ impl Program {
     }
 
     /// What earlier runs tell.
-    pub fn habits(&self) -> &Habits {
+    pub fn profile(&self) -> &Habits {
         match &self.source {
-            Source::Script(script) => &script.habits,
-            Source::Function(library, index) => &library.functions[*index].habits,
+            Source::Script(script) => &script.profile,
+            Source::Function(library, index) => &library.functions[*index].profile,
         }
     }
 
@@ -283,7 +283,7 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
                     name: function.name,
                     description: function.description,
                     flags: function.flags,
-                    habits: Habits::of_new(code),
+                    profile: Habits::of_new(code),
                 };
                 (loaded, function.callback)
             })

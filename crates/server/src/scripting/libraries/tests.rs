@@ -14,7 +14,7 @@ fn library(name: &str, functions: &[&str]) -> Arc<Library> {
                 name: (*name).into(),
                 description: None,
                 flags: Flags::default(),
-                habits: Habits::of_new(b""),
+                profile: Habits::of_new(b""),
             })
             .collect(),
     })

@@ -105,14 +105,14 @@ fn ask_all(
     ask: impl Fn(u64, &mut dyn ClientVisitor) -> TransactionPart + Send + Sync + 'static,
     combine: impl Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    ctx.after = NextStep::Ask(Box::new(Box::new(move |asker| {
-        let caller = asker.1;
+    ctx.after = NextStep::Ask(Box::new(Box::new(move |origin| {
+        let caller = origin.1;
         WorkerQuery {
             ask: Box::new(move |clients| ask(caller, clients)),
             combine: Box::new(combine),
             parts: std::sync::Mutex::default(),
             missing: std::sync::atomic::AtomicUsize::new(0),
-            asker,
+            origin,
             waits: None,
         }
     })));

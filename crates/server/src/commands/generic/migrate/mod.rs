@@ -189,7 +189,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     // The mark comes before the first handle, and both under the leases.
     let keyspace = &ctx.server.keyspace;
-    let Some(loan) = keyspace.lent.freeze(&keyspace.slots, names) else {
+    let Some(pin) = keyspace.lent.freeze(&keyspace.slots, names) else {
         if ctx.may_block {
             ctx.after = NextStep::Defer;
             return Ok(());
@@ -209,7 +209,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         next += 1;
     }
     ctx.in_background(move |server, seat| {
-        let result = send(server, seat, &order, parcels, loan);
+        let result = send(server, seat, &order, parcels, pin);
         reply_bytes(Protocol::Resp2, |reply| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error_bytes(&error),
@@ -227,7 +227,7 @@ fn send(
     seat: &mut Seat,
     order: &MigrateRequest,
     mut parcels: Vec<MigratedKey>,
-    loan: Pin,
+    pin: Pin,
 ) -> Result<(), Vec<u8>> {
     let mut replace = order.replace;
     let mut result = Ok(());
@@ -250,7 +250,7 @@ fn send(
         result = Err(b"TRYAGAIN Keys were changed all the time and are still here".to_vec());
     }
     drop(parcels);
-    drop(loan);
+    drop(pin);
     result
 }
 
@@ -471,7 +471,7 @@ fn settle_one(
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         hooks: keyspace.hooks.now(),
-        scribe: server.journal.scribe(),
+        log_writer: server.propagation.log_writer(),
         ..Effects::of(keyspace)
     };
     let clock = AccessClock::default();
@@ -505,7 +505,7 @@ fn settle_one(
     if changed.is_none() && effects.dirty > 0 {
         effects.log_also(order.from_db, &[b"DEL", &parcel.name]);
     }
-    effects.scribe.commit();
+    effects.log_writer.commit();
     NotificationSender::new(server, &mut effects, row).tell(0);
     drop(lease);
     let fate = match changed {

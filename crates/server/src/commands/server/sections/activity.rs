@@ -24,7 +24,7 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.
-    let kept_bytes = server.keyspace.preimages.kept_bytes();
+    let kept_bytes = server.keyspace.before_images.kept_bytes();
     lines.put("current_cow_peak", kept_bytes);
     lines.put("current_cow_size", kept_bytes);
     lines.put("current_cow_size_age", 0);

@@ -24,7 +24,7 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
     lines.put("master_replid2", &state.history.second_id);
     lines.put("master_repl_offset", repl.offset());
     lines.put("second_repl_offset", state.history.second_offset);
-    let extent = repl.replicas.shelf().extent();
+    let extent = repl.replicas.backlog().extent();
     lines.put("repl_backlog_active", u8::from(extent.is_some()));
     lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
     lines.put(

@@ -137,13 +137,13 @@ impl Runner<'_, '_, '_> {
         if login.is_free(server.acl.version()) {
             return Ok(());
         }
-        let wish = CommandPermission {
+        let permission = CommandPermission {
             command,
             args: &args,
             db: self.client.db,
             databases: permission::databases(server),
         };
-        permission::check(login.user(), &wish)
+        permission::check(login.user(), &permission)
     }
 
     // ---- execution -------------------------------------------------------------------------------------------------
@@ -270,11 +270,11 @@ impl Runner<'_, '_, '_> {
         match after {
             NextStep::Nothing => None,
             NextStep::Ask(make) => {
-                let question = make((0, self.client.id, 0));
+                let query = make((0, self.client.id, 0));
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
-                    true => self.ask(question),
-                    false => self.answer_here(&question),
+                    true => self.ask(query),
+                    false => self.answer_here(&query),
                 };
                 None
             }
@@ -289,33 +289,33 @@ impl Runner<'_, '_, '_> {
 
     /// Has the script begin anew where it can wait for workers, if it runs on one; not once it has written.
     fn begins_elsewhere(&mut self) -> bool {
-        if self.thread.for_script || self.thread.portraits.is_some() {
+        if self.thread.for_script || self.thread.client_snapshots.is_some() {
             return false;
         }
-        self.program.habits().note_ask();
+        self.program.profile().note_ask();
         self.run.may_leave() && !self.run.wrote() && self.run.stop(Stop::Leave)
     }
 
     /// What a worker can answer, who cannot wait for itself: in a transaction everything, for that has asked before. Else
     /// nothing is known of clients but for the caller.
-    fn answer_here(&mut self, question: &WorkerQuery) -> Vec<u8> {
-        let mut portraits = self.thread.portraits.take();
-        let part = (question.ask)(&mut ClientVisitorHost {
+    fn answer_here(&mut self, query: &WorkerQuery) -> Vec<u8> {
+        let mut client_snapshots = self.thread.client_snapshots.take();
+        let part = (query.ask)(&mut ClientVisitorHost {
             server: &self.thread.server,
-            portraits: portraits.as_mut().unwrap_or(&mut Vec::new()),
+            client_snapshots: client_snapshots.as_mut().unwrap_or(&mut Vec::new()),
             own: (&mut self.client, Buffers::default()),
         });
-        self.thread.portraits = portraits;
-        (question.combine)(vec![part])
+        self.thread.client_snapshots = client_snapshots;
+        (query.combine)(vec![part])
     }
 
     /// Asks all workers and waits. They answer: no worker waits at the gate for a script on a thread of its own, and a worker
     /// whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
-    fn ask(&mut self, mut question: WorkerQuery) -> Vec<u8> {
+    fn ask(&mut self, mut query: WorkerQuery) -> Vec<u8> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);
-        question.waits = Some(sender);
-        server.ask_all(question);
+        query.waits = Some(sender);
+        server.ask_all(query);
         loop {
             match answer.recv_timeout(ASKING) {
                 Ok(reply) => return reply,

@@ -37,18 +37,18 @@ impl<'p> Runner<'_, '_, 'p> {
             if !self.run.try_note_write() {
                 return None;
             }
-            self.program.habits().note_write();
+            self.program.profile().note_write();
             self.settle_tally();
         }
         Some(())
     }
 
     fn hold_slots(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
-        if let Slots::Beside(all, lender) = &mut self.held {
+        if let Slots::Beside(all, key_copier) = &mut self.held {
             let beside = &self.thread.server;
             match needs_everything(command, binding, args) {
-                true => lender.bring_everything(beside, all),
-                false => lender.bring(&self.planned, args, beside, all),
+                true => key_copier.bring_everything(beside, all),
+                false => key_copier.bring(&self.planned, args, beside, all),
             }
             return Some(());
         }

@@ -131,8 +131,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         prepared: &PreparedScript,
         (may_leave, args): (bool, Args<'_>),
     ) -> Self {
-        let mut client = match thread.portraits {
-            Some(_) => caller.portrait(),
+        let mut client = match thread.client_snapshots {
+            Some(_) => caller.client_snapshot(),
             None => caller.view(),
         };
         client.protocol = Protocol::Resp2;

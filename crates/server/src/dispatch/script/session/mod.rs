@@ -195,7 +195,7 @@ impl Session {
         running.let_in();
         scripting::forget_interpreters(&server.scripts, Kind::Eval);
         self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
-        while server.journal.withholds(client.log_ticket) && !running.is_ending() {
+        while server.propagation.withholds(client.log_ticket) && !running.is_ending() {
             std::thread::sleep(PAUSE);
         }
         self.reply(debugger, output, &reply);
@@ -222,7 +222,7 @@ impl Session {
         }
         NotificationSender::new(server, &mut thread.effects, thread.seat).broadcast();
         wake(server, &mut thread.effects);
-        thread.effects.scribe.wake();
+        thread.effects.log_writer.wake();
     }
 
     // ---- YES -------------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ impl Session {
         let mut client = self.client.view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
-        let mut lender = KeyCopier::new(self.server.clone());
-        let held = Slots::Beside(&mut all, &mut lender);
+        let mut key_copier = KeyCopier::new(self.server.clone());
+        let held = Slots::Beside(&mut all, &mut key_copier);
         self.debug(&mut thread, held, &mut client, debugger, &mut reply);
         release(&mut thread.effects, &beside);
         self.reply(debugger, output, &reply);

@@ -7,7 +7,7 @@ use crate::observability::used_memory::UsedMemory;
 
 fn links() -> Links {
     Links {
-        journal: Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1)))),
+        propagation: Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1)))),
         status: Arc::default(),
         tell: Arc::new(|_| {}),
         took: Arc::new(|_, _| {}),
@@ -55,7 +55,7 @@ fn a_failed_sync_is_forgotten_by_a_sync_and_by_no_write() {
         status.fails_to(AofFault::Sync),
         "a write says nothing about what is on the disk"
     );
-    assert_eq!(links.journal.reached(Milestone::Synced), 0);
+    assert_eq!(links.propagation.reached(Milestone::Synced), 0);
     sync_each(&links, &[&good]);
     assert!(!status.fails.load(Ordering::Acquire));
     assert_eq!(status.failure(), None);
