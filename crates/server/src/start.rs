@@ -38,7 +38,7 @@ use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::aof;
 use crate::replication::{Endpoint, ReplicationState};
-use crate::runtime::config_changes::shape_log;
+use crate::runtime::config_changes::configure_log;
 use crate::runtime::coordinator::Coordinator;
 use crate::runtime::process::cpus::CpuLists;
 use crate::runtime::process::pid_file::PidFile;
@@ -105,7 +105,7 @@ fn live(config: Config, configured: bool) -> Result<(), StartFailed> {
     let (supervisor, daemonized) = settle_process(&config)?;
     title::show(&config);
     choose_collation(&config)?;
-    banner::greet(configured);
+    banner::log_start(configured);
     crash::install(&config);
     // Without a stack of its own, a crash on this thread is reported without the backtrace.
     let _stack = AlternateStack::install();
@@ -131,7 +131,7 @@ fn choose_collation(config: &Config) -> Result<(), StartFailed> {
 fn settle_process(config: &Config) -> Result<(Supervisor, bool), StartFailed> {
     open_log(config);
     kernel::warn_about_memory();
-    kernel::settle_huge_pages(config);
+    kernel::configure_huge_pages(config);
     let supervisor = Supervisor::find(config.choice(id::SUPERVISED));
     let daemonizes = config.boolean(id::DAEMONIZE) && !supervisor.is_some();
     if daemonizes {
@@ -356,7 +356,7 @@ fn open_log(config: &Config) {
     if config.primary().is_some() {
         log::set_role(crate::observability::log_line::Role::Replica);
     }
-    shape_log(config);
+    configure_log(config);
 }
 
 fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
@@ -384,7 +384,7 @@ fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
 
 fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), StartFailed> {
     let clients = config.unsigned(id::MAXCLIENTS);
-    match open_files::make_room(clients, workers) {
+    match open_files::raise_limit(clients, workers) {
         0 => Err(StartFailed),
         allowed if allowed < clients => {
             config.lower_maxclients(allowed);

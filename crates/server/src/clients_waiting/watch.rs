@@ -70,7 +70,7 @@ impl Watch {
 
     /// The key's database was emptied, or exchanged for another.
     fn replace(&self, before: KeyPresence, after: KeyPresence) {
-        let expired = self.began_expired();
+        let expired = self.was_expired_at_watch();
         match (before, after) {
             (KeyPresence::Missing, KeyPresence::Missing) => {}
             (_, KeyPresence::Missing) if expired => self.expired.store(false, Ordering::Relaxed),
@@ -81,7 +81,7 @@ impl Watch {
     }
 
     /// Whether the key was expired already when the watch began, and still lies there.
-    pub fn began_expired(&self) -> bool {
+    pub fn was_expired_at_watch(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
     }
 }

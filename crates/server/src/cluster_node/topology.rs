@@ -114,10 +114,10 @@ fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
         if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
-            log_writer.also(Target::REPLICAS, 0, words);
+            log_writer.propagate_before(Target::REPLICAS, 0, words);
             log_writer.commit();
         }
-        log_writer.last_ticket()
+        log_writer.last_sequence()
     };
     server.scripts.running.let_in();
     server.propagation.wake();
@@ -220,7 +220,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     server.scripts.running.keep_out();
     let last_ticket = {
         let _all = seat.exclusive();
-        server.propagation.last_ticket()
+        server.propagation.last_sequence()
     };
     server.scripts.running.let_in();
     let start = Instant::now();

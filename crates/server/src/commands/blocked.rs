@@ -90,7 +90,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         client: ctx.client.id,
         worker: ctx.client.worker,
         // Taken under the leases: in each queue, tickets ascend.
-        ticket: ctx.server.ticket(),
+        ticket: ctx.server.next_park_id(),
         db: ctx.keys.db,
         protocol: ctx.client.protocol,
         keys: names,

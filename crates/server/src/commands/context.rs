@@ -348,7 +348,7 @@ pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
             ticket,
             bytes,
             // As in Valkey, whatever was logged by now counts as the client's.
-            log_ticket: server.propagation.last_ticket(),
+            log_ticket: server.propagation.last_sequence(),
         });
     })
 }

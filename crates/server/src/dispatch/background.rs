@@ -405,7 +405,7 @@ fn draft(
     release(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
-    let said = effects.log_writer.take_said();
+    let said = effects.log_writer.take_rewritten();
     let draft = Draft {
         result,
         reply,
@@ -480,7 +480,7 @@ fn publish(
             }
             snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
-            context.keys.effects.log_writer.say_again(draft.said);
+            context.keys.effects.log_writer.restore_rewritten(draft.said);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };

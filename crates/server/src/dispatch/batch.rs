@@ -92,7 +92,7 @@ fn run_until_exclusive(
         .checked_sub(1)
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
-    let log_behind = thread.effects.log_writer.is_crowded();
+    let log_behind = thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.repl.feeds.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
@@ -313,7 +313,7 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
     let server = &thread.server;
     let ticket = &mut connection.client.log_ticket;
     if connection.lease_failures == 0 {
-        *ticket = server.propagation.last_ticket().max(*ticket);
+        *ticket = server.propagation.last_sequence().max(*ticket);
     }
     let is_behind = server.repl.replicas.backlog().offset_of(*ticket).is_none();
     if is_behind {

@@ -627,10 +627,10 @@ pub(super) fn run_as<'p>(
             serve::serve_ready(&mut context.keys, pass, server, served)
         };
         if context.keys.effects.hooks.has(Hooks::TELLS) {
-            let runs_again = context.after.runs_again();
+            let runs_again = context.after.is_restarted();
             announce(&mut context, runs_again, Caller::Client);
         }
-        if context.keys.effects.log_writer.has_ops() {
+        if context.keys.effects.log_writer.has_pending_ops() {
             context.client.log_ticket = propagate::commit(context.keys.effects);
         }
         (result, context.after, unserved)

@@ -168,8 +168,8 @@ fn may_evict(thread: &Thread) -> bool {
 fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // Who has no time at all still evicts a few keys, as it would not look at the clock before.
-    if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.log_writer.is_crowded() {
-        return match thread.effects.log_writer.is_crowded() {
+    if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.log_writer.is_backlogged() {
+        return match thread.effects.log_writer.is_backlogged() {
             true => LimitState::Later,
             false => LimitState::Some,
         };

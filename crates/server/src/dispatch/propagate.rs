@@ -18,7 +18,7 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64
     let effects = &mut *keys.effects;
     if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
         // It runs again, from its start. What has expired meanwhile has expired.
-        effects.log_writer.forget_call();
+        effects.log_writer.discard_call();
         return;
     }
     let changed = effects.dirty > dirty;
@@ -30,7 +30,7 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64
 #[cold]
 pub(super) fn commit(effects: &mut Effects) -> u64 {
     effects.log_writer.commit();
-    effects.log_writer.last_ticket()
+    effects.log_writer.last_sequence()
 }
 
 /// Ends what was done for a client that waited: a unit of its own, behind the command that served it.
@@ -42,7 +42,7 @@ pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     let target = effects.hooks.log_target();
     // The command is not there any more; all that wait say what is to be repeated instead.
     debug_assert!(
-        !changed || effects.log_writer.says_otherwise(),
+        !changed || effects.log_writer.is_rewritten(),
         "a served waiter is repeated as something else"
     );
     effects.log_writer.end_call(target, db, changed, [].into_iter());

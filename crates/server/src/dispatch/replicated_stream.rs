@@ -118,7 +118,7 @@ impl PrimaryConnection {
         repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
         repl.set_offset(self.origin + self.reached as i64);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
-            server.wake_supply();
+            server.wake_primary_thread();
         }
     }
 
@@ -178,7 +178,7 @@ impl Stream {
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser();
         client.flags.put(Flags::PRIMARY, true);
-        let first_ticket = server.propagation.last_ticket();
+        let first_ticket = server.propagation.last_sequence();
         client.db = db.min(counts(server).databases() - 1);
         Stream {
             thread,
@@ -206,7 +206,7 @@ impl Stream {
         if !server.aof.is_whole() {
             return None;
         }
-        let reached = server.propagation.reached(Milestone::Synced);
+        let reached = server.propagation.milestone_sequence(Milestone::Synced);
         while let Some((_, offset)) = self.written.front().filter(|(ticket, _)| *ticket <= reached) {
             self.synced = *offset;
             self.written.pop_front();
@@ -218,7 +218,7 @@ impl Stream {
     fn note_written(&mut self) {
         let server = &self.thread.server;
         let offset = server.repl.offset();
-        let ticket = self.thread.effects.log_writer.last_ticket().max(self.first_ticket);
+        let ticket = self.thread.effects.log_writer.last_sequence().max(self.first_ticket);
         let is_full = self.written.len() == WRITTEN_PLACES;
         match self.written.back_mut() {
             Some(last) if last.0 == ticket => last.1 = offset,

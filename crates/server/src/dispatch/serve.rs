@@ -161,7 +161,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn concerned(&mut self, key: &ReadyKey, kind: Kind) -> Vec<Line> {
         self.slot(key.slot)
             .and_then(|(_, slot)| slot.waiting())
-            .map_or(Vec::new(), |waiting| waiting.concerned(key.db, &key.name, kind))
+            .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
     /// Serves one line of a key, in the order of arrival, as long as the key has something for the first of it.
@@ -169,7 +169,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         let mut behind = 0;
         loop {
             let kind = self.kind(key.db, key.slot, key.hash, &key.name);
-            if !line.wants(kind) {
+            if !line.is_served_by(kind) {
                 return Ok(());
             }
             let waiter = self
@@ -216,7 +216,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &Line) -> &'w WaitKey {
         let at = waiter.keys.iter().position(|named| {
             let this = named.hash == key.hash && named.name == key.name;
-            this || (self.holds(named.slot) && line.wants(self.kind(key.db, named.slot, named.hash, &named.name)))
+            this || (self.holds(named.slot)
+                && line.is_served_by(self.kind(key.db, named.slot, named.hash, &named.name)))
         });
         &waiter.keys[at.unwrap_or(0)]
     }
@@ -335,7 +336,7 @@ pub fn mail(thread: &mut Thread) {
     for (waiter, served) in thread.served.drain(..) {
         // Only now: what was done for it has its ticket.
         waiter.put_served(ServeResult {
-            log_ticket: thread.effects.log_writer.last_ticket(),
+            log_ticket: thread.effects.log_writer.last_sequence(),
             ..served
         });
         let worker = waiter.worker();

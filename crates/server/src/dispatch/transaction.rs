@@ -462,7 +462,7 @@ fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) ->
         let entry = slot
             .as_deref()
             .and_then(|slot| slot.table(watch.db)?.find(watch.hash, &watch.name));
-        !watch.began_expired() && entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
+        !watch.was_expired_at_watch() && entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
     })
 }
 
@@ -568,7 +568,7 @@ fn run_queued<'p>(
         propagate::end_call(&mut context.keys, &after, dirty);
     }
     if context.keys.effects.hooks.has(Hooks::TELLS) {
-        notifications::announce(&mut context, after.runs_again(), Caller::Transaction);
+        notifications::announce(&mut context, after.is_restarted(), Caller::Transaction);
     }
     drop(context);
     let failed = result.is_err();
@@ -706,7 +706,7 @@ pub(super) fn serve_ready<'p>(
         true => None,
         false => serve_all(thread, pass, held, client),
     };
-    if thread.effects.log_writer.has_ops() {
+    if thread.effects.log_writer.has_pending_ops() {
         client.log_ticket = propagate::commit(&mut thread.effects);
     }
     unserved

@@ -257,14 +257,14 @@ impl Effects {
     /// Has the log repeat this instead of the command that runs.
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         if self.logs() {
-            self.log_writer.instead(words);
+            self.log_writer.propagate_instead(words);
         }
     }
 
     /// Has the log repeat nothing of the command that runs but what was said beside it.
     pub fn log_nothing(&mut self) {
         if self.logs() {
-            self.log_writer.nothing();
+            self.log_writer.propagate_nothing();
         }
     }
 
@@ -281,14 +281,14 @@ impl Effects {
     /// Has the log repeat the command that runs for some, even if it changes nothing.
     pub fn log_for(&mut self, target: Target) {
         if self.logs() {
-            self.log_writer.force(target);
+            self.log_writer.force_propagation(target);
         }
     }
 
     /// Has the log repeat this before the command that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
         if self.logs() {
-            self.log_writer.also(self.hooks.log_target(), db, words);
+            self.log_writer.propagate_before(self.hooks.log_target(), db, words);
         }
     }
 

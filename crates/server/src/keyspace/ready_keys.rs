@@ -69,7 +69,7 @@ pub fn note_all(data: &Slot, db: usize, slot: u16, hash: impl Fn(&[u8]) -> u64, 
     for name in waiting.names(db) {
         let hash = hash(name);
         let kind = kind_of(data.table(db).and_then(|table| table.find(hash, name)));
-        if waiting.awaits(db, name, kind) {
+        if waiting.has_waiter_for(db, name, kind) {
             note(ready, ReadyKey::new(db, slot, hash, name));
         }
     }

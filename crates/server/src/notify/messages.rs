@@ -60,7 +60,7 @@ impl<'a> NotificationSender<'a> {
         if link.post(notice) {
             self.effects.wakes.push(worker);
         }
-        if self.own != Some(worker) && link.is_crowded() {
+        if self.own != Some(worker) && link.is_mailbox_full() {
             self.effects.crowded = Some(worker);
         }
     }

@@ -127,26 +127,26 @@ impl PropagationLog {
     }
 
     /// Bytes of all threads that the log thread has not taken yet.
-    pub fn unread(&self) -> usize {
+    pub fn unread_bytes(&self) -> usize {
         lock(&self.rings).gauges.iter().map(RingGauge::unread).sum()
     }
 
     /// Takes the next ticket.
     #[inline]
-    fn take_ticket(&self) -> u64 {
+    fn next_sequence(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// The last ticket that was taken.
     #[inline]
-    pub fn last_ticket(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.tickets.load(Ordering::SeqCst)
     }
 
     /// Has the log thread do something between what was written before and what comes afterwards. Only for who has the
     /// whole keyspace, for else there is no such place.
-    pub fn mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
-        let at = self.last_ticket();
+    pub fn schedule_mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
+        let at = self.last_sequence();
         lock(&self.marks).push_back((at, Box::new(action)));
         self.has_orders.store(true, Ordering::SeqCst);
         self.wake();
@@ -174,12 +174,12 @@ impl PropagationLog {
 
     /// The last ticket that has reached a milestone, as all before it have.
     #[inline]
-    pub fn reached(&self, milestone: Milestone) -> u64 {
+    pub fn milestone_sequence(&self, milestone: Milestone) -> u64 {
         self.milestone(milestone).load(Ordering::SeqCst)
     }
 
     /// Moves a milestone. Those who asked are to be told afterwards ([`Self::take_askers`]).
-    pub fn reach(&self, milestone: Milestone, ticket: u64) {
+    pub fn advance_milestone(&self, milestone: Milestone, ticket: u64) {
         self.milestone(milestone).fetch_max(ticket, Ordering::SeqCst);
     }
 
@@ -191,14 +191,14 @@ impl PropagationLog {
     }
 
     /// A worker wants to be told once when any milestone moves. It looks at the milestone after this call.
-    pub fn ask_for_news(&self, worker: usize) {
+    pub fn request_milestone_notice(&self, worker: usize) {
         if let Some(origin) = self.askers.get(worker) {
             origin.store(true, Ordering::SeqCst);
         }
     }
 
     /// The workers that asked for news.
-    pub fn take_askers(&self, mut tell: impl FnMut(usize)) {
+    pub fn take_notice_requests(&self, mut tell: impl FnMut(usize)) {
         for (worker, origin) in self.askers.iter().enumerate() {
             if origin.load(Ordering::SeqCst) && origin.swap(false, Ordering::SeqCst) {
                 tell(worker);
@@ -224,8 +224,8 @@ impl PropagationLog {
         }
         match self.withholds.load(Ordering::Acquire) {
             WITHHOLDS_NONE => false,
-            WITHHOLDS_UNWRITTEN => ticket > self.reached(Milestone::Written),
-            _ => ticket > self.reached(Milestone::Synced),
+            WITHHOLDS_UNWRITTEN => ticket > self.milestone_sequence(Milestone::Written),
+            _ => ticket > self.milestone_sequence(Milestone::Synced),
         }
     }
 }

@@ -69,20 +69,20 @@ impl ConsumerStreams {
     }
 
     /// The next op of a consumer's stream is preceded by SELECT: it begins a new file, or has a new reader.
-    pub fn select_anew(&mut self, name: &'static str) {
+    pub fn force_select(&mut self, name: &'static str) {
         if let Some(feed) = self.list.iter_mut().find(|feed| feed.name == name) {
             feed.selected = None;
         }
     }
 
     /// The database that a consumer's stream has selected.
-    pub fn selected(&self, name: &'static str) -> Option<u32> {
+    pub fn selected_database(&self, name: &'static str) -> Option<u32> {
         self.list.iter().find(|feed| feed.name == name)?.selected
     }
 
     /// The ticket up to which everything has been given to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
-    pub fn passed(&self) -> u64 {
+    pub fn passed_sequence(&self) -> u64 {
         self.passed
     }
 
@@ -182,8 +182,8 @@ impl LogReader {
         let memory = self.propagation.memory.clone();
         let mut cell = memory.log_cell();
         loop {
-            self.obey();
-            let taken = self.round();
+            self.apply_control_messages();
+            let taken = self.merge_available();
             let again = self.feeds.settle();
             memory.put(&mut cell);
             if taken == 0 {
@@ -193,7 +193,7 @@ impl LogReader {
     }
 
     /// Learns of new rings and marks.
-    fn obey(&mut self) {
+    fn apply_control_messages(&mut self) {
         if !self.propagation.has_orders.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -204,7 +204,7 @@ impl LogReader {
     }
 
     /// Gives the consumers what is there, in order; returns how many tickets and marks it was.
-    fn round(&mut self) -> usize {
+    fn merge_available(&mut self) -> usize {
         let (mut taken, mut bytes) = (0, 0);
         while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
             let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed;
@@ -221,7 +221,7 @@ impl LogReader {
             };
             // A mark that was set before this ticket was taken is to be seen by now, and comes first.
             if self.propagation.has_orders.load(Ordering::SeqCst) {
-                self.obey();
+                self.apply_control_messages();
                 continue;
             }
             let Head { ring, ticket } = &mut self.heads[at];
@@ -253,7 +253,7 @@ impl LogReader {
     fn sleep(&self, again: Option<Duration>) {
         let propagation = &self.propagation;
         propagation.asleep.store(true, Ordering::SeqCst);
-        let under_way = propagation.last_ticket() != self.feeds.passed;
+        let under_way = propagation.last_sequence() != self.feeds.passed;
         let has_orders = propagation.has_orders.load(Ordering::SeqCst);
         match again {
             _ if has_orders => {}

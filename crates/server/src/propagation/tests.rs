@@ -28,7 +28,7 @@ impl LogConsumer for Listener {
 fn listen(propagation: &PropagationLog, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
     let heard = Arc::new(Mutex::new((Vec::new(), 0)));
     let listener = Box::new(Listener(heard.clone(), target));
-    propagation.mark(move |feeds| feeds.add(name, listener, 0));
+    propagation.schedule_mark(move |feeds| feeds.add(name, listener, 0));
     heard
 }
 
@@ -59,17 +59,17 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     log_writer.end_unit();
     say(&mut log_writer, 0, &[b"C"]);
     log_writer.commit();
-    log_writer.also(Target::ALL, 0, &[b"DEL", b"old"]);
-    log_writer.instead(&[b"OTHER"]);
+    log_writer.propagate_before(Target::ALL, 0, &[b"DEL", b"old"]);
+    log_writer.propagate_instead(&[b"OTHER"]);
     say(&mut log_writer, 0, &[b"D"]);
     log_writer.commit();
-    log_writer.force(Target::REPLICAS);
+    log_writer.force_propagation(Target::REPLICAS);
     log_writer.end_call(Target::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
     log_writer.commit();
     log_writer.end_call(Target::ALL, 0, false, [&b"GET"[..]].into_iter());
     log_writer.commit();
     log_writer.wake();
-    assert_eq!(log_writer.last_ticket(), 4, "nothing to say, no ticket");
+    assert_eq!(log_writer.last_sequence(), 4, "nothing to say, no ticket");
     let common = "*2 $6 SELECT $1 0 *3 $3 SET $1 k $1 v *1 $5 MULTI *2 $6 SELECT $1 3 *1 $1 A *2 $6 SELECT $1 0 *1 $1 B \
                   *1 $4 EXEC *1 $1 C *1 $5 MULTI *2 $3 DEL $3 old *1 $5 OTHER *1 $4 EXEC ";
     assert_eq!(wait_for(&file, 4), common);
@@ -105,7 +105,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
     }
     let marked = Arc::new(Mutex::new(0));
     let at = marked.clone();
-    propagation.mark(move |feeds| *lock(&at) = feeds.passed());
+    propagation.schedule_mark(move |feeds| *lock(&at) = feeds.passed_sequence());
     let mut log_writer = propagation.log_writer();
     say(&mut log_writer, 0, &[b"end"]);
     log_writer.commit();
@@ -122,17 +122,17 @@ fn whoever_asks_for_news_is_told_once() {
     let propagation = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
     propagation.withhold_replies(Some(Milestone::Synced));
     assert!(propagation.withholds(5) && !propagation.withholds(0));
-    propagation.ask_for_news(1);
-    propagation.reach(Milestone::Synced, 5);
-    propagation.reach(Milestone::Synced, 3);
+    propagation.request_milestone_notice(1);
+    propagation.advance_milestone(Milestone::Synced, 5);
+    propagation.advance_milestone(Milestone::Synced, 3);
     let mut told = Vec::new();
-    propagation.take_askers(|worker| told.push(worker));
-    propagation.take_askers(|worker| told.push(worker));
-    assert_eq!((told, propagation.reached(Milestone::Synced)), (vec![1], 5));
+    propagation.take_notice_requests(|worker| told.push(worker));
+    propagation.take_notice_requests(|worker| told.push(worker));
+    assert_eq!((told, propagation.milestone_sequence(Milestone::Synced)), (vec![1], 5));
     assert!(!propagation.withholds(5) && propagation.withholds(6));
     propagation.withhold_replies(Some(Milestone::Written));
     assert!(propagation.withholds(5));
-    propagation.reach(Milestone::Written, 6);
+    propagation.advance_milestone(Milestone::Written, 6);
     assert!(!propagation.withholds(6) && propagation.withholds(7));
     propagation.withhold_replies(None);
     assert!(!propagation.withholds(7));

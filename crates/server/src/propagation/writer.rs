@@ -45,7 +45,7 @@ impl Target {
 
     /// Whether it is somebody.
     #[inline]
-    pub const fn any(self) -> bool {
+    pub const fn is_any(self) -> bool {
         self.0 != 0
     }
 }
@@ -121,7 +121,7 @@ impl LogWriter {
 
     /// Repeats this command beside that of the call under way, before it.
     #[cold]
-    pub fn also(&mut self, target: Target, db: usize, words: &[&[u8]]) {
+    pub fn propagate_before(&mut self, target: Target, db: usize, words: &[&[u8]]) {
         let start = self.begin_op(target, db);
         write_command(words.iter().copied(), &mut self.ops);
         self.end_op(start);
@@ -129,7 +129,7 @@ impl LogWriter {
 
     /// Repeats this command instead of the one that was sent.
     #[cold]
-    pub fn instead(&mut self, words: &[&[u8]]) {
+    pub fn propagate_instead(&mut self, words: &[&[u8]]) {
         self.instead.clear();
         write_command(words.iter().copied(), &mut self.instead);
         self.repeat = Repeat::Instead;
@@ -137,29 +137,29 @@ impl LogWriter {
 
     /// Repeats nothing for the call under way but what was said beside it.
     #[cold]
-    pub fn nothing(&mut self) {
+    pub fn propagate_nothing(&mut self) {
         self.repeat = Repeat::Nothing;
     }
 
     /// Repeats the call under way even if it changes nothing.
     #[cold]
-    pub fn force(&mut self, target: Target) {
+    pub fn force_propagation(&mut self, target: Target) {
         self.forced = self.forced.or(target);
     }
 
     /// Whether the call under way is not repeated as it was sent.
-    pub fn says_otherwise(&self) -> bool {
+    pub fn is_rewritten(&self) -> bool {
         self.repeat != Repeat::Verbatim
     }
 
     /// The call under way runs again from its start, or did not happen: only what was said beside it stays.
-    pub fn forget_call(&mut self) {
+    pub fn discard_call(&mut self) {
         self.repeat = Repeat::Verbatim;
         self.forced = Target::NOBODY;
     }
 
     /// Takes out what a call on copies of its keys said, to be said again when its work is done to the keys themselves.
-    pub fn take_said(&mut self) -> RewrittenCommands {
+    pub fn take_rewritten(&mut self) -> RewrittenCommands {
         let said = RewrittenCommands {
             repeat: self.repeat,
             instead: std::mem::take(&mut self.instead),
@@ -172,7 +172,7 @@ impl LogWriter {
     }
 
     /// Says what [`Self::take_said`] has returned.
-    pub fn say_again(&mut self, said: RewrittenCommands) {
+    pub fn restore_rewritten(&mut self, said: RewrittenCommands) {
         if said.unit_ops > 0 {
             self.last_op = self.ops.len() + said.last_op;
             self.unit_ops += said.unit_ops;
@@ -185,7 +185,7 @@ impl LogWriter {
     pub fn clear(&mut self) {
         self.ops.clear();
         (self.unit, self.unit_ops) = (0, 0);
-        self.forget_call();
+        self.discard_call();
     }
 
     /// Ends a call. `on` is who listens.
@@ -199,7 +199,7 @@ impl LogWriter {
     ) {
         let target = if changed { on } else { self.forced.and(on) };
         match self.repeat {
-            _ if !target.any() => {}
+            _ if !target.is_any() => {}
             Repeat::Nothing => {}
             Repeat::Verbatim => {
                 let start = self.begin_op(target, db);
@@ -212,7 +212,7 @@ impl LogWriter {
                 self.end_op(start);
             }
         }
-        self.forget_call();
+        self.discard_call();
     }
 
     fn begin_op(&mut self, target: Target, db: usize) -> usize {
@@ -275,7 +275,7 @@ impl LogWriter {
 
     /// Whether anything waits for a ticket.
     #[inline]
-    pub fn has_ops(&self) -> bool {
+    pub fn has_pending_ops(&self) -> bool {
         !self.ops.is_empty()
     }
 
@@ -288,7 +288,7 @@ impl LogWriter {
             return;
         }
         if let Some((propagation, writer)) = &mut self.end {
-            let ticket = propagation.take_ticket();
+            let ticket = propagation.next_sequence();
             writer.push(ticket, &self.ops);
             self.last_ticket = ticket;
             self.news = true;
@@ -299,13 +299,13 @@ impl LogWriter {
 
     /// The last ticket of this thread; 0 before the first.
     #[inline]
-    pub fn last_ticket(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.last_ticket
     }
 
     /// Whether the log thread is so far behind that this thread should write nothing for a moment.
     #[inline]
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_backlogged(&self) -> bool {
         self.end
             .as_ref()
             .is_some_and(|(_, writer)| writer.unread() > CROWDED_BYTES)

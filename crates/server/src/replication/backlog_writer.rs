@@ -43,7 +43,7 @@ impl BacklogWriter {
             repl.set_offset(end);
         }
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
-            self.server.wake_supply();
+            self.server.wake_primary_thread();
         }
     }
 
@@ -165,7 +165,7 @@ pub fn place_then(
     } else {
         repl.replicas.backlog().extent().is_none()
     };
-    let Some(myself) = server.myself().filter(|_| !nowhere) else {
+    let Some(myself) = server.self_handle().filter(|_| !nowhere) else {
         return Pending(None);
     };
     let (told, place) = mpsc::sync_channel(1);
@@ -186,8 +186,8 @@ pub fn place_then(
             server.repl.stream_db.load(Ordering::Relaxed),
         );
     } else {
-        server.propagation.mark(move |feeds| {
-            let db = feeds.selected(NAME).unwrap_or(0);
+        server.propagation.schedule_mark(move |feeds| {
+            let db = feeds.selected_database(NAME).unwrap_or(0);
             tell(feeds, db as usize);
         });
     }
@@ -244,7 +244,7 @@ fn attach(server: &Arc<Server>) {
     let offset = repl.offset() as u64;
     server
         .propagation
-        .mark(move |feeds| feeds.add(NAME, Box::new(backlog_writer), offset));
+        .schedule_mark(move |feeds| feeds.add(NAME, Box::new(backlog_writer), offset));
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
 }
 
@@ -255,7 +255,7 @@ fn detach(server: &Arc<Server>) {
         return;
     }
     let told = server.clone();
-    server.propagation.mark(move |feeds| {
+    server.propagation.schedule_mark(move |feeds| {
         drop(feeds.remove(NAME));
         told.repl.feeds.store(false, Ordering::SeqCst);
     });

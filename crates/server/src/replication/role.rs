@@ -48,7 +48,7 @@ pub fn unfollow(server: &Arc<Server>) -> bool {
     server.config.follow(None);
     backlog_writer::on_unfollow(server);
     // They come back and learn the history's new name.
-    server.order_supply(PrimaryThreadCommand::DisconnectAll);
+    server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     role_changed(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
@@ -69,7 +69,7 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
     *server.repl.handover() = wanted;
     server.repl.hands_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
-    server.order_supply(PrimaryThreadCommand::Look);
+    server.send_to_primary_thread(PrimaryThreadCommand::Look);
 }
 
 /// The handover is over.
@@ -128,7 +128,7 @@ pub fn handover_step(server: &Server) -> Step {
     }
     let replicas = &server.repl.replicas;
     // What was written before the pause may still be on its way into the backlog.
-    let Some(offset) = replicas.backlog().offset_of(server.propagation.last_ticket()) else {
+    let Some(offset) = replicas.backlog().offset_of(server.propagation.last_sequence()) else {
         return Step::Wait;
     };
     let end = replicas.backlog().extent().map_or(offset, |extent| extent.end);

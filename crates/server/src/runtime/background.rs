@@ -47,7 +47,7 @@ fn start_some(
             .stack_size(crate::scripting::STACK_BYTES)
             .spawn(move || {
                 if step_back {
-                    step_aside();
+                    lower_priority();
                 }
                 loop {
                     let job = lock(&jobs).recv();
@@ -62,7 +62,7 @@ fn start_some(
 }
 
 /// Leaves the cores to others who want them, and the memory.
-fn step_aside() {
+fn lower_priority() {
     if let Err(error) = weft_reactor::step_back(NICE) {
         log::warning!("long commands run as urgently as short ones: {error}");
     }

@@ -29,7 +29,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> ApplyResult {
     let is_changed = |ids: &[ParameterId]| changed.iter().copied().find(|id| ids.contains(id));
     if is_changed(&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT]).is_some() {
-        shape_log(&server.config);
+        configure_log(&server.config);
     }
     if is_changed(&[id::CRASH_LOG_ENABLED]).is_some() {
         weft_reactor::set_crash_reports(server.config.boolean(id::CRASH_LOG_ENABLED));
@@ -174,7 +174,7 @@ pub fn refresh_local_expiry(server: &Server) {
 }
 
 /// Gives the log the level and the shape that are configured.
-pub fn shape_log(config: &Config) {
+pub fn configure_log(config: &Config) {
     log::set_threshold(config.integer(id::LOGLEVEL));
     log::set_shape(
         config.integer(id::LOG_FORMAT).into(),
@@ -197,7 +197,7 @@ fn warn_about_small_limit(server: &Server) {
 
 fn make_room_for_clients(server: &Server) -> ApplyResult {
     let clients = server.config.unsigned(id::MAXCLIENTS);
-    let allowed = open_files::make_room(clients, server.workers.len());
+    let allowed = open_files::raise_limit(clients, server.workers.len());
     if allowed >= clients {
         return Ok(());
     }
@@ -208,7 +208,7 @@ fn make_room_for_clients(server: &Server) -> ApplyResult {
 
 fn listen(server: &Server, at_fault: ParameterId) -> ApplyResult {
     let (answer, answered) = mpsc::sync_channel(1);
-    let ordered = server.order(CoordinatorCommand::Listen(answer));
+    let ordered = server.send_to_coordinator(CoordinatorCommand::Listen(answer));
     if ordered && answered.recv_timeout(ORDER_TIMEOUT).unwrap_or(false) {
         return Ok(());
     }

@@ -92,10 +92,10 @@ impl Coordinator {
     pub fn run(mut self) -> std::io::Result<(Shutdown, Listeners)> {
         let mut events = Vec::new();
         loop {
-            let mut wake_at = self.periodic();
+            let mut wake_at = self.run_periodic_tasks();
             self.server.end_due_pause(unix_ms());
             self.take_signal();
-            if let Some(how) = self.server.shutdown.take_up() {
+            if let Some(how) = self.server.shutdown.commit() {
                 self.signals.set_shutting_down(true);
                 return Ok((how, self.listeners));
             }
@@ -109,18 +109,18 @@ impl Coordinator {
             self.reactor.wait(Some(timeout), &mut events, accepts)?;
             for event in events.drain(..) {
                 match event {
-                    Event::Accepted(token, socket) => self.place(token, socket),
+                    Event::Accepted(token, socket) => self.place_connection(token, socket),
                     Event::AcceptFailed(_, error) => log::warning!("Accepting client connection: {error}"),
                     // The coordinator has no connections.
                     Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
                 }
             }
-            self.obey();
+            self.execute_command();
         }
     }
 
     /// Does what is due, and tells when something is due again.
-    fn periodic(&mut self) -> Instant {
+    fn run_periodic_tasks(&mut self) -> Instant {
         let now = Instant::now();
         if now >= self.next_cron {
             self.next_cron = now + self.cron_period();
@@ -168,7 +168,7 @@ impl Coordinator {
         }
     }
 
-    fn obey(&mut self) {
+    fn execute_command(&mut self) {
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 CoordinatorCommand::Listen(answer) => {
@@ -189,7 +189,7 @@ impl Coordinator {
     }
 
     /// Refuses a connection or gives it to a worker.
-    fn place(&mut self, token: Token, socket: Socket) {
+    fn place_connection(&mut self, token: Token, socket: Socket) {
         let is_tls = self.listeners.is_tls(token);
         let server = &self.server;
         server
@@ -202,17 +202,17 @@ impl Coordinator {
                 .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             // Before the two sides have agreed on keys there is nothing that one could be told over TLS.
             if !is_tls {
-                turn_away(&socket, b"-ERR max number of clients reached\r\n");
+                refuse_connection(&socket, b"-ERR max number of clients reached\r\n");
             }
             return;
         }
         let mut refusal = None;
-        if self.refuses_strangers() && !is_local(&socket) {
+        if self.is_refused_by_protected_mode() && !is_local(&socket) {
             server
                 .metrics
                 .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
             if !is_tls {
-                turn_away(&socket, PROTECTED_MODE.as_bytes());
+                refuse_connection(&socket, PROTECTED_MODE.as_bytes());
                 return;
             }
             refusal = Some(PROTECTED_MODE);
@@ -243,7 +243,7 @@ impl Coordinator {
     }
 
     /// Protected mode: without a password, only this machine may connect.
-    fn refuses_strangers(&self) -> bool {
+    fn is_refused_by_protected_mode(&self) -> bool {
         let config = &self.server.config;
         config.boolean(id::PROTECTED_MODE) && self.server.acl.asks_for_no_password()
     }
@@ -344,9 +344,9 @@ impl Coordinator {
             return;
         }
         self.next_reclaim = now + reclaim::PERIOD;
-        if let Some(reclaim) = self.reclaimer.look(now) {
+        if let Some(reclaim) = self.reclaimer.next_reclaim(now) {
             let job: Job = Box::new(move |_, seat| {
-                if reclaim.wants_compaction() {
+                if reclaim.needs_compaction() {
                     // Twice: the second pass fills the slabs that the first one emptied in part.
                     compact::compact(seat);
                     compact::compact(seat);
@@ -377,7 +377,7 @@ impl Coordinator {
 }
 
 /// Tells a client why it is not served, as far as the socket takes it.
-fn turn_away(socket: &Socket, text: &[u8]) {
+fn refuse_connection(socket: &Socket, text: &[u8]) {
     use std::io::Write;
     // The peer may be gone already; there is nobody else to tell.
     let _ = match socket {

@@ -49,23 +49,23 @@ impl Reclaimer {
     }
 
     /// Which free pages should be given back now.
-    pub fn look(&mut self, now: Instant) -> Option<Reclaim> {
+    pub fn next_reclaim(&mut self, now: Instant) -> Option<Reclaim> {
         let figures = memory::figures()?;
         let grown = figures.active.saturating_sub(self.active);
         self.active = figures.active;
-        if self.rests(memory::long_requests().unwrap_or(0), now) && figures.long.free > KEPT_BYTES {
+        if self.are_long_commands_idle(memory::long_requests().unwrap_or(0), now) && figures.long.free > KEPT_BYTES {
             return Some(Reclaim::OfLongCommands);
         }
         if now < self.not_before || grown > figures.active / QUIET_PART {
             return None;
         }
-        let reclaim = worth(&figures)?;
+        let reclaim = worthwhile_reclaim(&figures)?;
         self.not_before = now + PAUSE;
         Some(reclaim)
     }
 
     /// Whether no long command has taken memory for a while; `requests` is how often they ever did.
-    fn rests(&mut self, requests: u64, now: Instant) -> bool {
+    fn are_long_commands_idle(&mut self, requests: u64, now: Instant) -> bool {
         if requests != self.long.0 {
             self.long = (requests, now);
         }
@@ -86,7 +86,7 @@ pub enum Reclaim {
 
 impl Reclaim {
     /// Whether values should be moved together first, so that more pages are free.
-    pub fn wants_compaction(self) -> bool {
+    pub fn needs_compaction(self) -> bool {
         self != Reclaim::OfLongCommands
     }
 
@@ -103,7 +103,7 @@ impl Reclaim {
     }
 }
 
-fn worth(figures: &Figures) -> Option<Reclaim> {
+fn worthwhile_reclaim(figures: &Figures) -> Option<Reclaim> {
     let is_wasteful = |free: u64, active: u64, part: u64| free > KEPT_BYTES && free > active / part;
     let arrays = figures.arrays;
     let free = figures
@@ -133,10 +133,10 @@ mod tests {
             resident: (active + free + 5) << 20,
             ..Figures::default()
         };
-        assert_eq!(worth(&figures(1000, 50)), None);
-        assert_eq!(worth(&figures(1000, 70)), Some(Reclaim::Everything));
-        assert_eq!(worth(&figures(10, 3)), None);
-        assert_eq!(worth(&figures(10, 900)), Some(Reclaim::Everything));
+        assert_eq!(worthwhile_reclaim(&figures(1000, 50)), None);
+        assert_eq!(worthwhile_reclaim(&figures(1000, 70)), Some(Reclaim::Everything));
+        assert_eq!(worthwhile_reclaim(&figures(10, 3)), None);
+        assert_eq!(worthwhile_reclaim(&figures(10, 900)), Some(Reclaim::Everything));
     }
 
     #[test]
@@ -150,10 +150,10 @@ mod tests {
             },
             ..Figures::default()
         };
-        assert_eq!(worth(&figures), None);
+        assert_eq!(worthwhile_reclaim(&figures), None);
         let mut reclaimer = Reclaimer::new();
         let begin = Instant::now();
-        let mut rests = |requests, second| reclaimer.rests(requests, begin + second * PERIOD);
+        let mut rests = |requests, second| reclaimer.are_long_commands_idle(requests, begin + second * PERIOD);
         assert!((1..60).all(|second| !rests(u64::from(second / 10), second)));
         assert!(!rests(6, 60) && !rests(6, 79));
         assert!(rests(6, 80));
@@ -174,8 +174,8 @@ mod tests {
             },
             ..Figures::default()
         };
-        assert_eq!(worth(&figures(32, 30)), Some(Reclaim::Arrays));
-        assert_eq!(worth(&figures(200, 24)), None, "less than an eighth");
-        assert_eq!(worth(&figures(8, 4)), None, "too few to matter");
+        assert_eq!(worthwhile_reclaim(&figures(32, 30)), Some(Reclaim::Arrays));
+        assert_eq!(worthwhile_reclaim(&figures(200, 24)), None, "less than an eighth");
+        assert_eq!(worthwhile_reclaim(&figures(8, 4)), None, "too few to matter");
     }
 }

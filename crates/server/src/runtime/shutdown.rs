@@ -84,7 +84,7 @@ enum State {
 
 impl ShutdownRequest {
     /// Somebody begins to prepare the end, unless that is under way; whether this is so.
-    pub fn begin(&self) -> bool {
+    pub fn try_begin(&self) -> bool {
         let mut state = lock(&self.state);
         let begins = matches!(*state, State::None | State::Signalled(_));
         if begins {
@@ -124,12 +124,12 @@ impl ShutdownRequest {
     }
 
     /// Whether what is prepared was called off.
-    pub fn is_called_off(&self) -> bool {
+    pub fn is_aborted(&self) -> bool {
         matches!(*lock(&self.state), State::Prepared { called_off: true })
     }
 
     /// What was prepared does not come.
-    pub fn give_up(&self) {
+    pub fn cancel_preparation(&self) {
         let mut state = lock(&self.state);
         if matches!(*state, State::Prepared { .. }) {
             *state = State::None;
@@ -137,7 +137,7 @@ impl ShutdownRequest {
     }
 
     /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
-    pub fn put(&self, shutdown: Shutdown) -> bool {
+    pub fn try_complete(&self, shutdown: Shutdown) -> bool {
         let mut state = lock(&self.state);
         if !matches!(
             *state,
@@ -150,7 +150,7 @@ impl ShutdownRequest {
     }
 
     /// Takes the request up: it cannot be called off any more.
-    pub fn take_up(&self) -> Option<Shutdown> {
+    pub fn commit(&self) -> Option<Shutdown> {
         let mut state = lock(&self.state);
         match std::mem::replace(&mut *state, State::UnderWay) {
             State::Waiting(shutdown) => Some(shutdown),
@@ -162,7 +162,7 @@ impl ShutdownRequest {
     }
 
     /// Calls off what is being prepared; whether there was something.
-    pub fn call_off(&self) -> bool {
+    pub fn abort(&self) -> bool {
         let mut state = lock(&self.state);
         match &mut *state {
             State::Prepared { called_off } => !std::mem::replace(called_off, true),

@@ -34,7 +34,7 @@ pub struct ClientCollection {
 
 impl Server {
     /// Has all workers send portraits of their clients, which reach the asker as [`Message::Gathered`].
-    pub fn gather(&self, origin: QueryOrigin) {
+    pub fn collect_clients(&self, origin: QueryOrigin) {
         let gathering = Arc::new(ClientCollection {
             origin,
             client_snapshots: Mutex::default(),
@@ -46,7 +46,7 @@ impl Server {
 
 impl ClientCollection {
     /// Whose portrait is not wanted.
-    pub fn asking_client(&self) -> u64 {
+    pub fn requesting_client(&self) -> u64 {
         self.origin.1
     }
 

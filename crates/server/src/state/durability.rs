@@ -7,14 +7,14 @@ use crate::propagation::Milestone;
 
 impl Server {
     /// Wakes the workers that wait for the log to advance.
-    pub fn tell_of_log(&self) {
+    pub fn wake_log_waiters(&self) {
         self.propagation
-            .take_askers(|worker| self.workers[worker].send(Message::Logged));
+            .take_notice_requests(|worker| self.workers[worker].send(Message::Logged));
     }
 
     /// Returns `true` if everything up to this ticket of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.aof.is_whole() && self.propagation.reached(Milestone::Synced) >= ticket
+        self.aof.is_whole() && self.propagation.milestone_sequence(Milestone::Synced) >= ticket
     }
 
     /// Returns `true` while a file or a primary's dump is being loaded. Whoever would replace the data looks at this in
@@ -29,7 +29,7 @@ impl Server {
         let until = self.aof.replies_wait_for();
         self.propagation.withhold_replies(until);
         if until != Some(Milestone::Synced) {
-            self.tell_of_log();
+            self.wake_log_waiters();
         }
         // It may have something to sync now.
         self.propagation.wake();

@@ -13,7 +13,7 @@ impl Server {
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
         let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
         let for_snapshot = self.keyspace.before_images.held_bytes();
-        let for_log = self.propagation.unread() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
+        let for_log = self.propagation.unread_bytes() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
         for_replicas + for_snapshot + for_log
     }
 
@@ -23,7 +23,7 @@ impl Server {
     }
 
     /// About how many bytes so many keys take that have just been taken out of the keyspace.
-    pub fn bytes_of_keys(&self, keys: u64) -> usize {
+    pub fn estimated_bytes_of_keys(&self, keys: u64) -> usize {
         let counts = &self.keyspace.counts;
         let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
         let startup = self.observed.startup_memory.load(Ordering::Relaxed);

@@ -210,7 +210,7 @@ impl WorkerLink {
     }
 
     /// Whether it has more mail than it can read at the moment.
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_mailbox_full(&self) -> bool {
         self.mailbox.len() > CROWDED_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
     }
 
@@ -306,7 +306,7 @@ pub enum NextStep {
 
 impl NextStep {
     /// Whether the command runs again, from its start: nothing of this run counts.
-    pub fn runs_again(&self) -> bool {
+    pub fn is_restarted(&self) -> bool {
         matches!(self, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter)
     }
 }
@@ -543,7 +543,7 @@ impl Server {
 
     /// Has the process end, as everything is prepared for that; whether nobody has called it off.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
-        let counts = self.shutdown.put(how);
+        let counts = self.shutdown.try_complete(how);
         if counts {
             self.wake_coordinator();
         }
@@ -551,7 +551,7 @@ impl Server {
     }
 
     /// This server, for what outlives a call; `None` while it is being made.
-    pub fn myself(&self) -> Option<Arc<Server>> {
+    pub fn self_handle(&self) -> Option<Arc<Server>> {
         self.myself.get()?.upgrade()
     }
 
@@ -564,20 +564,20 @@ impl Server {
             }
             match client.flags.has(Flags::PRIMARY) {
                 true => self.repl.sever(),
-                false => self.order_supply(PrimaryThreadCommand::Disconnect(*id)),
+                false => self.send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
             }
         }
     }
 
     /// Wakes the thread that serves replicas.
-    pub fn wake_supply(&self) {
+    pub fn wake_primary_thread(&self) {
         if let Some(waker) = self.supply_waker.get() {
             waker.wake();
         }
     }
 
     /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
-    pub fn alone<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
+    pub fn run_exclusive<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
         self.scripts.running.keep_out();
         let result = change(&mut seat.exclusive());
         self.scripts.running.let_in();
@@ -585,14 +585,14 @@ impl Server {
     }
 
     /// Gives the thread that serves replicas an order.
-    pub fn order_supply(&self, order: PrimaryThreadCommand) {
+    pub fn send_to_primary_thread(&self, order: PrimaryThreadCommand) {
         // The thread is gone only at shutdown.
         let _ = self.supply.send(order);
-        self.wake_supply();
+        self.wake_primary_thread();
     }
 
     /// Gives the coordinator an order; whether there still is one.
-    pub fn order(&self, order: CoordinatorCommand) -> bool {
+    pub fn send_to_coordinator(&self, order: CoordinatorCommand) -> bool {
         let taken = self.orders.send(order).is_ok();
         self.wake_coordinator();
         taken
@@ -605,12 +605,12 @@ impl Server {
     }
 
     /// A ticket for a connection that parks.
-    pub fn ticket(&self) -> u64 {
+    pub fn next_park_id(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
-    pub fn ask_all(&self, query: WorkerQuery) {
+    pub fn query_all_workers(&self, query: WorkerQuery) {
         let query = Arc::new(query);
         query.missing.store(self.workers.len(), Ordering::Release);
         self.begin_query(moving_connections::Query::Question(query));
@@ -619,7 +619,7 @@ impl Server {
 
 impl WorkerQuery {
     /// Adds a worker's part; the last part completes the reply and mails it.
-    pub fn answer(&self, server: &Server, part: TransactionPart) {
+    pub fn add_answer(&self, server: &Server, part: TransactionPart) {
         let parts = {
             let mut parts = lock(&self.parts);
             parts.push(part);

@@ -56,7 +56,7 @@ impl Pause {
             until_ms: current.map_or(until_ms, |hold| hold.until_ms.max(until_ms)),
             all: all || current.is_some_and(|hold| hold.all),
         });
-        self.sum_up(&wanted);
+        self.recompute(&wanted);
     }
 
     /// Ends what is due; whether that lets anybody go on.
@@ -66,7 +66,7 @@ impl Pause {
         for hold in wanted.iter_mut() {
             *hold = hold.filter(|hold| now_ms < hold.until_ms);
         }
-        self.sum_up(&wanted);
+        self.recompute(&wanted);
         self.now() != before
     }
 
@@ -75,7 +75,7 @@ impl Pause {
         let mut wanted = lock(&self.wanted);
         let before = self.now();
         wanted[reason as usize] = None;
-        self.sum_up(&wanted);
+        self.recompute(&wanted);
         self.now() != before
     }
 
@@ -90,7 +90,7 @@ impl Pause {
         (load(&self.until_ms), load(&self.all_until_ms))
     }
 
-    fn sum_up(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS]) {
+    fn recompute(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS]) {
         let last = |all: bool| {
             let holds = wanted.iter().flatten().filter(|hold| hold.all || !all);
             holds.map(|hold| hold.until_ms).max().unwrap_or(0)

@@ -102,7 +102,7 @@ impl Operation {
 
 impl Line {
     /// Whether who stands here is concerned by a key of this kind.
-    pub fn wants(&self, kind: Kind) -> bool {
+    pub fn is_served_by(&self, kind: Kind) -> bool {
         match self {
             Line::Lists => kind == Kind::List,
             Line::SortedSets => kind == Kind::SortedSet,

@@ -84,15 +84,20 @@ impl Waiting {
     }
 
     /// Whether somebody waits for the key to become of this kind.
-    pub fn awaits(&self, db: usize, name: &[u8], kind: Kind) -> bool {
+    pub fn has_waiter_for(&self, db: usize, name: &[u8], kind: Kind) -> bool {
         self.lines(db, name)
-            .is_some_and(|lines| lines.lines.keys().any(|line| line.wants(kind)))
+            .is_some_and(|lines| lines.lines.keys().any(|line| line.is_served_by(kind)))
     }
 
     /// The lines of a key that its being of this kind concerns.
-    pub fn concerned(&self, db: usize, name: &[u8], kind: Kind) -> Vec<Line> {
+    pub fn affected_queues(&self, db: usize, name: &[u8], kind: Kind) -> Vec<Line> {
         self.lines(db, name).map_or(Vec::new(), |lines| {
-            lines.lines.keys().filter(|line| line.wants(kind)).cloned().collect()
+            lines
+                .lines
+                .keys()
+                .filter(|line| line.is_served_by(kind))
+                .cloned()
+                .collect()
         })
     }
 

@@ -330,10 +330,12 @@ impl Bus {
             if running.try_keep_out() {
                 // Who has the keyspace to itself knows that nobody writes.
                 let all = self.seat.exclusive();
-                stop.last_ticket = Some(server.propagation.last_ticket());
+                stop.last_ticket = Some(server.propagation.last_sequence());
                 let settled = stop.settled.clone();
                 match server.repl.feeds.load(Ordering::SeqCst) {
-                    true => server.propagation.mark(move |_| settled.store(true, Ordering::SeqCst)),
+                    true => server
+                        .propagation
+                        .schedule_mark(move |_| settled.store(true, Ordering::SeqCst)),
                     false => settled.store(true, Ordering::SeqCst),
                 }
                 drop(all);

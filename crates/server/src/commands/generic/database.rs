@@ -68,7 +68,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.save_points().is_empty() {
         free(ctx, tables, keys, asynchronous);
     } else if asynchronous {
-        let bytes = ctx.server.bytes_of_keys(keys);
+        let bytes = ctx.server.estimated_bytes_of_keys(keys);
         ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
         save_what_is_left(ctx, Vec::new());
     } else {
@@ -133,7 +133,7 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
 
 /// Has tables freed, and replies.
 fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
-    let bytes = ctx.server.bytes_of_keys(keys);
+    let bytes = ctx.server.estimated_bytes_of_keys(keys);
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {

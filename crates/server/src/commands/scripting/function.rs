@@ -101,13 +101,13 @@ fn changing<P: 'static>(
 /// Has the log repeat a command that changed libraries, within a passage of the gate; returns its ticket.
 fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
     let target = server.keyspace.hooks.now().log_target();
-    if !target.any() {
+    if !target.is_any() {
         return 0;
     }
     let mut log_writer = server.propagation.log_writer();
     log_writer.end_call(target, db, true, words.iter().map(Vec::as_slice));
     log_writer.commit();
-    log_writer.last_ticket()
+    log_writer.last_sequence()
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {

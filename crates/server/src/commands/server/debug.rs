@@ -219,7 +219,7 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
     if effects.hooks.has(Hooks::LOG_REPLICAS) {
-        effects.log_writer.also(Target::REPLICAS, db, &words);
+        effects.log_writer.propagate_before(Target::REPLICAS, db, &words);
     }
     done(ctx)
 }

@@ -473,7 +473,7 @@ impl KeyWrite<'_> {
     /// Has those served who wait for what the key is now.
     fn wake(&mut self, interested: &InterestedClients) {
         let kind = ready_keys::kind_of(self.entry());
-        if interested.waiting.awaits(self.db, self.name, kind) {
+        if interested.waiting.has_waiter_for(self.db, self.name, kind) {
             ready_keys::note(
                 &mut self.effects.ready,
                 ReadyKey::new(self.db, self.slot, self.hash, self.name),

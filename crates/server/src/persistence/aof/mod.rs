@@ -164,7 +164,7 @@ fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Ao
 /// From now on writes are logged. For the holder of the exclusive mode.
 fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
     let feed = Box::new(AppenderConsumer(appender.clone()));
-    server.propagation.mark(move |feeds| feeds.add(FEED, feed, 0));
+    server.propagation.schedule_mark(move |feeds| feeds.add(FEED, feed, 0));
     server.keyspace.hooks.put(Hooks::LOG_FILE, true);
 }
 
@@ -241,7 +241,7 @@ fn flush(server: &Server) {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);
-    server.propagation.mark(move |_| {
+    server.propagation.schedule_mark(move |_| {
         // Who waits may have given up.
         let _ = done.send(());
     });

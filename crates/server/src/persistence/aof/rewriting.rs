@@ -202,9 +202,9 @@ fn take_up(server: &Server, next: Next) {
 }
 
 fn switch_file(server: &Server, appender: Arc<Mutex<Appender>>, file: File, is_named: bool) {
-    server.propagation.mark(move |feeds| {
+    server.propagation.schedule_mark(move |feeds| {
         lock(&appender).switch(file, is_named);
-        feeds.select_anew(FEED);
+        feeds.force_select(FEED);
     });
     if !server.keyspace.hooks.now().has(Hooks::LOG_FILE) {
         server.keyspace.hooks.put(Hooks::LOG_FILE, true);
@@ -274,7 +274,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (p
             status.set_phase(Phase::On);
             server.withhold_replies();
         }
-        server.tell_of_log();
+        server.wake_log_waiters();
     }
 }
 
@@ -435,7 +435,7 @@ fn switch_off(server: &Arc<Server>) {
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.put(Hooks::LOG_FILE, false);
-        server.propagation.mark(|feeds| drop(feeds.remove(FEED)));
+        server.propagation.schedule_mark(|feeds| drop(feeds.remove(FEED)));
     }
     server.scripts.running.let_in();
     flush(server);
@@ -445,7 +445,7 @@ fn switch_off(server: &Arc<Server>) {
     if let Some(appender) = appender {
         lock(&appender).finish();
     }
-    server.tell_of_log();
+    server.wake_log_waiters();
     if status.scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
     }

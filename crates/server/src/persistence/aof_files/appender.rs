@@ -59,8 +59,8 @@ pub struct Links {
 
 impl Links {
     fn reach(&self, milestone: Milestone, ticket: u64) {
-        self.propagation.reach(milestone, ticket);
-        self.propagation.take_askers(|worker| (self.tell)(worker));
+        self.propagation.advance_milestone(milestone, ticket);
+        self.propagation.take_notice_requests(|worker| (self.tell)(worker));
     }
 }
 
@@ -363,7 +363,7 @@ impl Appender {
     }
 
     fn reach_synced(&self, ticket: u64) {
-        if self.links.propagation.reached(Milestone::Synced) < ticket {
+        if self.links.propagation.milestone_sequence(Milestone::Synced) < ticket {
             self.links.reach(Milestone::Synced, ticket);
         }
     }

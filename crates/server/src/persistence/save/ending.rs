@@ -25,7 +25,7 @@ const ASKING: Duration = Duration::from_millis(100);
 
 /// Has the process end, once that is prepared. Who comes second waits with the first.
 pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
-    if !server.shutdown.begin() {
+    if !server.shutdown.try_begin() {
         return;
     }
     // What is being loaded is not all there: it must not replace the dump that there is.
@@ -48,7 +48,7 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
 
 /// Calls the end off, if it is only being prepared; whether it is.
 pub fn call_off(server: &Server) -> bool {
-    let called_off = server.shutdown.call_off();
+    let called_off = server.shutdown.abort();
     if called_off {
         log::notice!("Shutdown manually aborted.");
         wake_coordinator(server);
@@ -72,7 +72,7 @@ fn run(server: &Arc<Server>, how: Shutdown) {
 fn stay(server: &Server) {
     server.repl.ends.store(false, Ordering::SeqCst);
     server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
-    server.shutdown.give_up();
+    server.shutdown.cancel_preparation();
     for worker in &server.workers {
         worker.send(Message::ShutdownOff);
     }
@@ -105,7 +105,7 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
         server.shutdown.waits_until_ms.store(until_ms, Ordering::Relaxed);
         ask(server);
         while since.elapsed() < timeout && !lagging(server).is_empty() {
-            if server.shutdown.is_called_off() {
+            if server.shutdown.is_aborted() {
                 return Err(ShutdownRefusal::CalledOff);
             }
             std::thread::sleep(LOOK_PERIOD);
@@ -135,7 +135,7 @@ fn end_of_history(server: &Server) -> Option<i64> {
         return Some(repl.offset());
     }
     let backlog = repl.replicas.backlog();
-    let written = backlog.offset_of(server.propagation.last_ticket());
+    let written = backlog.offset_of(server.propagation.last_sequence());
     written.and(backlog.extent()).map(|extent| extent.end)
 }
 

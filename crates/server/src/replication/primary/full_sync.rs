@@ -383,7 +383,7 @@ pub fn begin(
                 server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
             }
             let served = std::mem::take(&mut *lock(&served));
-            server.order_supply(PrimaryThreadCommand::DumpEnded {
+            server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                 replicas: ids,
                 served,
                 with_mark,
@@ -420,11 +420,11 @@ fn note_place(
     alone: bool,
     told: mpsc::Sender<HistoryPosition>,
 ) -> AuxFields {
-    let Some(server) = moment.server.myself() else {
+    let Some(server) = moment.server.self_handle() else {
         return Box::new(Vec::new);
     };
     let place = backlog_writer::place_then(moment.server, move |feeds, place| {
-        feeds.select_anew(backlog_writer::NAME);
+        feeds.force_select(backlog_writer::NAME);
         let mut backlog = server.repl.replicas.backlog();
         for replica in &replicas {
             backlog.pin(*replica, place.offset);
@@ -531,7 +531,7 @@ fn send_functions(
             targets.done();
         }
         let served = std::mem::take(&mut *lock(&served));
-        server.order_supply(PrimaryThreadCommand::DumpEnded {
+        server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
             replicas,
             served,
             with_mark: true,

@@ -447,7 +447,7 @@ impl PrimaryThread {
         }
         self.alone_since = None;
         let server = &self.server;
-        server.alone(&mut self.seat, |all| {
+        server.run_exclusive(&mut self.seat, |all| {
             if !server.repl.follows() {
                 backlog_writer::close(server, all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
@@ -462,7 +462,7 @@ impl PrimaryThread {
             return;
         }
         // Once more, while nothing else runs: what was written before this moment must have reached the replica.
-        server.alone(&mut self.seat, |_| match role::handover_step(server) {
+        server.run_exclusive(&mut self.seat, |_| match role::handover_step(server) {
             Step::Wait => {}
             Step::Abort => {
                 role::abort_handover(server, "Replica never caught up before timeout");

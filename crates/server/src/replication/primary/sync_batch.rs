@@ -129,7 +129,7 @@ impl PrimaryThread {
         if server.repl.follows() || server.repl.replicas.backlog().extent().is_some() {
             return Ok(());
         }
-        let opened = server.alone(&mut self.seat, |all| {
+        let opened = server.run_exclusive(&mut self.seat, |all| {
             let needed = !server.repl.follows() && server.repl.replicas.backlog().extent().is_none();
             if needed {
                 backlog_writer::open(&server, all)

@@ -134,7 +134,7 @@ impl ReplicaThread {
         }
         if begun.renamed {
             // They come back and learn the new name; not earlier, for they would be sent away without a link.
-            self.server.order_supply(PrimaryThreadCommand::DisconnectAll);
+            self.server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
         }
         let failure = self.stream(&mut link, term, begun.held);
         failure.tell();
@@ -225,7 +225,7 @@ impl ReplicaThread {
     /// The replica did not want this server's role: it is the primary again.
     fn abort_handover(&mut self) {
         let server = &self.server;
-        server.alone(&mut self.seat, |_| {
+        server.run_exclusive(&mut self.seat, |_| {
             role::abort_handover(server, "Failover target rejected psync request");
         });
     }

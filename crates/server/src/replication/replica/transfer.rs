@@ -509,7 +509,7 @@ fn alone<R>(
 ) -> Result<R, Failure> {
     let row = seat.index();
     let in_term = |all: &mut Exclusive<'_>| (server.repl.term() == term).then(|| change(all, row));
-    server.alone(seat, in_term).ok_or(Failure::TermOver)
+    server.run_exclusive(seat, in_term).ok_or(Failure::TermOver)
 }
 
 /// From here on clients are told that data is being loaded; the old data goes, unless it is to stay.
@@ -624,7 +624,7 @@ fn put_into_place(
     }
     let (taken, restored) = placed?;
     // They have another history now, and must begin anew.
-    server.order_supply(PrimaryThreadCommand::DisconnectAll);
+    server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
     wake(server, &mut thread.effects);
     thread.keep_ready();

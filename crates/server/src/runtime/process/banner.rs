@@ -6,7 +6,7 @@ use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log::{self, Level};
 
 /// Says who is starting. `configured` tells whether there was anything to read a configuration from.
-pub fn greet(configured: bool) {
+pub fn log_start(configured: bool) {
     log::notice!("oO0OoO0OoO0Oo Weft is starting oO0OoO0OoO0Oo");
     log::notice!(
         "Weft version={}, Valkey version={COMPATIBLE_VERSION}, bits={}, commit={}, modified=0, pid={}, just started",

@@ -6,7 +6,7 @@ use crate::observability::log;
 /// Huge pages behind the process's back cost memory after deletes; `disable-thp` keeps them off.
 ///
 /// If the kernel hands them out always and does not let this process refuse them, the log tells.
-pub fn settle_huge_pages(config: &Config) {
+pub fn configure_huge_pages(config: &Config) {
     if !config.boolean(id::DISABLE_THP) {
         return;
     }

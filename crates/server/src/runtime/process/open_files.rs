@@ -13,7 +13,7 @@ const STEP: rlim_t = 16;
 /// Raises the limit on open files, if necessary, so that `clients` can be connected and `workers` have
 /// their own descriptors, and returns how many clients the limit allows: fewer if it cannot be raised, as
 /// the log tells then; 0 if not even one fits.
-pub fn make_room(clients: u64, workers: usize) -> u64 {
+pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     // A worker's reactor has two; those of a few workers are within the reserve.
     let reserved = RESERVED.max(16 + 2 * workers as u64);
     let wanted = clients.saturating_add(reserved);

@@ -52,15 +52,15 @@ impl Supervisor {
 
     /// Clients are served from now on.
     pub fn ready(&self) {
-        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+        self.notify_state("STATUS=Ready to accept connections\nREADY=1\n");
     }
 
     /// The server is going to end.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\n");
+        self.notify_state("STOPPING=1\n");
     }
 
-    fn tell(&self, state: &str) {
+    fn notify_state(&self, state: &str) {
         if let Supervisor::Systemd(address) = self
             && let Err(error) = notify(address, state)
         {

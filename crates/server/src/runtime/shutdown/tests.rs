@@ -47,13 +47,13 @@ fn options_of_the_signals_become_a_shutdown() {
 #[test]
 fn the_first_request_counts() {
     let request = ShutdownRequest::default();
-    assert_eq!(request.take_up(), None);
-    assert!(request.put(Shutdown::from_options(4)));
-    assert!(!request.put(Shutdown::default()));
-    assert_eq!(request.take_up(), Some(Shutdown::from_options(4)));
-    assert_eq!(request.take_up(), None, "it is taken up once");
+    assert_eq!(request.commit(), None);
+    assert!(request.try_complete(Shutdown::from_options(4)));
+    assert!(!request.try_complete(Shutdown::default()));
+    assert_eq!(request.commit(), Some(Shutdown::from_options(4)));
+    assert_eq!(request.commit(), None, "it is taken up once");
     assert!(
-        !request.put(Shutdown::default()),
+        !request.try_complete(Shutdown::default()),
         "while one is under way no other can start"
     );
 }
@@ -61,19 +61,19 @@ fn the_first_request_counts() {
 #[test]
 fn what_is_prepared_can_be_called_off() {
     let request = ShutdownRequest::default();
-    assert!(!request.call_off(), "nothing to call off");
-    assert!(request.begin());
-    assert!(!request.begin(), "it is under way");
-    assert!(request.call_off() && request.is_called_off());
-    assert!(!request.call_off(), "it is called off already");
-    assert!(!request.put(Shutdown::default()), "it does not come");
-    request.give_up();
-    assert!(request.begin() && !request.is_called_off());
-    assert!(request.put(Shutdown::default()));
-    assert!(!request.call_off(), "too late");
-    assert!(request.take_up().is_some());
-    request.give_up();
-    assert!(!request.begin(), "there is no way back");
+    assert!(!request.abort(), "nothing to call off");
+    assert!(request.try_begin());
+    assert!(!request.try_begin(), "it is under way");
+    assert!(request.abort() && request.is_aborted());
+    assert!(!request.abort(), "it is called off already");
+    assert!(!request.try_complete(Shutdown::default()), "it does not come");
+    request.cancel_preparation();
+    assert!(request.try_begin() && !request.is_aborted());
+    assert!(request.try_complete(Shutdown::default()));
+    assert!(!request.abort(), "too late");
+    assert!(request.commit().is_some());
+    request.cancel_preparation();
+    assert!(!request.try_begin(), "there is no way back");
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn a_signal_waits_until_it_is_taken_up_or_called_off() {
     assert_eq!(request.take_signalled(), None);
     request.note_signal(Shutdown::default());
     assert!(!request.is_wanted(), "nothing has begun");
-    assert!(request.call_off());
-    assert!(!request.call_off());
+    assert!(request.abort());
+    assert!(!request.abort());
     assert!(request.is_idle());
     request.note_signal(Shutdown::default());
     assert!(!request.is_idle());
     assert_eq!(request.take_signalled(), Some(Shutdown::default()));
     request.note_signal(Shutdown::default());
-    assert!(request.begin(), "a client's request goes before it");
+    assert!(request.try_begin(), "a client's request goes before it");
     assert_eq!(request.take_signalled(), None);
 }

@@ -125,7 +125,7 @@ impl WorkerTuner {
     }
 
     /// Looks at one window; returns how many workers shall take part from now on, if that changes.
-    fn look(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
+    fn observe_window(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
         if self.settle > 0 {
             self.settle -= 1;
             return None;
@@ -308,7 +308,7 @@ impl Tuner {
             busy_share,
             rate,
         };
-        if let Some(active) = self.decider.look(seen, now) {
+        if let Some(active) = self.decider.observe_window(seen, now) {
             change(server, active);
         }
     }

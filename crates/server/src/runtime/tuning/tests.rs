@@ -44,7 +44,7 @@ impl Machine {
                 busy_share,
                 rate,
             };
-            if let Some(active) = self.decider.look(seen, self.now) {
+            if let Some(active) = self.decider.observe_window(seen, self.now) {
                 self.active = active;
                 self.changes.push(active);
             }

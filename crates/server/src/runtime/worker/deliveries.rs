@@ -225,7 +225,7 @@ impl Worker {
     #[cold]
     fn wait_for(&self, worker: WorkerId) {
         let start = Instant::now();
-        while self.thread.server.workers[worker].is_crowded() && start.elapsed() < LONGEST_NAP {
+        while self.thread.server.workers[worker].is_mailbox_full() && start.elapsed() < LONGEST_NAP {
             std::thread::sleep(NAP);
         }
     }

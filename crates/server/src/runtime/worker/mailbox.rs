@@ -82,11 +82,11 @@ impl Worker {
             Message::Question(query) => {
                 let part = (query.ask)(self);
                 let server = self.server().clone();
-                query.answer(&server, part);
+                query.add_answer(&server, part);
                 self.close_killed();
             }
             Message::Gather(gathering) => {
-                let client_snapshots = self.client_snapshots(gathering.asking_client());
+                let client_snapshots = self.client_snapshots(gathering.requesting_client());
                 gathering.add(&self.thread.server, client_snapshots);
             }
             Message::Gathered {

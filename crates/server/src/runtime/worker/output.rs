@@ -86,7 +86,7 @@ impl Worker {
             return false;
         };
         let ticket = connection.client.log_ticket;
-        server.propagation.ask_for_news(self.id);
+        server.propagation.request_milestone_notice(self.id);
         // It may have got there before anybody asked.
         if !server.propagation.withholds(ticket) {
             return false;

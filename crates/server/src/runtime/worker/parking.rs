@@ -29,7 +29,7 @@ pub(crate) struct PartialReplies {
 impl Worker {
     pub(crate) fn start_after(&mut self, token: usize, after: NextStep) {
         let server = self.server().clone();
-        let ticket = server.ticket();
+        let ticket = server.next_park_id();
         let worker = self.id;
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -40,8 +40,8 @@ impl Worker {
             NextStep::Nothing | NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter => {
                 connection.state = State::Deferred
             }
-            NextStep::Ask(make) => server.ask_all(make(origin)),
-            NextStep::Gather => server.gather(origin),
+            NextStep::Ask(make) => server.query_all_workers(make(origin)),
+            NextStep::Gather => server.collect_clients(origin),
             NextStep::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(*work, origin)).is_err() {
@@ -71,7 +71,7 @@ impl Worker {
             }
             NextStep::Supply(request) => {
                 if let Some(connection) = self.detach(token) {
-                    server.order_supply(PrimaryThreadCommand::Adopt(connection, request));
+                    server.send_to_primary_thread(PrimaryThreadCommand::Adopt(connection, request));
                 }
             }
             NextStep::Take(take) => {
@@ -89,7 +89,7 @@ impl Worker {
                 // Somebody may have what is waited for by now.
                 server.repl.replicas.ask();
                 server.propagation.wake();
-                server.wake_supply();
+                server.wake_primary_thread();
             }
             NextStep::Several(parts) => self.start_part(token, parts.0, parts.1),
             NextStep::Serve(withheld) => {
@@ -220,7 +220,7 @@ impl Worker {
         for (after, _) in parts.rest {
             if let NextStep::Background(work) = after {
                 let server = self.server();
-                let origin = (self.id, client, server.ticket());
+                let origin = (self.id, client, server.next_park_id());
                 // Without background threads the process is about to end.
                 let _ = server.background.send(background_job(*work, origin));
             }

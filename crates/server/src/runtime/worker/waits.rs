@@ -403,7 +403,7 @@ impl Worker {
             return;
         }
         let server = self.server().clone();
-        server.propagation.ask_for_news(self.id);
+        server.propagation.request_milestone_notice(self.id);
         for client in std::mem::take(&mut self.waits.for_log) {
             let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
                 continue;

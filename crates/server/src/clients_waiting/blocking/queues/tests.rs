@@ -72,7 +72,7 @@ fn a_line_is_served_in_the_order_of_tickets() {
     assert_eq!(tickets(&waiting, 0, b"k", &Line::SortedSets), [8]);
     assert_eq!(tickets(&waiting, 1, b"k", &Line::Lists), []);
     assert_eq!(tickets(&waiting, 0, b"other", &Line::Lists), []);
-    let claimed = |kind| waiting.concerned(0, b"k", kind);
+    let claimed = |kind| waiting.affected_queues(0, b"k", kind);
     assert_eq!(claimed(Kind::List), [Line::Lists]);
     assert_eq!(claimed(Kind::SortedSet), [Line::SortedSets]);
     assert_eq!((claimed(Kind::Stream), claimed(Kind::Other)), (vec![], vec![]));
@@ -96,10 +96,10 @@ fn a_key_named_twice_is_one_key() {
 fn only_waiters_of_groups_hear_of_the_end_of_a_stream() {
     let group = Line::Group(b"g"[..].into());
     for kind in [Kind::List, Kind::SortedSet, Kind::Stream, Kind::Other] {
-        assert!(group.wants(kind), "{kind:?}");
-        assert_eq!(Line::Streams.wants(kind), kind == Kind::Stream, "{kind:?}");
-        assert_eq!(Line::Lists.wants(kind), kind == Kind::List, "{kind:?}");
-        assert_eq!(Line::SortedSets.wants(kind), kind == Kind::SortedSet, "{kind:?}");
+        assert!(group.is_served_by(kind), "{kind:?}");
+        assert_eq!(Line::Streams.is_served_by(kind), kind == Kind::Stream, "{kind:?}");
+        assert_eq!(Line::Lists.is_served_by(kind), kind == Kind::List, "{kind:?}");
+        assert_eq!(Line::SortedSets.is_served_by(kind), kind == Kind::SortedSet, "{kind:?}");
     }
 }
 
@@ -142,7 +142,7 @@ fn any_coming_and_going_agrees_with_a_plain_list() {
         } else {
             Kind::SortedSet
         };
-        assert!(waiting.awaits(*db, &[*name], kind) && !waiting.awaits(*db, &[*name], Kind::Other));
+        assert!(waiting.has_waiter_for(*db, &[*name], kind) && !waiting.has_waiter_for(*db, &[*name], Kind::Other));
         assert!(waiting.names(*db).any(|other| other == [*name]));
     }
 }

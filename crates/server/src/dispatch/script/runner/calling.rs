@@ -207,7 +207,7 @@ impl Runner<'_, '_, '_> {
             propagate::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
         }
         if context.keys.effects.hooks.has(Hooks::TELLS) {
-            announce(&mut context, after.runs_again(), Caller::Script);
+            announce(&mut context, after.is_restarted(), Caller::Script);
         }
         (result.err(), after)
     }
@@ -315,7 +315,7 @@ impl Runner<'_, '_, '_> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);
         query.waits = Some(sender);
-        server.ask_all(query);
+        server.query_all_workers(query);
         loop {
             match answer.recv_timeout(ASKING) {
                 Ok(reply) => return reply,
